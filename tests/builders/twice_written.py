@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 
 from builders.named_models import gpt_attention, gpt_axes
+from crosstack.published.dfmodel.graphs.builders import elementwise, join, product_of
 from crosstack.workload.axes import AxisUse
-from crosstack.workload.builders import elementwise, join, product_of
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.draft import Draft, Read
 from crosstack.workload.dtype import Dtype

@@ -13,7 +13,7 @@ ARGUMENTS = {"--model": "llama3-8b", "--context": "128,4096", "--tp": "1,2", "--
 @pytest.fixture
 def machine(small):
     """Return a file of a machine that an 8B model fits on two chips, not on one."""
-    return give_machine(small, "10GB")
+    return give_machine(small, "11GB")
 
 
 def test_it_prints_the_best_points_and_says_what_does_not_fit(run, machine):
@@ -92,7 +92,7 @@ def test_a_prompt_is_read(run, machine):
         ),
         ({"context": "100000000000000000", "phase": "prefill"}, "--context: "),
         ({"top": "-1"}, "--top: got -1"),
-        ({"word": "0"}, "--word: got 0"),
+        ({"dtype": "int3"}, "--dtype"),
     ],
 )
 def test_what_makes_no_sense_is_refused(run, machine, changes, says):

@@ -24,9 +24,9 @@ from crosstack.machine.system import Parallelism
 from crosstack.mapping.strategy import Strategy
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.published.dfmodel.graphs.llm import llm
+from crosstack.published.dfmodel.graphs.serving import decode, prefill
 from crosstack.workload.architectures import Transformer
 from crosstack.workload.kernels import Axis, KernelKind
-from crosstack.workload.serving import decode, prefill
 from crosstack.workload.transformer_training import TransformerTraining
 
 CLOSE = {"rel": 1e-9, "abs": 0.0}

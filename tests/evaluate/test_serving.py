@@ -15,10 +15,9 @@ from crosstack.machine.chip import Overlap
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism
 from crosstack.mapping.mapping import Status
-from crosstack.published.dfmodel.graphs.serving import decode
+from crosstack.published.dfmodel.graphs.serving import decode, prefill
 from crosstack.workload.architectures import Transformer
 from crosstack.workload.job import Job
-from crosstack.workload.serving import prefill
 
 MODEL = Transformer(
     hidden=256,

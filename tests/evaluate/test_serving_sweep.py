@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -8,19 +9,21 @@ import pytest
 
 import crosstack
 from crosstack.errors import InfeasibleError, InputError
-from crosstack.evaluate.serving_layer import family, laid_out, layer_costs
-from crosstack.evaluate.serving_sweep import Phase, machine_of, serving_sweep
-from crosstack.evaluate.time import evaluate
+from crosstack.evaluate.serving_blocks import block_costs
+from crosstack.evaluate.serving_graphs import job_series
+from crosstack.evaluate.serving_points import machine_of
+from crosstack.evaluate.serving_sweep import Phase, serving_sweep
 from crosstack.io import library
 from crosstack.machine.chip import Overlap
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Parallelism
-from crosstack.mapping.mapping import Constraints, Task
+from crosstack.mapping.mapping import Constraints
+from crosstack.model.ends import counted
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.model.tiles import divisors
 from crosstack.published.dfmodel.machines import RING, SWITCH, TENSOR, chip, system
-from crosstack.workload.serving import decode, prefill
+from crosstack.workload.job import Job
 
 LLAMA = library.model("llama3-8b")
 GRID = tuple(
@@ -58,17 +61,17 @@ def sweep(the_machine, **changes):
 
 
 def compare(points, rows):
-    """Compare points with the one-point path; return how many fit."""
+    """Compare points with what `crosstack.evaluate` says; return how many fit."""
     fitting = 0
     for i in rows:
-        workload, the_machine, mapping = points.point(i)
+        job, the_machine, mapping = points.point(i)
         if points.limit[i]:
             with pytest.raises(InfeasibleError) as refused:
-                evaluate(workload, the_machine, mapping, points.rules)
+                crosstack.evaluate(job, the_machine, mapping, points.rules)
             assert refused.value.resource == points.limit[i]
             continue
         fitting += 1
-        one = evaluate(workload, the_machine, mapping, points.rules)
+        one = crosstack.evaluate(job, the_machine, mapping, points.rules)
         for name in ("time", "latency", "layer_time", "memory_used", "memory_capacity"):
             assert getattr(points, name)[i] == pytest.approx(getattr(one, name), rel=1e-12), name
         tokens = points.context[i] if points.phase is Phase.PREFILL else points.tokens
@@ -104,7 +107,7 @@ def test_a_point_is_what_the_one_point_path_says(the_machine, phase, rules):
 
 
 def test_several_new_tokens_and_a_given_microbatch():
-    points = sweep(machine(), tokens=5, microbatch=1, word=1)
+    points = sweep(machine(), tokens=5, microbatch=1, dtype="fp16")
     assert compare(points, range(0, len(points.time), 9)) > 10
 
 
@@ -139,55 +142,95 @@ def test_no_number_of_tiles_that_divides_the_prompt_is_faster(rules):
     )
     assert max(points.n_tiles) > 1
     chosen = rules_named(rules)
-    graphs = family(lambda length: prefill(LLAMA, tokens=length), chosen)
-    joined = machine_of(small, 4, 1)
-    uses = (Parallelism.TENSOR, Parallelism.PIPELINE)
-    plan = make_plan(graphs.workload, joined, (4, 1), uses, 1, chosen)
-    for i, length in enumerate(lengths.tolist()):
-        tiles = np.array(divisors(length))
-        contexts = np.full_like(tiles, length)
-        every = layer_costs(
-            graphs, contexts, np.ones_like(tiles), tiles, joined, plan, chosen, spilled=False
-        )
-        assert points.layer_time[i] == every.time[every.fits].min()
+    found = job_series(reading(LLAMA, chosen), lengths, chosen)
+    joined, uses = machine_of(small, 4, 1), (Parallelism.TENSOR, Parallelism.PIPELINE)
+    for series in found:
+        layer = series.blocks[0]
+        plan = make_plan(layer.workload, joined, (4, 1), uses, 1, chosen)
+        for length in series.contexts.tolist():
+            tiles = np.array(divisors(length))
+            every = block_costs(
+                layer, np.full_like(tiles, length), np.ones_like(tiles), tiles, joined, plan, chosen
+            )
+            (at,) = np.flatnonzero(lengths == length)
+            assert points.layer_time[at] == every.time[every.fits].min()
 
 
-@pytest.mark.parametrize("model", ["llama3-8b", "llama-68m", "gemma-2b", "qwen3-4b"])
+def reading(model, rules):
+    return lambda length: counted(Job(model=model, kind="prefill", sequence=length).workload, rules)
+
+
+def writing(model, tokens=1):
+    return lambda c: Job(model=model, kind="decode", context=c, sequence=tokens).workload
+
+
 @pytest.mark.parametrize(
-    "made",
-    [
-        lambda model, c: decode(model, context=c, tokens=3),
-        lambda model, c: decode(replace(model, kv_heads=1, gated=False), context=c),
-        lambda model, c: prefill(model, tokens=c),
-    ],
-    ids=["decode", "one head of keys", "prefill"],
+    "model",
+    ["llama3-8b", "gpt3-175b", "gemma2-9b", "qwen3-4b", "mixtral-8x7b", "deepseek-v2"],
 )
-def test_three_graphs_say_all_others(model, made):
-    contexts, shape = np.array([1, 7, 4096, 131072]), library.model(model)
-    laid = laid_out(family(lambda c: made(shape, c), rules_named("crosstack")), contexts)
-    each = [made(shape, c).graph for c in contexts.tolist()]
-    ends = ("source", "target", "tensor", "join_source", "join_target")
-    for field in fields(laid):
-        array = getattr(laid, field.name)
-        if isinstance(array, np.ndarray) and field.name not in ends:
-            assert np.array_equal(array, np.concatenate([getattr(a, field.name) for a in each]))
-    assert (laid.source[: len(each[0].source)] == each[0].source).all()
-    assert (laid.target[-len(each[0].target) :] == each[0].target + 3 * each[0].n).all()
-    (last,) = each[0].join_source.tolist()  # no context hands anything to another
-    assert laid.join_source.tolist() == [last + c * each[0].n for c in range(len(contexts))]
-    assert laid.join_target.tolist() == [c * each[0].n for c in range(len(contexts))]
+@pytest.mark.parametrize("phase", Phase)
+def test_few_graphs_say_all_others(model, phase):
+    """Also where a window begins to matter on the way, and where experts take no even share."""
+    model, rules = library.model(model), rules_named("crosstack")
+    last = min(model.positions or 9000, 9000)
+    contexts = np.unique(np.geomspace(3, last - 1, 9).astype(int))
+    made = writing(model) if phase is Phase.DECODE else reading(model, rules)
+    seen = []
+    for series in job_series(made, contexts, rules):
+        some = series.contexts
+        seen += some.tolist()
+        each = [made(context) for context in some.tolist()]
+        assert series.boundary(some).tolist() == [one.boundary_size for one in each]
+        for number, block in enumerate(series.blocks):
+            graphs = [[one.graph, *(end.graph for end in one.ends)][number] for one in each]
+            laid = block.laid_out(some)
+            ends = ("source", "target", "tensor", "join_source", "join_target")
+            for field in fields(laid):
+                array = getattr(laid, field.name)
+                if isinstance(array, np.ndarray) and field.name not in ends:
+                    alone = np.concatenate([getattr(graph, field.name) for graph in graphs])
+                    assert np.array_equal(array, alone), field.name
+            first, count = graphs[0], len(graphs)
+            steps = np.repeat(np.arange(count) * first.n, len(first.source))
+            assert (laid.source == np.tile(first.source, count) + steps).all()
+            assert (laid.target == np.tile(first.target, count) + steps).all()
+            steps = np.repeat(np.arange(count) * first.n, len(first.join_source))
+            assert (laid.join_source == np.tile(first.join_source, count) + steps).all()
+    assert sorted(seen) == contexts.tolist()
+
+
+def test_a_thousand_contexts_take_a_few_graphs():
+    made, asked = writing(LLAMA), []
+
+    def at(context):
+        asked.append(context)
+        return made(context)
+
+    (series,) = job_series(cache(at), np.arange(2, 2002, 2), rules_named("crosstack"))
+    assert len(series.contexts) == 1000
+    assert len(asked) == 5
+
+
+@pytest.mark.parametrize("model", ["mixtral-8x7b", "deepseek-v2-lite", "gemma2-9b", "falcon-7b"])
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("the_machine", [machine(), gpus(Overlap.ALL)], ids=["an RDU", "a GPU"])
+def test_layers_of_other_kinds_are_served(the_machine, phase, model):
+    """Experts, latent attention, windows in some layers, halves side by side."""
+    degree = 1 if model == "falcon-7b" else 4
+    points = serving_sweep(
+        library.model(model), the_machine, tensor=[degree] * 6, pipeline=[1, 1, 2, 2, 4, 4],
+        batch=[1, 8, 2, 16, 64, 64], context=[1, 1024, 100, 2000, 300, 2000], phase=phase,
+    )  # fmt: skip
+    assert compare(points, range(6)) >= 5
 
 
 def test_the_usual_sharding_is_close_to_the_best():
     """It gives up at most 1 % when TP is 8; the search also splits elementwise kernels."""
     the_machine = machine(overlap=Overlap.ALL)
     points = serving_sweep(LLAMA, the_machine, tensor=8, pipeline=1, batch=1, context=4096)
-    task = Task(
-        workload=decode(LLAMA, context=4096),
-        system=machine_of(the_machine, 8, 1),
-        constraints=Constraints(kernel_by_kernel=True, microbatch_size=1),
-    )
-    best = crosstack.optimise(task).certificate
+    job, joined, _ = points.point(0)
+    given = Constraints(kernel_by_kernel=True, microbatch_size=1)
+    best = crosstack.optimise(job, joined, constraints=given).certificate
     assert best.status is crosstack.Status.OPTIMAL
     assert best.objective <= points.time[0] <= 1.01 * best.objective
 

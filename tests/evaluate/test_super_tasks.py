@@ -10,7 +10,7 @@ from crosstack.mapping.transform import transform
 from crosstack.model.collectives import NONE
 from crosstack.model.schedule.events import simulate
 from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_time
-from crosstack.workload.builders import product_of
+from crosstack.published.dfmodel.graphs.builders import product_of
 from crosstack.workload.kernel_graph import kernel_graph
 from crosstack.workload.kernels import Consumer, Tensor
 

@@ -13,10 +13,9 @@ from crosstack.mapping.mapping import Task
 from crosstack.published.dfmodel.graphs.dlrm import dlrm
 from crosstack.published.dfmodel.graphs.fft import fft
 from crosstack.published.dfmodel.graphs.hpl import hpl
-from crosstack.published.dfmodel.graphs.serving import decode
+from crosstack.published.dfmodel.graphs.serving import decode, prefill
 from crosstack.published.dfmodel.graphs.ssm import Scan, hyena, mamba
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.serving import prefill
 from crosstack.workload.ssm_graph import Convolution
 
 SYSTEM = """

@@ -7,7 +7,7 @@ import pytest
 from crosstack.errors import InputError
 from crosstack.io import library
 from crosstack.io.transformers import transformer
-from crosstack.workload.serving import decode
+from crosstack.published.dfmodel.graphs.serving import decode
 
 # That of JackFram/llama-68m.
 CONFIG = {

@@ -29,9 +29,9 @@ from crosstack.model.partition import live_size, make_load, partition_cost, rela
 from crosstack.model.plan import Plan, make_plan
 from crosstack.model.rules import Rules, rules_named
 from crosstack.model.tiles import divisors
+from crosstack.published.dfmodel.graphs.builders import elementwise, join, product_of
 from crosstack.workload import kernels as ops
 from crosstack.workload.axes import AxisUse
-from crosstack.workload.builders import elementwise, join, product_of
 from crosstack.workload.draft import Draft
 from crosstack.workload.functions import Function
 from crosstack.workload.kernel_graph import KernelGraph, kernel_graph

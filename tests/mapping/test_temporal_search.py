@@ -22,9 +22,9 @@ from crosstack.model.partition import make_load, partition_cost, relaxed_load
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.graphs.llm import llm
+from crosstack.published.dfmodel.graphs.serving import decode, prefill
 from crosstack.workload.kernel_graph import bits
 from crosstack.workload.kernels import Axis
-from crosstack.workload.serving import decode, prefill
 
 RULES = rules_named("crosstack")
 ROUNDING = 1 + 1e-9

@@ -17,10 +17,10 @@ from crosstack.model.choices import make_choices
 from crosstack.model.plan import make_plan, placed_use
 from crosstack.model.rules import MAPPED, rule_names, rules_named
 from crosstack.model.traffic import Boundary
+from crosstack.published.dfmodel.graphs.builders import join
 from crosstack.published.dfmodel.graphs.fft import fft
 from crosstack.published.dfmodel.graphs.hpl import hpl
 from crosstack.workload import kernels as ops
-from crosstack.workload.builders import join
 from crosstack.workload.kernel_graph import AXIS_CODE, kernel_graph
 from crosstack.workload.workload import Workload
 

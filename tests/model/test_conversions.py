@@ -17,9 +17,9 @@ from crosstack.model.collectives import Layout
 from crosstack.model.conversions import LAYOUTS, edges_of
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
+from crosstack.published.dfmodel.graphs.builders import elementwise, join, product_of
 from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.workload.architectures import graphs
-from crosstack.workload.builders import elementwise, join, product_of
 from crosstack.workload.graph_workload import workload_of
 from crosstack.workload.kernel_graph import AXES
 from crosstack.workload.kernels import Axis, Collective

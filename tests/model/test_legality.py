@@ -13,11 +13,11 @@ from crosstack.mapping.ideals import to_words
 from crosstack.model.attention import attentions
 from crosstack.model.legality import make_legality
 from crosstack.published.dfmodel.graphs.llm import llm
+from crosstack.published.dfmodel.graphs.serving import decode, prefill
 from crosstack.workload.architectures import graphs
 from crosstack.workload.kernel_graph import bits
 from crosstack.workload.kernels import KernelKind
 from crosstack.workload.lowering import lowered
-from crosstack.workload.serving import decode, prefill
 
 GPT = llm(hidden=256, sequence_length=64, n_heads=4, head_size=64, n_layers=1, global_batch_size=1)
 LLAMA = prefill(library.model("llama3-8b"), tokens=64, global_batch_size=1)

@@ -23,9 +23,9 @@ from crosstack.model.schedule.events import simulate
 from crosstack.model.schedule.layer import TERMS, PartitionTimes, layer_graph
 from crosstack.model.temporal import kernel_clock
 from crosstack.published.dfmodel.graphs.llm import llm
+from crosstack.published.dfmodel.graphs.serving import decode
 from crosstack.workload.kernel_graph import bits
 from crosstack.workload.kernels import Direction, KernelKind
-from crosstack.workload.serving import decode
 from crosstack.workload.transformer_training import Recompute
 
 A100 = library.chip("a100-sxm-80gb").with_memory(capacity=None)

@@ -15,6 +15,7 @@ from crosstack.published.dfmodel.graphs.dlrm import dlrm
 from crosstack.published.dfmodel.graphs.fft import fft
 from crosstack.published.dfmodel.graphs.hpl import hpl
 from crosstack.published.dfmodel.graphs.llm import llm
+from crosstack.published.dfmodel.graphs.serving import decode, prefill
 from crosstack.published.dfmodel.graphs.ssm import hyena, mamba
 from crosstack.report.certificate_words import certificate_sentence, closing_sentence
 from crosstack.report.html import answer_html
@@ -40,7 +41,6 @@ from crosstack.report.wording import (
     time_words,
 )
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.serving import decode, prefill
 
 
 def flat(text):

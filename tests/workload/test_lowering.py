@@ -21,8 +21,8 @@ from crosstack.model.conversions import Conversions
 from crosstack.model.memory import kept_tensors
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
+from crosstack.published.dfmodel.graphs import serving
 from crosstack.published.dfmodel.graphs.llm import llm_graph
-from crosstack.workload import serving
 from crosstack.workload.architectures import graphs
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.lowering import lowered

@@ -22,6 +22,7 @@ from crosstack.cli.inputs import (
 from crosstack.cli.outputs import asked_files, json_text, show, write
 from crosstack.cli.sweep import ResumeOption, StoreOption, check_resume, searching
 from crosstack.errors import InputError, Problem
+from crosstack.workload.dtype import Dtype
 
 if TYPE_CHECKING:
     from crosstack.explore.served import ServedPoints
@@ -86,7 +87,9 @@ def serve_sweep(
             "busy.",
         ),
     ] = None,
-    word: Annotated[int, typer.Option(metavar="B", help="Bytes of one element.")] = 2,
+    dtype: Annotated[
+        Dtype, typer.Option("--dtype", help="What weights and activations are computed in.")
+    ] = Dtype.BF16,
     rules: Counted = None,
     set_: Annotated[
         list[str] | None,
@@ -108,15 +111,16 @@ def serve_sweep(
     """Serve a transformer at every combination of TP, PP, batch and context.
 
     Kernels run one by one under the usual sharding (attention by heads, the feed-forward network
-    by its width), so nothing is searched and a thousand points take a fraction of a second. The
-    file gives chip, memory and links: its first network dimension joins the tensor-parallel chips,
-    the next one the pipeline stages; how many of its chips are used is what is swept.
+    by its width, the head by words), so nothing is searched and a thousand points take a fraction
+    of a second. The file gives chip, memory and links: its first network dimension joins the
+    tensor-parallel chips, the next one the pipeline stages; how many of its chips are used is what
+    is swept.
 
     Examples: `crosstack serve-sweep --on h100-dgx --model llama3-70b --context 4096 --tp 4,8
     --batch 1,64` and `crosstack serve-sweep examples/llama3_8b_sn40l.yaml --model llama3-8b
     --tp 1,2,4,8,16 --pp 1,2,4 --batch 1,16,256 --context 1024,4096,16384 --csv points.csv`
     """
-    from crosstack.evaluate.serving_sweep import MOST_POINTS
+    from crosstack.evaluate.serving_points import MOST_POINTS
     from crosstack.explore.served import AXES, serve
     from crosstack.io.transformers import transformer
     from crosstack.report.serving_text import sweep_csv, sweep_tables
@@ -144,7 +148,7 @@ def serve_sweep(
             phase=phase,
             tokens=tokens,
             microbatch=microbatch,
-            word=word,
+            dtype=dtype,
             rules=counted,
             store=store,
             resume=resume,
@@ -178,7 +182,8 @@ _OPTIONS = {
     "phase": "--phase",
     "tokens": "--tokens",
     "microbatch": "--microbatch",
-    "word": "--word",
+    "dtype": "--dtype",
+    "system.chip.rates": "--dtype",
     "points": "--tp, --pp, --batch and --context",
 }
 

@@ -174,6 +174,7 @@ def _evaluation(p: _Priced) -> Evaluation:
     )
     capacity, account = system.chip.memory_room(spilled=plan.spilled), _account(p)
     _check_fit(capacity, p.load, partitions, p.costs, account, plan)
+    _check_ends(workload, p.ends)
     layer_time = sum(cost.time for cost in p.costs)
     total, split = _iteration(p, layer_time)
     traffic = sum(cost.traffic for cost in p.costs)
@@ -442,37 +443,9 @@ def _check_fit(
     account: MemoryAccount,
     plan: Plan,
 ) -> None:
-    levers = ("more, smaller partitions", "more tensor parallelism", "shorter tiles", "more SRAM")
     for partition, cost in zip(partitions, costs, strict=True):
-        if not cost.fits and load.temporal is not None:
-            inside = sum(1 << load.names.index(name) for name in partition.kernels)
-            raise InputError(
-                Problem(
-                    f"mapping.partitions[{partition.number}]",
-                    f"got {', '.join(partition.kernels)}; the chip runs no such kernels as one: "
-                    f"{load.temporal.legality.why(inside)}.",
-                )
-            )
-        if not cost.fits:
-            used = partition.cores_used or len(partition.kernels)
-            if used > load.n_cores:
-                raise InfeasibleError(
-                    resource="cores",
-                    demand=float(used),
-                    limit=float(load.n_cores),
-                    unit="cores",
-                    where=f"partition {partition.number}",
-                    levers=("more, smaller partitions", "more cores"),
-                )
-            raise InfeasibleError(
-                resource="SRAM",
-                demand=cost.sram,
-                limit=load.sram_capacity,
-                unit="B",
-                where=f"partition {partition.number} ({', '.join(partition.kernels[:4])}"
-                f"{', ...' if len(partition.kernels) > 4 else ''})",
-                levers=levers,
-            )
+        path = f"mapping.partitions[{partition.number}]"
+        _check_chip(load, cost, partition.kernels, path, f"partition {partition.number}")
         if partition.memory_used > capacity * (1 + 1e-12):
             raise InfeasibleError(
                 resource="main memory",
@@ -482,6 +455,55 @@ def _check_fit(
                 where=f"partition {partition.number}, most of it {account.kind},",
                 levers=memory_levers(account, plan.recompute),
             )
+
+
+def _check_ends(workload: Workload, ends: tuple[PricedBlock, ...]) -> None:
+    for number, (end, priced) in enumerate(zip(workload.ends, ends, strict=True)):
+        for place, (mask, cost) in enumerate(zip(priced.masks, priced.costs, strict=True)):
+            kernels = tuple(priced.load.names[i] for i in bits(mask))
+            path = f"mapping.ends[{number}].partitions[{place}]"
+            where = f"partition {place} of {end.name}"
+            _check_chip(priced.load, cost, kernels, path, where)
+
+
+def _check_chip(
+    load: ChipLoad, cost: PartitionCost, kernels: tuple[str, ...], path: str, where: str
+) -> None:
+    """Refuse a partition that the chip does not run as one, or has no cores or SRAM for."""
+    if cost.fits:
+        return
+    if load.temporal is not None:
+        inside = sum(1 << load.names.index(name) for name in kernels)
+        raise InputError(
+            Problem(
+                path,
+                f"got {', '.join(kernels)}; the chip runs no such kernels as one: "
+                f"{load.temporal.legality.why(inside)}.",
+            )
+        )
+    used = sum(a * b for _, a, b in cost.cores or ()) or len(kernels)
+    if used > load.n_cores:
+        raise InfeasibleError(
+            resource="cores",
+            demand=float(used),
+            limit=float(load.n_cores),
+            unit="cores",
+            where=where,
+            levers=("more, smaller partitions", "more cores"),
+        )
+    raise InfeasibleError(
+        resource="SRAM",
+        demand=cost.sram,
+        limit=load.sram_capacity,
+        unit="B",
+        where=f"{where} ({', '.join(kernels[:4])}{', ...' if len(kernels) > 4 else ''})",
+        levers=(
+            "more, smaller partitions",
+            "more tensor parallelism",
+            "shorter tiles",
+            "more SRAM",
+        ),
+    )
 
 
 def _network_bytes(workload: Workload, arrays: KernelGraph, choices: Choices, codes: Ints) -> float:

@@ -31,6 +31,7 @@ from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.records import require_type
 from crosstack.units import format_quantity
 from crosstack.workload.architectures import Transformer
+from crosstack.workload.dtype import Dtype
 
 __all__ = ["AXES", "Served", "ServedPoints", "serve"]
 
@@ -57,7 +58,7 @@ class Served:
     phase: Phase | str = Phase.DECODE
     tokens: int = 1
     microbatch: int | None = None
-    word: int = 2
+    dtype: Dtype | str = Dtype.BF16
     name: str = "serve"
     objectives: tuple[tuple[str, Goal], ...] = (
         ("throughput", Goal.MAXIMUM),
@@ -71,7 +72,7 @@ class Served:
             "phase": self.phase,
             "tokens": self.tokens,
             "microbatch": self.microbatch,
-            "word": self.word,
+            "dtype": self.dtype,
             "rules": self.rules,
             **numbers,
         }
@@ -175,7 +176,7 @@ def serve(
     phase: Phase | str = Phase.DECODE,
     tokens: int = 1,
     microbatch: int | None = None,
-    word: int = 2,
+    dtype: Dtype | str = Dtype.BF16,
     rules: Rules | str | None = None,
     store: Path | None = None,
     resume: bool = False,
@@ -200,8 +201,8 @@ def serve(
         New ones of a decoding step. [1]
     microbatch : int, optional
         Sequences a stage works on at a time; the most that keep every stage busy if left out. [1]
-    word : int
-        Bytes of an element. [B]
+    dtype : Dtype or str
+        Of weights and activations.
     rules : Rules or str, optional
         What is counted; by name, or ``crosstack``.
     store : Path, optional
@@ -224,7 +225,7 @@ def serve(
         phase=phase,
         tokens=tokens,
         microbatch=microbatch,
-        word=word,
+        dtype=dtype,
         rules=chosen_rules(rules, MAPPED),
     )
     swept = dict(zip(AXES, (tensor, pipeline, batch, context), strict=True))

@@ -18,7 +18,7 @@ from crosstack.model.iteration import (
 )
 from crosstack.model.objective import TIME, LayerPrices, Weights, layer_prices
 from crosstack.model.partition import ChipLoad, partition_cost
-from crosstack.model.plan import NO_END, Plan
+from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Floats, Ints
 from crosstack.workload.workload import Workload
@@ -62,7 +62,7 @@ class Pricing:
 
         Exact where the first and the last stage have more to do than others, too.
         """
-        if plan.ends == (NO_END, NO_END):
+        if not plan.has_ends:
             return self.total(plan, layer)
         price, overlap = self.of(plan), self.system.chip.overlap
         work = layer * plan.microbatch_size * plan.layers_per_stage

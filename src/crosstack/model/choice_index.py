@@ -129,6 +129,29 @@ class ChoiceIndex:
         """Return the axes that kernel ``i`` may be split along."""
         return tuple(AXES[a] for a in self.axis[self.start[i] : self.start[i + 1]])
 
+    def repeated(self, count: int, n_edges: int) -> ChoiceIndex:
+        """Return the index of so many graphs laid end to end, each like this one's.
+
+        Parameters
+        ----------
+        count : int
+            Graphs. [1]
+        n_edges : int
+            Edges inside one of them; the others are joins, and come after the edges of all. [1]
+        """
+
+        def each(ends: Ints) -> Ints:
+            parts = (ends[:n_edges], ends[n_edges:])
+            steps = np.arange(count)[:, None] * self.n
+            return np.concatenate([(part + steps).ravel() for part in parts])
+
+        return ChoiceIndex.of(
+            counts=np.tile(np.diff(self.start), count),
+            axis=np.tile(self.axis, count),
+            source=each(self.source),
+            target=each(self.target),
+        )
+
     def sharding(self, codes: Ints) -> tuple[Axis, ...]:
         """Return the axes of one choice a kernel."""
         return tuple(AXES[a] for a in self.axis[codes].tolist())

@@ -122,6 +122,13 @@ def _spread(arrays: KernelGraph, index: ChoiceIndex) -> _Spread:
     )
 
 
+def index_of(workload: Workload, arrays: KernelGraph, rules: Rules) -> ChoiceIndex:
+    """Return where the choices of a graph are, by what a rule set knows of layouts."""
+    named = rules.traffic.traces_layouts
+    joined = named and workload.graph_repetitions > 1 and workload.placement is Placement.SEARCHED
+    return choice_index(arrays, workload.placement, named=named, joined=joined)
+
+
 def make_choices(
     workload: Workload,
     arrays: KernelGraph,
@@ -130,6 +137,7 @@ def make_choices(
     rules: Rules,
     chip: Chip | None = None,
     microbatch: Ints | None = None,
+    index: ChoiceIndex | None = None,
 ) -> Choices:
     """Return the costs under ``plan``.
 
@@ -141,15 +149,11 @@ def make_choices(
         What times the kernels, where it runs them one after the other.
     microbatch : array or None
         Sequences of a microbatch of each kernel, where they differ from the plan's. [1]
+    index : ChoiceIndex or None
+        That of `index_of`, where it is known.
     """
     chips = plan.tensor
-    joined = rules.traffic.traces_layouts and workload.graph_repetitions > 1
-    index = choice_index(
-        arrays,
-        workload.placement,
-        named=rules.traffic.traces_layouts,
-        joined=joined and workload.placement is Placement.SEARCHED,
-    )
+    index = index_of(workload, arrays, rules) if index is None else index
     row, known = index.kernel, _spread(arrays, index)
     edges = edges_of(arrays, index, rules.traffic, float(workload.graph.word))
     parts = np.asarray(n_tiles, dtype=np.int64)

@@ -11,11 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
 
 from crosstack.machine.system import System
 from crosstack.model.attention import work_done
 from crosstack.model.choices import Choices
-from crosstack.model.memory import copy_memory
+from crosstack.model.memory import copy_memory, keeps_cache
 from crosstack.model.partition import (
     ChipLoad,
     PartitionCost,
@@ -133,9 +136,7 @@ def end_cost(
     alone, graph = workload.of_end(end), end.graph
     column = {name: getattr(choices, name)[codes] for name in ("weight", "cache", "kept", "again")}
     held = copy_memory(alone, graph, plan_of_end(plan), rules, **column)
-    table = end.table_size / plan.tensor
-    once = end.shared_size / plan.tensor if plan.pipeline == 1 and end in workload.before else 0.0
-    own = max(table - once, 0.0)
+    table, own = end.table_size / plan.tensor, own_table(workload, end, plan)
     numbers = own / graph.word if workload.training else 0.0
     spread = rules.iteration.shares_of_gradients(plan)
     summed = float(plan.periodic.time(table / spread, together=spread)) if numbers else 0.0
@@ -152,11 +153,24 @@ def end_cost(
         weights=float(held.weights.sum()) + own,
         gradients=float(held.gradients.sum()) + rules.memory.gradient_bytes * numbers,
         optimizer_state=float(held.optimizer_state.sum()) + rules.memory.optimizer_bytes * numbers,
+        caches=float(held.caches[keeps_cache(graph)].sum()),
         buffers=float(held.buffers.sum()),
         kept=float(held.kept.sum()),
         live=max(live_sizes(load, priced.masks)),
     )
-    return _times(one, end.count)
+    return end_runs(one, end.count)
+
+
+def end_runs(cost: EndCost, count: int) -> EndCost:
+    """Return what so many runs take; what is alive is that of one."""
+    sizes = {f.name: count * getattr(cost, f.name) for f in fields(cost)}
+    return EndCost(**{**sizes, "live": cost.live})
+
+
+def own_table(workload: Workload, end: End, plan: Plan) -> float:
+    """Bytes of a chip's part of the table that an end looks up in, if no other end has it. [B]"""
+    once = end.shared_size if plan.pipeline == 1 and end in workload.before else 0.0
+    return max(end.table_size - once, 0.0) / plan.tensor
 
 
 def with_ends(workload: Workload, plan: Plan, costs: Sequence[EndCost]) -> Plan:
@@ -175,15 +189,10 @@ def _forward(priced: PricedBlock) -> float:
     return total
 
 
-def _times(cost: EndCost, count: int) -> EndCost:
-    """Return what so many runs take; what is alive is that of one."""
-    sizes = {f.name: count * getattr(cost, f.name) for f in fields(cost)}
-    return EndCost(**{**sizes, "live": cost.live})
-
-
 def _added(costs: Sequence[EndCost]) -> EndCost:
     """Return what ends on one chip take together."""
     if not costs:
         return NO_END
     sums = {f.name: sum(getattr(cost, f.name) for cost in costs) for f in fields(EndCost)}
-    return EndCost(**{**sums, "live": max(cost.live for cost in costs)})
+    live: Any = np.maximum.reduce([cost.live for cost in costs])
+    return EndCost(**{**sums, "live": live})

@@ -24,6 +24,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,7 +32,7 @@ from numpy.typing import ArrayLike
 from crosstack.errors import require, require_quantity
 from crosstack.model.attention import attention_core
 from crosstack.model.boundary import Shares, operand_share
-from crosstack.model.plan import NO_END, Plan
+from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.closed import Counts, require_counts
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
@@ -40,7 +41,7 @@ from crosstack.workload.workload import Workload
 
 MASK = 1  # bytes of an element of a mask
 LIVE = "live"
-_END_ROWS = ("weights", "gradients", "optimizer_state", "buffers")
+_END_ROWS = ("weights", "gradients", "optimizer_state", "caches", "buffers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,6 +341,17 @@ def copy_memory(
     )
 
 
+@lru_cache(maxsize=64)
+def keeps_cache(arrays: KernelGraph) -> Bools:
+    """Which kernels put something behind a cache that others read, shape (n,).
+
+    Others that read one read rows of a table, which is in main memory once.
+    """
+    keeps = np.zeros(arrays.n, dtype=np.bool_)
+    keeps[arrays.source[arrays.elided]] = True
+    return keeps & (arrays.cache_size > 0)
+
+
 def static_size(
     workload: Workload, plan: Plan, memory: CopyMemory, *, running: bool = False
 ) -> Floats:
@@ -365,23 +377,23 @@ def static_size(
     return np.asarray(data + np.maximum.reduce(stages))
 
 
-def end_sizes(plan: Plan) -> dict[int, dict[str, float]]:
+def end_sizes(plan: Plan) -> dict[int, dict[str, Any]]:
     """Return what ends have on a chip of their stages: by stage, by row of an account. [B]
 
     What a kernel at a time has alive is in a row of its own, `LIVE`; what two ends have on one chip
     adds up, but for that.
     """
-    found: dict[int, dict[str, float]] = {}
-    if plan.ends == (NO_END, NO_END):
+    found: dict[int, dict[str, Any]] = {}
+    if not plan.has_ends:
         return found
     for stage, end in zip((0, plan.pipeline - 1), plan.ends, strict=True):
-        flying = float(microbatches_kept(plan, stage))
+        flying = microbatches_kept(plan, stage)
         rows = {row: getattr(end, row) for row in _END_ROWS}
         rows["logits"] = end.kept * plan.microbatch_size * flying
         own = found.setdefault(stage, dict.fromkeys((*rows, LIVE), 0.0))
         for row, size in rows.items():
             own[row] += size
-        own[LIVE] = max(own[LIVE], end.live * plan.microbatch_size)
+        own[LIVE] = np.maximum(own[LIVE], end.live * plan.microbatch_size)
     return found
 
 

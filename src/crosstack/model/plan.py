@@ -11,8 +11,10 @@ costs. High-bandwidth domains are not looked at: the dimensions of the network s
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, assert_never
+
+import numpy as np
 
 from crosstack.errors import require
 from crosstack.machine.system import Parallelism, System, dimension_sizes
@@ -30,8 +32,8 @@ class EndCost:
 
     For one sequence: ``time``, of which ``forward`` is the forward pass, and ``compute``,
     ``memory``, ``tensor`` and ``data``, for which units, main memory and links are busy [s];
-    ``on_chip`` [J] of its memories. ``weights``, ``gradients``, ``optimizer_state`` and ``buffers``
-    are there whatever runs; ``kept`` of each sequence in flight; ``live`` of each that
+    ``on_chip`` [J] of its memories. ``weights``, ``gradients``, ``optimizer_state``, ``caches`` and
+    ``buffers`` are there whatever runs; ``kept`` of each sequence in flight; ``live`` of each that
     runs, at most. [B]
     """
 
@@ -45,6 +47,7 @@ class EndCost:
     weights: float = 0.0
     gradients: float = 0.0
     optimizer_state: float = 0.0
+    caches: float = 0.0
     buffers: float = 0.0
     kept: float = 0.0
     live: float = 0.0
@@ -52,7 +55,8 @@ class EndCost:
     @property
     def resident(self) -> float:
         """Bytes that are there whatever runs. [B]"""
-        return self.weights + self.gradients + self.optimizer_state + self.buffers
+        state = self.weights + self.gradients + self.optimizer_state
+        return state + self.caches + self.buffers
 
 
 NO_END = EndCost()
@@ -112,6 +116,16 @@ class Plan:
     def dimension_sizes(self) -> tuple[int, ...]:
         """Chips of each network dimension. [1]"""
         return dimension_sizes(self.sizes, self.dimensions)
+
+    @property
+    def has_ends(self) -> bool:
+        """Whether anything runs before the first layer or behind the last one."""
+        return any(
+            np.any(getattr(end, column.name))
+            for end in self.ends
+            if end is not NO_END
+            for column in fields(EndCost)
+        )
 
     @property
     def borders(self) -> int:

@@ -43,6 +43,7 @@ from crosstack.machine.chip import Chip, Execution, Overlap
 from crosstack.model.boundary import factor_order, streams_memory
 from crosstack.model.flows import fed_operands
 from crosstack.model.legality import Legality, make_legality
+from crosstack.model.memory import keeps_cache
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.layer import KernelRun
@@ -225,9 +226,8 @@ def _caches(arrays: KernelGraph) -> tuple[Bools, Floats]:
 
     The kernel that adds to it writes what is new; whoever reads it reads all of it.
     """
-    kept = arrays.elided & (arrays.cache_size > 0)[arrays.source]
-    keeps, read = np.zeros(arrays.n, dtype=np.bool_), np.zeros((arrays.n, 2))
-    keeps[arrays.source[kept]] = True
+    keeps, read = keeps_cache(arrays), np.zeros((arrays.n, 2))
+    kept = arrays.elided & keeps[arrays.source]
     read[arrays.target[kept], arrays.operand[kept]] = 1.0
     return keeps, read
 

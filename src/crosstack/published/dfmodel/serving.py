@@ -14,10 +14,9 @@ from crosstack.machine.system import DimensionKind, Parallelism
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.published.case import Case
 from crosstack.published.dfmodel import machines as built
-from crosstack.published.dfmodel.graphs.serving import decode
+from crosstack.published.dfmodel.graphs.serving import decode, prefill
 from crosstack.published.dfmodel.runs import published_case
 from crosstack.workload.architectures import Transformer
-from crosstack.workload.serving import prefill
 from crosstack.workload.workload import Workload
 
 __all__ = ["BATCH", "published_8b", "serving_cases", "sn40l"]

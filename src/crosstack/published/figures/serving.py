@@ -8,7 +8,7 @@ from crosstack.charts import BarChart, Bars, Chart, LineChart, Mark, Measure, Se
 from crosstack.evaluate.evaluation import Evaluation
 from crosstack.machine.system import DimensionKind, Parallelism
 from crosstack.published.case import Row
-from crosstack.published.dfmodel.graphs.serving import decode
+from crosstack.published.dfmodel.graphs.serving import decode, prefill
 from crosstack.published.dfmodel.machines import PIPELINE, RING, TENSOR
 from crosstack.published.dfmodel.serving import BATCH, published_8b, sn40l
 from crosstack.published.figures.figure import (
@@ -19,7 +19,6 @@ from crosstack.published.figures.figure import (
     figure,
     mapped,
 )
-from crosstack.workload.serving import prefill
 from crosstack.workload.workload import Workload
 
 __all__ = ["serving_sweep"]

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from crosstack.errors import require, require_whole
+from crosstack.published.dfmodel.graphs.builders import MOST_KERNELS, join, product_of
 from crosstack.records import require_type
-from crosstack.workload.builders import MOST_KERNELS, join, product_of
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Axis, Collective, Communication, Direction, Kernel, Placement
 from crosstack.workload.workload import Workload

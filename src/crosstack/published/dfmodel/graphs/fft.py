@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 from crosstack.errors import require, require_whole
+from crosstack.published.dfmodel.graphs.builders import join
 from crosstack.workload import kernels as ops
-from crosstack.workload.builders import join
 from crosstack.workload.dtype import dtype_of_complex
 from crosstack.workload.workload import Workload
 

@@ -8,8 +8,8 @@ the trailing matrix, the broadcast of the panel and the exchange of rows.
 from __future__ import annotations
 
 from crosstack.errors import require, require_whole
+from crosstack.published.dfmodel.graphs.builders import MOST_KERNELS, join
 from crosstack.workload import kernels as ops
-from crosstack.workload.builders import MOST_KERNELS, join
 from crosstack.workload.workload import Workload
 
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from crosstack.errors import require, require_whole
 from crosstack.io.dfmodel.vocabulary import is_row_wise, saved_of
+from crosstack.published.dfmodel.graphs.builders import elementwise, join, product_of
 from crosstack.records import require_type
-from crosstack.workload.builders import elementwise, join, product_of
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Direction, Kernel
 from crosstack.workload.workload import Workload

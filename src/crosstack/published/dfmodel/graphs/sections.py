@@ -11,9 +11,8 @@ from crosstack.published.dfmodel.graphs.dlrm import dlrm
 from crosstack.published.dfmodel.graphs.fft import fft
 from crosstack.published.dfmodel.graphs.hpl import hpl
 from crosstack.published.dfmodel.graphs.llm import llm
-from crosstack.published.dfmodel.graphs.serving import decode
+from crosstack.published.dfmodel.graphs.serving import decode, prefill
 from crosstack.published.dfmodel.graphs.ssm import hyena, mamba
-from crosstack.workload.serving import prefill
 from crosstack.workload.workload import Workload
 
 SHAPE = ("hidden", "heads", "kv_heads", "head_size", "feed_forward", "layers", "gated")

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from crosstack.errors import require, require_whole
-from crosstack.workload.builders import elementwise, join, product_of
+from crosstack.published.dfmodel.graphs.builders import elementwise, join, product_of
 from crosstack.workload.kernels import Axis, ComputeUnit, Kernel, KernelKind
 from crosstack.workload.ssm_graph import Convolution
 from crosstack.workload.workload import Workload

@@ -7,9 +7,8 @@ import pytest
 from crosstack.errors import InputError
 from crosstack.io import library
 from crosstack.published.dfmodel.graphs.llm import llm_graph
-from crosstack.published.dfmodel.graphs.serving import decode
+from crosstack.published.dfmodel.graphs.serving import decode, prefill
 from crosstack.workload.architectures import NormPlace, Transformer
-from crosstack.workload.serving import prefill
 
 SMALL = Transformer(
     hidden=64,
