@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,10 @@ import pytest
 
 import crosstack
 from crosstack.explore.batches import Common, arrayed
-from crosstack.explore.evaluators import answered
+from crosstack.explore.evaluators import PointAnswer, answered
 from crosstack.explore.points import expand
-from crosstack.explore.run import sweep
+from crosstack.explore.run import layout_of, run_study, sweep
+from crosstack.explore.store import Store
 from crosstack.explore.study import read_study
 
 TASK = """\
@@ -196,3 +198,18 @@ def test_an_unknown_node_is_found_before_the_sweep(write):
     study = read_study(write("study.yaml", CHIPS.replace("[N7, N5]", "[N7, N6]")))
     with pytest.raises(crosstack.InputError, match=r"axes\.node"):
         sweep(study, jobs=1)
+
+
+def test_each_point_of_a_batch_whose_process_died_is_a_row(write, tmp_path):
+    class Dying:
+        @contextmanager
+        def started(self, function):
+            died = PointAnswer(status="failed", reason="its process died")
+            yield lambda batches: ((batch, died) for batch in batches if batch is not None)
+
+    study = study_with(write, "crosstack")
+    store = Store.create(tmp_path / "store", layout_of(study))
+    points = run_study(study, store, Dying())
+    table = store.table(points.keys)
+    assert table.num_rows == len(points) > 1
+    assert set(table.column("reason").to_pylist()) == {"its process died"}

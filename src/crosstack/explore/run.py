@@ -144,10 +144,14 @@ def _record(
         values = {"key": keys, **varied, **found, "runtime": runtime, "model": [model] * len(keys)}
         session.record(numbers, columns_as(values, session.store.layout))
         return Counter(answer.status.tolist())
-    chosen = {name: values[0] for name, values in varied.items()}
-    row = {"key": keys[0], **chosen, **found, "runtime": answer.runtime, "model": model}
-    session.record(numbers, [row])
-    return Counter([answer.status])
+    # One answer for many points: their process did not live to answer them.
+    rest = {**found, "runtime": answer.runtime, "model": model}
+    rows = [
+        {"key": key, **{name: values[i] for name, values in varied.items()}, **rest}
+        for i, key in enumerate(keys)
+    ]
+    session.record(numbers, rows)
+    return Counter({answer.status: len(rows)})
 
 
 def sweep(
