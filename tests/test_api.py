@@ -160,9 +160,9 @@ def test_a_job_is_predicted_as_the_command_does(tmp_path):
     assert json.loads(saved.read_text())["time"] == found.time
 
 
-def test_only_training_is_predicted():
-    with pytest.raises(crosstack.InputError, match="job.kind: got decode; allowed: train"):
-        crosstack.predict(JOB, NODE)
+def test_releases_predict_training_alone():
+    with pytest.raises(crosstack.InputError, match="a release knows steps of training alone"):
+        crosstack.predict(JOB, NODE, rules="deepflow-2025")
 
 
 def test_a_word_that_is_no_change_of_a_step_is_refused():

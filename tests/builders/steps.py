@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 from crosstack.workload.architectures import Activation, Norm, Transformer
 from crosstack.workload.transformer_training import TransformerTraining
@@ -20,3 +21,9 @@ def plain(*, hidden, heads, layers=1, feed_forward=None, vocabulary=1, name="pla
 def reshaped(job: TransformerTraining, **shape) -> TransformerTraining:
     """Return the same step of a model of another shape."""
     return replace(job, model=replace(job.model, **shape))
+
+
+def counted(times):
+    """Return rules by which kernels take what ``times`` says, for programs of releases."""
+    kernels = SimpleNamespace(times=lambda chip, dtype: times)
+    return SimpleNamespace(clock=SimpleNamespace(kernels=kernels))

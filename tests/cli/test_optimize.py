@@ -69,7 +69,7 @@ def test_a_descent_is_set_in_the_file_and_ends_after_its_starts(run, tmp_path):
     search = "{method: gradient, evaluations: 500, searches: 1, descent: {form: equation, " \
              "step: 0.1, averaging: 0.8, steps: 2, starts: 2, tolerance: 1e-6}}"  # fmt: skip
     outcome = run("optimize", EXAMPLE, *QUICK, "--set", f"search={search}", "--json", out)
-    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.code == 0, outcome.err
     found = json.loads(out.read_text())
     n_shares = len(found["shares"])
     assert found["evaluations"] <= 2 * 4 + 2 * (1 + 2 * (n_shares + 1))  # first looks, then starts
@@ -88,7 +88,7 @@ def best(run, tmp_path_factory):
     outcome = run(
         "optimize", EXAMPLE, *QUICK, "--json", folder / "best.json", "--html", folder / "best.html"
     )
-    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.code == 0, outcome.err
     return folder / "best.json", outcome.out
 
 
@@ -136,7 +136,7 @@ def test_a_picture_and_a_page_without_a_search_have_no_chart(run, tmp_path):
     outcome = run(
         "optimize", EXAMPLE, *QUICK, "--set", "search.searches=0", "--svg", svg, "--html", page
     )
-    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.code == 0, outcome.err
     assert "least time" in svg.read_text()
     assert "after every evaluation" not in page.read_text()
 

@@ -46,21 +46,26 @@ def test_unknown_rules_name_the_nearest(run):
 def test_a_step_has_parts_and_memory(run, tmp_path):
     out = tmp_path / "step.json"
     arguments = ("--model", "gpt-22b", "--batch", "4", "--parallel", "RC-1-8-d1-p2")
-    grid = ("--package", "1", "--packages", "16")
+    grid = ("--package", "1x1", "--packages", "8x2")
     outcome = run("predict", HARDWARE, *arguments, *grid, "--json", out)
     assert (outcome.code, outcome.err) == (0, "")
     found = json.loads(out.read_text())
     assert found["strategy"] == "RC-1-8-d1-p2"
     assert found["memory"]["total"] < 80 * 2**30
-    assert "head and loss forward" in found["parts"]
+    assert any(name.startswith("head") for name in found["parts"])
 
 
-def test_a_sequence_whose_scores_do_not_fit_says_so(run):
-    outcome = run("predict", *DGX, "--model", "gpt-22b", "--sequence", "65536", "--batch", 8,
-                  "--parallel", "RC-1-1-d8-p1", "--recompute", "full")  # fmt: skip
+def test_a_step_that_does_not_fit_says_so(run):
+    outcome = run("predict", *DGX, "--model", "gpt-22b", "--batch", 8, "--parallel", "dp=8")
     assert (outcome.code, outcome.out) == (3, "")
-    for words in ("attention scores", "65,536 x 65,536 tokens", "549.8 GB a chip", "RC-1-8-d1-p1"):
+    for words in ("main memory", "recomputation full", "optimizer state"):
         assert words in " ".join(outcome.err.split())
+
+
+def test_scores_that_are_never_written_take_no_memory(run):
+    outcome = run("predict", *DGX, "--model", "llama3-8b", "--sequence", "65536", "--batch", 1,
+                  "--parallel", "tp=8")  # fmt: skip
+    assert (outcome.code, outcome.err) == (0, "")
 
 
 @pytest.mark.parametrize("sides", ["8192,8192,8192", "1024,4096,1", "64,65536,64", "777,555,333"])
@@ -72,23 +77,6 @@ def test_printed_traffic_over_printed_bandwidth_is_the_printed_time(run, sides, 
     for traffic, bandwidth, takes in rows:
         moved, rate = parse_quantity(traffic, "B"), parse_quantity(bandwidth, "B/s")
         assert moved / rate == pytest.approx(parse_quantity(takes, "s"), rel=2e-3)  # as rounded
-
-
-def test_two_kernels_at_a_time_are_an_option_of_predictions_and_traces(run, tmp_path):
-    out, trace = tmp_path / "step.json", tmp_path / "trace.json"
-    asked = ("--set", "packages=1", "--model", "lstm-lm-40k", "--batch", 64, "--parallel",
-             "RC-1-1-d1-p1")  # fmt: skip
-    one = predicted(run, out, *asked)["time"]
-    two = predicted(run, out, *asked, "--kernels-at-once", 2)
-    assert two["time"] < one
-    assert two["inputs"]["kernels_at_once"] == 2
-    outcome = run("trace", EXAMPLE, *asked, "--kernels-at-once", 2, "-o", trace)
-    assert outcome.code == 0, outcome.err
-    assert "stage 0, kernel 2" in trace.read_text()
-    for wrong, rules in ((0, "crosstack"), (10**9, "crosstack"), (2, "deepflow-2021")):
-        refused = run("predict", EXAMPLE, *asked, "--kernels-at-once", wrong, "--rules", rules)
-        assert refused.code == 2
-        assert f"--kernels-at-once: got {wrong}; allowed: " in refused.err
 
 
 def test_what_the_optimizer_keeps_for_a_weight_is_an_option(run, tmp_path):
@@ -138,7 +126,7 @@ def test_a_model_file_is_read(run):
 def test_a_trace_and_a_chart_are_saved(run, tmp_path):
     trace, chart = tmp_path / "trace.json", tmp_path / "chart.svg"
     outcome = run("trace", HARDWARE, "--model", "lstm-lm-40k", "--parallel", "RC-1-1-d1-p4",
-                  *PLACED, "-o", trace, "--svg", chart)  # fmt: skip
+                  "--rules", "deepflow-2021", *PLACED, "-o", trace, "--svg", chart)  # fmt: skip
     assert (outcome.code, outcome.err) == (0, "")
     events = json.loads(trace.read_text())["traceEvents"]
     assert {"stage 0", "stage 3"} <= {e["args"]["name"] for e in events if e["ph"] == "M"}
@@ -156,7 +144,6 @@ def test_a_trace_and_a_chart_are_saved(run, tmp_path):
         (("--model", "lstm-lm-40k", "--microbatches", "2"), 2, "--microbatches"),
         (("--model", "lstm-lm-40k", "--batch", "0"), 2, "--batch"),
         (("--gemm", "64,64,64", "--parallel", "RC-2"), 2, "--parallel"),
-        (("--gemm", "64,64,64", "--parallel", "RC-1-1-d2-p1"), 2, "no replicas"),
         (("--gemm", "64,64,64", "--parallel", "RC-1-64-d1-p1"), 2, "there are 16"),
         (("--model", "lstm-lm-40k", "--parallel", "RC-1-1-d4-p1"), 2, "no bandwidth"),
         (("--model", "gpt-530b", *ONE), 3, "main memory"),
@@ -226,31 +213,31 @@ def test_more_chips_than_there_are_is_refused(run):
 SERVER = (*DGX, "--gemm", "8192,8192,8192", "--parallel", "RC-1-8-d1-p1")
 
 
-def collective(run, out, *arguments):
-    outcome = run("predict", *SERVER, *arguments, "--json", out)
+def summed(run, out, *arguments):
+    given = ("predict", *DGX, "--gemm", "8192,8192,8192", "--parallel", "CR-8-d1-p1")
+    outcome = run(*given, *arguments, "--json", out)
     assert (outcome.code, outcome.err) == (0, "")
-    return json.loads(out.read_text())["parts"]["collective"]
+    return json.loads(out.read_text())["time"]
 
 
 def test_chips_of_a_server_are_joined_as_the_option_says(run, tmp_path):
-    # Each of eight chips gathers seven shares of 16.8 MB: over a switch one after the other at
-    # 300 GB/s; on a ring from both sides at half of it, four at most; all at once at a seventh.
+    # Partial sums of 134 MB: over a switch, on a ring, or all at once.
     out = tmp_path / "gemm.json"
-    switch = collective(run, out)
-    assert collective(run, out, "--topology", "switch,switch") == switch
-    ring = collective(run, out, "--topology", "ring")
-    assert switch - ring == pytest.approx(3 * 600e-9)
-    full = collective(run, out, "--topology", "fully_connected")
-    assert switch - full == pytest.approx(6 * 600e-9)
+    switch = summed(run, out)
+    assert summed(run, out, "--topology", "switch,switch") == switch
+    ring = summed(run, out, "--topology", "ring")
+    full = summed(run, out, "--topology", "fully_connected")
+    assert full < switch
+    assert ring != switch
 
 
-def test_the_order_says_which_dimension_leaves_the_servers(run, tmp_path):
+def test_the_order_says_which_dimension_leaves_the_servers_under_a_release(run, tmp_path):
     out = tmp_path / "step.json"
     asked = ("--model", "lstm-lm-40k", "--batch", "128", "--parallel", "RC-1-4-d4-p1")
     times = {}
     for order in ("kp2,dp", "dp,kp2", None):
         given = () if order is None else ("--order", order)
-        outcome = run("predict", *DGX, *asked, *given, "--json", out)
+        outcome = run("predict", *DGX, *asked, *given, "--rules", "deepflow-2021", "--json", out)
         assert (outcome.code, outcome.err) == (0, "")
         times[order] = json.loads(out.read_text())["time"]
     assert times["kp2,dp"] == times[None] < times["dp,kp2"]
@@ -262,7 +249,11 @@ def test_the_order_says_which_dimension_leaves_the_servers(run, tmp_path):
         (("--topology", "rung"), '--topology: no topology is called "rung". Did you mean "ring"'),
         (("--topology", "mesh:3x3"), "--topology: got 3x3; allowed: a shape of 8 chips"),
         (("--topology", "ring", "--package", "8"), "--topology: allowed without --package"),
-        (("--order", "kp1"), "--order: got kp1, which leaves out kp2"),
+        (("--order", "kp1"), "--order: allowed under the rules of a release"),
+        (
+            ("--order", "kp1", "--rules", "deepflow-2021"),
+            "--order: got kp1, which leaves out kp2",
+        ),
         (("--order", "kp1", "--package", "8"), "--order: got kp1, which leaves out kp2"),
     ],
 )
@@ -381,13 +372,13 @@ LONG = ("--set", "packages=64", "--model", "gpt3-175b", "--parallel", "RC-1-8-d1
 
 
 def test_what_does_not_fit_fits_once_less_is_kept(run):
-    kept = run("predict", EXAMPLE, *LONG)
+    given = ("--schedule", "gpipe", "--recompute", "none")
+    kept = run("predict", EXAMPLE, *LONG, *given)
     assert kept.code == 3
-    assert "recompute full" in kept.err
-    assert "schedule 1f1b" in kept.err
-    assert run("predict", EXAMPLE, *LONG, "--schedule", "1f1b").code == 0
-    again = run("predict", EXAMPLE, *LONG, "--recompute", "full")
-    assert again.code == 0
+    assert "main memory" in kept.err
+    assert run("predict", EXAMPLE, *LONG, *given, "--schedule", "1f1b").code == 0
+    assert run("predict", EXAMPLE, *LONG, *given, "--recompute", "full").code == 0
+    assert run("predict", EXAMPLE, *LONG).code == 0
 
 
 @pytest.mark.parametrize(
@@ -419,11 +410,11 @@ def test_the_argument_is_a_model_where_a_machine_is_named(run):
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("llama3-70b", *LLAMA), 3, "more microbatches: at most 79 of 128 sequences at a time"),
+        (("llama3-405b", "--on", "h100-dgx", "--parallel", "tp=8"), 3, "main memory"),
         (("llama3-70b",), 2, "llama3-70b: a model; give a machine beside it, with --on."),
         (("llama3-7b", *LLAMA), 2, '--model: no model is called "llama3-7b". Did you mean'),
         (("qwen3-8b", *LLAMA, "--batch", 64), 2, "--sequence: required"),
-        (("mixtral-8x7b", *LLAMA, "--batch", 64, "--sequence", 64), 2, "model.experts: Mixtral"),
+        (("llama3-8b", *LLAMA, "--context", 64), 2, "--context: allowed with --decode"),
         (("none.json", *LLAMA), 2, "none.json: no such file"),
         (("gpt-22b", *DGX, "--parallel", "tp=8,tp=2"), 2, "--parallel: got 'tp=8,tp=2'"),
         (("gpt-22b", *DGX, "--parallel", "tp=0"), 2, "kp2: got 0"),

@@ -11,7 +11,7 @@ from crosstack.published import runner
 from crosstack.published.measured_steps import measured_steps, run_step
 from crosstack.published.runner import suite_summary
 
-HELD = run_step(measured_steps()[0])
+HELD = next(row for row in map(run_step, measured_steps()[4:]) if row.holds)
 OTHER = replace(HELD, suite="measured")
 
 

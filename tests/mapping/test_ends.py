@@ -74,7 +74,7 @@ def every_use(system: System):
     for use in workload_uses(WORKLOAD, system, constraints, RULES):
         for microbatch in use.microbatches if use is not None else ():
             for plan in use.plans(microbatch, WORKLOAD, system, RULES):
-                pieces = interleavings(plan, system.chip.overlap, RULES)
+                pieces = interleavings(plan, RULES)
                 for again, count in itertools.product(Recompute, pieces):
                     yield use, microbatch, again, count
                 assert schedules(plan, RULES)

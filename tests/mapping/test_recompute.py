@@ -147,7 +147,7 @@ def every_evaluation(system: System) -> list[tuple[Decided, Evaluation]]:
                 continue
             whole = WORKLOAD.global_batch_size // (data * size) % stages == 0
             may = stages > 1 and whole and WORKLOAD.n_layers % (stages * pieces) == 0
-            if pieces > 1 and not (may and system.chip.overlap is Overlap.ALL):
+            if pieces > 1 and not may:
                 continue
             for partitions in PARTITIONS:
                 mapping = replace(

@@ -184,8 +184,8 @@ class TestSchedules:
 
     PLAN = a_plan(layers_per_stage=12, graph_repetitions=48, n_microbatches=8, training=True)
 
-    def pieces(self, overlap=Overlap.ALL, rules=EACH, **changes) -> tuple[int, ...]:
-        return interleavings(replace(self.PLAN, **changes), overlap, rules)
+    def pieces(self, rules=EACH, **changes) -> tuple[int, ...]:
+        return interleavings(replace(self.PLAN, **changes), rules)
 
     def test_pieces_divide_the_layers_of_a_stage(self):
         assert self.pieces() == (1, 2, 3, 4, 6, 12)
@@ -198,7 +198,6 @@ class TestSchedules:
             {"training": False},
             {"pipeline": 1, "graph_repetitions": 12},
             {"schedule": Schedule.GPIPE},
-            {"overlap": Overlap.COMPUTE_MEMORY},
             {"rules": ONCE},
         ],
         ids=str,
@@ -206,26 +205,27 @@ class TestSchedules:
     def test_otherwise_there_is_one(self, changes):
         assert self.pieces(**changes) == (1,)
 
+    @pytest.mark.parametrize("overlap", Overlap)
     @pytest.mark.parametrize("roomy", [True, False])
     @given(
         send=st.floats(0, 5), layer=st.floats(1e-3, 2), floor=st.floats(0, 1), share=st.floats(0, 1)
     )
-    def test_what_is_dropped_is_never_faster(self, send, layer, floor, share, roomy):
+    def test_what_is_dropped_is_never_faster(self, send, layer, floor, share, roomy, overlap):
         line = AffineTime(fixed=2 * send)
         plan = replace(self.PLAN, stage_transfer=line, forward=share)
-        every = by_schedule(plan, Schedule.ONE_F_ONE_B, None, Overlap.ALL, EACH)
-        kept = never_slower(every, floor * layer, Overlap.ALL, EACH, roomy=roomy)
+        every = by_schedule(plan, Schedule.ONE_F_ONE_B, None, EACH)
+        kept = never_slower(every, floor * layer, overlap, EACH, roomy=roomy)
         for one in every:
-            time = iteration(one, layer, Overlap.ALL, EACH).time
+            time = iteration(one, layer, overlap, EACH).time
             least = min(
-                iteration(other, layer, Overlap.ALL, EACH).time
+                iteration(other, layer, overlap, EACH).time
                 for other in kept
                 if roomy or microbatches_kept(other, 0) <= microbatches_kept(one, 0)
             )
             assert least <= time * (1 + 1e-12)
 
     def test_short_sends_keep_the_most_pieces_alone_and_memory_keeps_one(self):
-        every = by_schedule(self.PLAN, Schedule.ONE_F_ONE_B, None, Overlap.ALL, EACH)
+        every = by_schedule(self.PLAN, Schedule.ONE_F_ONE_B, None, EACH)
         roomy, scarce = (
             never_slower(every, 10.0, Overlap.ALL, EACH, roomy=roomy) for roomy in (True, False)
         )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from crosstack.evaluate.distributed import Peers
 from crosstack.machine.packages import ABSENT
 from crosstack.machine.system import AllReduceAlgorithm, Dimension, DimensionKind
 from crosstack.mapping.strategy import ParallelDimension, Strategy
 from crosstack.model.collectives import Extent, Group
+from crosstack.published.deepflow.distributed import Peers
 
 __all__ = ["alike", "ring"]
 

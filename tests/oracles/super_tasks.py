@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from crosstack.evaluate.distributed import DP, KP1, KP2, LP, Peers
 from crosstack.mapping.strategy import ParallelDimension, Strategy
 from crosstack.mapping.transform import EdgeKind, SuperEdge, SuperGraph
 from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder
+from crosstack.published.deepflow.distributed import DP, KP1, KP2, LP, Peers
 from crosstack.workload.kernels import Collective
 
 __all__ = ["super_tasks"]

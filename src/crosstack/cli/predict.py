@@ -40,7 +40,10 @@ _PATHS = ("file", "library")
 
 @with_options
 def predict(asked: StepOptions, json_out: JsonOut = None) -> None:
-    """Predict the time of a training step, or of one product, under a given strategy.
+    """Predict the time of a step, or of one product, under a given strategy.
+
+    What the strategy leaves out, such as the sharding of each kernel, is decided as well as can be
+    in a second or two; `crosstack map --parallel` looks further, and proves how good that is.
 
     Examples: `crosstack predict gpt3-175b --on h100-dgx --parallel tp=8,pp=8,dp=2
     --microbatches 8` and `crosstack predict examples/chips/n5_hbm3.yaml --set packages=512
@@ -84,8 +87,8 @@ def trace(
 ) -> None:
     """Run a predicted step event by event and save when every kernel and transfer ran.
 
-    Example: `crosstack trace examples/chips/n5_hbm3.yaml --model lstm-lm-40k --parallel
-    RC-1-1-d1-p4 -o trace.json --svg chart.svg`
+    Example: `crosstack trace llama3-8b --on h100-dgx --batch 32 --sequence 4096
+    --parallel tp=2,pp=4 -o trace.json --svg chart.svg`
     """
     from crosstack.model.rules import PREDICTED
     from crosstack.report.prediction_text import prediction_data, prediction_tables
@@ -131,6 +134,8 @@ def _workload(file: Path, hardware: Machine, asked: StepOptions) -> Step:
     from crosstack.workload.published_steps import changed_step
 
     gemm, model, changes = asked.gemm, asked.model, asked.changes
+    if asked.prefill or asked.decode or asked.context is not None:
+        return _served(asked)
     if gemm is not None and model is not None:
         raise InputError(Problem("--gemm", "given with --model; allowed: one of them."))
     with options_named({name: f"--{name}" for name in ("model", *changes)}):
@@ -138,6 +143,20 @@ def _workload(file: Path, hardware: Machine, asked: StepOptions) -> Step:
             return step_named(model, changes)
         found = _product(gemm) if gemm is not None else _model(file, hardware, model)
         return changed_step(found, changes)
+
+
+def _served(asked: StepOptions) -> Step:
+    from crosstack.io.steps import job_named
+
+    if not asked.decode and asked.context is not None:
+        raise InputError(Problem("--context", "allowed with --decode."))
+    if asked.model is None or (asked.prefill and asked.decode):
+        message = "required with --prefill or --decode, of which one is allowed."
+        raise InputError(Problem("--model", message))
+    kind = "prefill" if asked.prefill else "decode"
+    numbers = {name: getattr(asked, name) for name in ("batch", "sequence", "context")}
+    with options_named({name: f"--{name}" for name in ("model", *numbers)}):
+        return job_named(asked.model, kind, **numbers)
 
 
 def _product(text: str) -> Step:
@@ -184,10 +203,11 @@ def _predicted(asked: StepOptions, counted: CountedRules) -> tuple[Prediction, T
     )
     workload = _workload(file, hardware, asked)
     options = {"strategy": "--parallel", "order": "--order"}
+    options |= {"constraints.degrees": "--parallel", "workload.global_batch_size": "--batch"}
     options |= dict.fromkeys(("topology", "shape", "package"), "--topology")
     options |= {f: f"--{f.replace('_', '-')}" for f in StepSettings.__dataclass_fields__}
     with options_named(options | {name: f"--{name}" for name in (*CHOICES, "interleave")}):
-        settings = StepSettings(kernels_at_once=asked.kernels_at_once)
+        settings = StepSettings()
         if asked.optimizer_bytes is not None:
             with options_named({"": "--optimizer-bytes"}):
                 state = parse_quantity(asked.optimizer_bytes, "B")
@@ -200,9 +220,11 @@ def _predicted(asked: StepOptions, counted: CountedRules) -> tuple[Prediction, T
         hardware = joined(hardware, asked.levels)
         with in_file(file):
             typed = typed_chip(hardware, counted.chips)
-            times = counted.clock.kernels.times(typed.chip, typed.dtype)
         on = _ranked(hardware, typed.chip, strategy, asked, counted.step)
-        return on.step(workload, strategy, on.system, times, settings, order=on.order), typed
+        found = on.step(
+            workload, strategy, on.system, typed.dtype, settings, rules=counted, order=on.order
+        )
+        return found, typed
 
 
 def _strategy(
@@ -260,7 +282,7 @@ def _placed(
 ) -> Ranked:
     """Return chips on a grid, in the order that shares links least; a release has its rings."""
     from crosstack.io.step_machines import Ranked
-    from crosstack.machine.packages import system_of_grid, system_of_packages
+    from crosstack.machine.packages import divided_system, system_of_grid, system_of_packages
     from crosstack.mapping.placement import place
     from crosstack.published.deepflow.edges import edges_of_placement
     from crosstack.published.deepflow.steps import ReleaseSteps, over_edges
@@ -269,7 +291,7 @@ def _placed(
     grid = grid_of(asked.package, asked.packages, torus=asked.torus)
     placement = place(strategy, grid, order=order)
     if not isinstance(step, ReleaseSteps):
-        return Ranked(system=system_of_grid(chip, grid), order=placement.order, step=step)
+        return Ranked(system=divided_system(system_of_grid(chip, grid)), order=None, step=step)
     system = system_of_packages(
         chip, chips_per_package=grid.n_chips // grid.n_packages, n_packages=grid.n_packages
     )

@@ -52,6 +52,16 @@ class StepOptions:
             "--parallel", metavar="STRATEGY", help="tp=8,pp=4,dp=16, or RC-4-2-d8-p1 or CR-4-d8-p1."
         ),
     ] = None
+    prefill: Annotated[
+        bool, typer.Option("--prefill", help="The model reads prompts; it is trained if not said.")
+    ] = False
+    decode: Annotated[
+        bool, typer.Option("--decode", help="The model writes the next token of sequences.")
+    ] = False
+    context: Annotated[
+        int | None,
+        typer.Option("--context", metavar="N", help="With --decode: tokens kept of each sequence."),
+    ] = None
     batch: Annotated[
         int | None,
         typer.Option("--batch", metavar="N", help="Sequences of a step, if not as published."),
@@ -63,7 +73,9 @@ class StepOptions:
     microbatches: Annotated[
         int | None,
         typer.Option(
-            "--microbatches", metavar="N", help="Parts of a replica's batch (transformers)."
+            "--microbatches",
+            metavar="N",
+            help="Parts of a replica's batch; the best if left out (transformers).",
         ),
     ] = None
     exchange: Annotated[
@@ -71,8 +83,9 @@ class StepOptions:
         typer.Option(
             "--exchange",
             metavar="HOW",
-            help="What the chips of a kernel split send: gathered, every output; paired, sums of "
-            "pairs of products, as Megatron; or sequence, these, a share for each (transformers).",
+            help="What the chips of a kernel split send: paired, sums of pairs of products, as "
+            "Megatron; or sequence, these, a share for each; the best if left out (transformers; "
+            "gathered, every output, under the rules of a release).",
         ),
     ] = None
     recompute: Annotated[
@@ -81,7 +94,7 @@ class StepOptions:
             "--recompute",
             metavar="WHAT",
             help="What the backward pass computes again instead of keeping it: none, attention or "
-            "full (transformers).",
+            "full; the best if left out (transformers).",
         ),
     ] = None
     schedule: Annotated[
@@ -89,7 +102,8 @@ class StepOptions:
         typer.Option(
             "--schedule",
             metavar="ORDER",
-            help="Of microbatches: gpipe, or 1f1b, which keeps fewer of them (transformers).",
+            help="Of microbatches: 1f1b, so if left out, or gpipe, which keeps more of them "
+            "(transformers).",
         ),
     ] = None
     interleave: Annotated[
@@ -97,7 +111,8 @@ class StepOptions:
         typer.Option(
             "--interleave",
             metavar="N",
-            help="Stages on every chip, spread over the model; above 1 with --schedule 1f1b.",
+            help="Stages on every chip, spread over the model; above 1 with --schedule 1f1b; the "
+            "best if left out.",
         ),
     ] = None
     optimizer_bytes: Annotated[
@@ -109,15 +124,6 @@ class StepOptions:
             "precision keeps.",
         ),
     ] = None
-    kernels_at_once: Annotated[
-        int,
-        typer.Option(
-            "--kernels-at-once",
-            metavar="K",
-            help="Kernels that a chip runs at a time, each as fast as alone: for kernels that "
-            "leave most of a chip idle.",
-        ),
-    ] = 1
     package: Annotated[
         str | None,
         typer.Option(
@@ -136,8 +142,9 @@ class StepOptions:
         typer.Option(
             "--order",
             metavar="A,B,..",
-            help="Mapping order, the dimension whose chips are nearest first, such as "
-            "kp1,kp2,dp,lp; otherwise kp2,kp1,dp,lp, or with --package the best.",
+            help="Under the rules of a release: mapping order, the dimension whose chips are "
+            "nearest first, such as kp1,kp2,dp,lp; otherwise kp2,kp1,dp,lp, or with --package the "
+            "best.",
         ),
     ] = None
     topology: Annotated[

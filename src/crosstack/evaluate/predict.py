@@ -1,61 +1,70 @@
-"""The time of a workload under a given strategy on a machine, with everything it is made of."""
+"""The time of one iteration under a strategy: its degrees are given, what it leaves out is decided.
+
+A strategy is a mapping of which people say the most: how many chips split tensors, layers and the
+batch, perhaps microbatches and what is computed again. `predict` gives that to `optimise`, which
+decides the rest, so that a mapping with the same decisions takes the same time. A release of a
+published tool has a program of its own in its place (`Program`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from crosstack.errors import InfeasibleError, InputError, Problem
-from crosstack.evaluate.distributed import Distributed, KernelTimes, own_shape
-from crosstack.evaluate.lstm_step import lstm_step
-from crosstack.evaluate.ranks import peers_of, stage_peers
-from crosstack.evaluate.step_memory import (
-    check_capacity,
-    lstm_memory,
-    scores_do_not_fit,
-    transformer_memory,
-)
+from crosstack.errors import InputError, Problem, require
+from crosstack.evaluate.answer import Answer, given_answer, optimise
 from crosstack.evaluate.step_settings import StepSettings
-from crosstack.evaluate.transformer_step import require_timed, transformer_step
+from crosstack.evaluate.timeline import busy_of, pieces_of, stages_of, timeline_of
+from crosstack.machine.node import part_of
 from crosstack.machine.system import System
-from crosstack.mapping.strategy import NESTED, KernelSplit, MappingOrder, Strategy
+from crosstack.mapping.degrees import Degrees
+from crosstack.mapping.exchange import exchange_sharding, sum_sharding
+from crosstack.mapping.mapping import Constraints, Mapping, Task
+from crosstack.mapping.strategy import KernelSplit, MappingOrder, Strategy, product_share
+from crosstack.model.attention import iteration_work
 from crosstack.model.memory import MemoryAccount
-from crosstack.model.schedule.events import TaskGraphBuilder, Timeline, simulate
+from crosstack.model.rules import Rules
+from crosstack.model.schedule.events import Timeline
 from crosstack.records import brief
 from crosstack.units import format_quantity
-from crosstack.workload.lstm import LstmModel
-from crosstack.workload.product import Product
-from crosstack.workload.transformer_training import Recompute, Schedule, TransformerTraining
+from crosstack.workload.dtype import Dtype
+from crosstack.workload.job import Work, as_workload
+from crosstack.workload.transformer_training import Schedule, TransformerTraining, training_of
+from crosstack.workload.workload import Workload
 
 __all__ = [
     "SUMMING",
     "WAITING",
+    "WORK_LIMIT",
     "Prediction",
     "Program",
     "Step",
-    "busiest_of",
-    "busy_stages",
-    "made_of",
+    "least_step",
     "predict",
-    "product_step",
-    "step_of",
+    "predicted",
+    "strategy_task",
 ]
 
-Step = Product | LstmModel | TransformerTraining
+Step = Work
+WORK_LIMIT = 2e5  # units of work of what a strategy leaves out: one or two seconds
+MOST_PARTS = 5  # that are printed
+SLOWEST = 1.0  # fewer bytes a second are no link [B/s]
+WAITING = "waiting for other stages and transfers"
+SUMMING = "gradient sums after the last backward pass"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
     """What one step takes.
 
-    ``parts`` add up to ``time``: what the ``busiest`` stage does by name, how long it waits, and
-    sums of gradients that end after the last backward pass. ``busy`` is how long each stage
-    computes, by its name. ``run_time`` is that of a whole training, None where the workload names
-    none. ``timelines`` runs the step event by event and returns what follows one another; an
-    estimate has nothing to run. [s] ``scheduled`` says that the events set the time, so that a
-    shorter kernel may make a longer step. ``share``: M, K and N of a product on the fullest chip,
-    None for other workloads.
+    ``parts`` add up to ``time``: what the ``busiest`` stage does by name, and how long it waits.
+    ``busy`` is how long each stage works, by its name. ``run_time`` is that of a whole training,
+    None where the workload names none. ``timelines`` runs the step event by event and returns what
+    follows one another; an estimate has nothing to run. [s] ``scheduled`` says that the events set
+    the time, so that a shorter kernel may make a longer step. ``share``: M, K and N of a product on
+    the fullest chip, None for other workloads. ``answer`` is the mapping with its certificate, None
+    from the program of a release.
     """
 
     workload: Step
@@ -68,6 +77,7 @@ class Prediction:
     run_time: float | None = None
     scheduled: bool = False
     share: tuple[int, int, int] | None = None
+    answer: Answer | None = None
 
     __repr__ = brief
 
@@ -81,14 +91,9 @@ class Prediction:
 
     @property
     def busiest(self) -> str | None:
-        """The stage that computes longest, of equal ones the first; None for an estimate."""
+        """The stage that works longest, of equal ones the first; None for an estimate."""
         busy = dict(self.busy)
         return max(busy, key=lambda stage: busy[stage]) if busy else None
-
-
-MOST_PARTS = 5  # that are printed
-WAITING = "waiting for other stages and transfers"
-SUMMING = "gradient sums after the last backward pass"
 
 
 class Program(Protocol):
@@ -99,245 +104,196 @@ class Program(Protocol):
         workload: Step,
         strategy: Strategy,
         system: System,
-        times: KernelTimes,
+        dtype: Dtype,
         settings: StepSettings | None = None,
         *,
-        order: MappingOrder = NESTED,
+        rules: Rules,
+        order: MappingOrder | None = None,
+        mapping: Mapping | None = None,
+        work_limit: float = WORK_LIMIT,
     ) -> Prediction:
         """Time one step; see `predict`."""
         ...
-
-
-def made_of(
-    work: dict[str, float], busy: float, pass_time: float, time: float
-) -> tuple[tuple[str, float], ...]:
-    """Return the ``work`` of a stage and what is left of its step. [s]
-
-    Kernels that run at once share the time in which the stage is ``busy`` in proportion.
-    """
-    alone = sum(work.values())
-    share = busy / alone if alone else 0.0
-    waiting = max(0.0, pass_time - busy)
-    pieces = ((name, own * share) for name, own in work.items())
-    return (*pieces, (WAITING, waiting), (SUMMING, max(0.0, time - pass_time)))
-
-
-def busiest_of(busy: Sequence[float]) -> int:
-    """Return the stage that works longest, of equal ones the first."""
-    return max(range(len(busy)), key=lambda stage: busy[stage])
 
 
 def predict(
     workload: Step,
     strategy: Strategy,
     system: System,
-    times: KernelTimes,
+    dtype: Dtype,
     settings: StepSettings | None = None,
     *,
-    order: MappingOrder = NESTED,
+    rules: Rules,
+    order: MappingOrder | None = None,
+    mapping: Mapping | None = None,
+    work_limit: float = WORK_LIMIT,
 ) -> Prediction:
     """Time one step of a workload.
 
     Parameters
     ----------
     workload : Step
-        What is computed.
+        What is computed; of a `TransformerTraining` also decisions that are given.
     strategy : Strategy
-        How it is spread over chips.
+        How it is spread, over all chips of the system or as many of them as it has.
     system : System
         The machine.
-    times : KernelTimes
-        What one of its chips takes for a kernel.
+    dtype : Dtype
+        What is computed in, where the workload does not say.
     settings : StepSettings or None
-        Of optimizer and chip; None: the usual ones.
-    order : tuple of ParallelDimension
-        Of ranks on the network, the dimension whose chips are the nearest first.
+        Of the optimizer; None: the usual ones.
+    rules : Rules
+        What is counted.
+    order : tuple of ParallelDimension or None
+        Of ranks on the network; only programs of releases take one, as the best is found here.
+    mapping : Mapping or None
+        Everything that the strategy leaves out, as an answer had it; None: it is decided.
+    work_limit : float
+        Units of work for that, see `crosstack.optimise`. [1]
 
     Raises
     ------
     InputError
-        If the strategy cannot split the workload, or data is sent where there is no link.
+        If the strategy cannot split the workload, or is not one for so many chips.
     InfeasibleError
         If the step does not fit the main memory of a chip.
     """
-    chips = Distributed(
-        strategy=strategy,
-        times=times,
-        links=peers_of(strategy, system, order),
-        stage_links=stage_peers(strategy, system, order),
-    )
-    return step_of(workload, chips, settings or StepSettings(), system.chip.main_memory.room)
+    if order is not None:
+        message = "allowed under the rules of a release; the best places of ranks are found here."
+        raise InputError(Problem("order", message))
+    chosen = settings or StepSettings()
+    one = chosen.kernels_at_once == 1
+    require(one, "kernels_at_once", chosen.kernels_at_once, f"1 under the rules {rules.name}")
+    if chosen.optimizer_bytes != StepSettings().optimizer_bytes:
+        kept = replace(rules.memory, optimizer_bytes=chosen.optimizer_bytes)
+        rules = replace(rules, memory=kept)
+    if not chosen.enforces_capacity:
+        system = replace(system, chip=system.chip.with_memory(capacity=None))
+    task = strategy_task(workload, strategy, system, dtype)
+    if mapping is None:
+        answer = optimise(task, rules=rules, work_limit=work_limit)
+    else:
+        answer = given_answer(task, mapping, rules)
+    return predicted(workload, strategy, answer)
 
 
-def step_of(
-    workload: Step, chips: Distributed, settings: StepSettings, capacity: float
-) -> Prediction:
-    """Time one step on chips that know whom they communicate with.
-
-    Parameters
-    ----------
-    workload : Step
-        What is computed.
-    chips : Distributed
-        How it is spread, what a kernel takes, and over which links data goes.
-    settings : StepSettings
-        Of optimizer and chip.
-    capacity : float
-        Of a chip's main memory. [B]
-
-    Raises
-    ------
-    InputError, InfeasibleError
-        As `predict`.
-    """
-    strategy = chips.strategy
-    if isinstance(workload, Product):
-        shape = workload.m, workload.k, workload.n
-        return product_step(
-            workload,
-            strategy,
-            share=own_shape(*shape, strategy),
-            own=lambda: chips.own_product(*shape),
-            total=lambda: chips.forward(*shape),
-        )
-    if isinstance(workload, LstmModel):
-        return _lstm(workload, chips, settings, capacity)
-    return _transformer(workload, chips, settings, capacity)
-
-
-def _where(model: LstmModel | TransformerTraining, chips: Distributed) -> str:
-    return f"one chip of {model.name} under {chips.strategy}"
-
-
-def _lstm(
-    model: LstmModel, chips: Distributed, settings: StepSettings, capacity: float
-) -> Prediction:
-    account = lstm_memory(model, chips.strategy, chips.times.element_size, settings)
-    if settings.enforces_capacity:
-        check_capacity(account, capacity, _where(model, chips))
-    step = lstm_step(model, chips, settings)
-    busy = busy_stages(step.forward, step.backward)
-    most = busiest_of([time for _, time in busy])
-    work = step.work(most, chips.strategy.lp)
-    return Prediction(
-        workload=model,
-        strategy=chips.strategy,
-        time=step.time,
-        parts=made_of(work, busy[most][1], step.pass_time, step.time),
-        memory=account,
-        busy=busy,
-        timelines=lambda: (step.forward, step.backward),
-        scheduled=True,
-    )
-
-
-def _transformer(
-    job: TransformerTraining, chips: Distributed, settings: StepSettings, capacity: float
-) -> Prediction:
-    def memory_of(other: TransformerTraining) -> MemoryAccount:
-        return transformer_memory(other, chips.strategy, chips.times.element_size, settings)
-
-    def instead() -> dict[str, MemoryAccount]:
-        ways = (
-            replace(job, recompute=Recompute.ATTENTION),
-            replace(job, recompute=Recompute.FULL),
-            replace(job, schedule=Schedule.ONE_F_ONE_B),
-        )
-        names = ("recompute attention", "recompute full", "schedule 1f1b")
-        return {name: memory_of(way) for name, way in zip(names, ways, strict=True)}
-
-    require_timed(job)
-    scores = scores_do_not_fit(job, chips.strategy, chips.times.element_size, capacity, settings)
-    if scores is not None and settings.enforces_capacity:
-        raise scores
-    account = memory_of(job)
-    if settings.enforces_capacity:
-        check_capacity(account, capacity, _where(job, chips), instead)
-    try:
-        trained = transformer_step(job, chips, settings)
-    except InfeasibleError as error:  # some kernel rules refuse a product that does not fit
-        raise scores or error from None
-    most = busiest_of(trained.busy)
-    return Prediction(
-        workload=job,
-        strategy=chips.strategy,
-        time=trained.time,
-        parts=made_of(trained.work(most), trained.busy[most], trained.pass_time, trained.time),
-        memory=account,
-        busy=tuple((f"stage {i}", time) for i, time in enumerate(trained.busy)),
-        timelines=lambda: (trained.timeline(),),
-        run_time=trained.time * job.steps if job.tokens else None,
-        scheduled=trained.kernels_at_once > 1,
-    )
-
-
-def busy_stages(*timelines: Timeline) -> tuple[tuple[str, float], ...]:
-    """Return how long every chip or stage works. [s]"""
-    found: dict[str, float] = {}
-    for timeline in timelines:
-        for name, time in timeline.busy().items():
-            if name.startswith(("stage", "chip")):
-                found[name] = found.get(name, 0.0) + time
-    return tuple(found.items())
-
-
-def product_step(
-    product: Product,
-    strategy: Strategy,
-    *,
-    share: tuple[int, int, int],
-    own: Callable[[], float],
-    total: Callable[[], float],
-) -> Prediction:
-    """One product and its collective; replicas and stages have nothing to do with it.
+def least_step(
+    workload: Step, strategy: Strategy, system: System, dtype: Dtype, rules: Rules
+) -> float:
+    """Time that no mapping of a strategy beats: all work shared out evenly, at the full rate. [s]
 
     Parameters
     ----------
-    product : Product
-        All of it.
-    strategy : Strategy
-        What splits it.
-    share : tuple of int
-        M, K and N on the fullest chip. [1]
-    own, total : callable
-        What that chip computes, and that with what it exchanges; asked for once the strategy is
-        known to split the product. [s]
+    workload, strategy, system, dtype, rules
+        As of `predict`.
 
     Raises
     ------
     InputError
-        If the strategy cannot split the product.
+        As `predict`.
     """
-    _check_product(product, strategy)
-    whole, computed = total(), own()
-    build = TaskGraphBuilder()
-    first = build.add("product", computed, resource="chip", kind="forward")
-    if whole > computed:
-        build.add("collective", whole - computed, resource="ring", after=[first], kind="transfer")
-    timeline = simulate(build.build())
-    return Prediction(
-        workload=product,
-        strategy=strategy,
-        time=whole,
-        parts=(("product", computed), ("collective", whole - computed)),
-        memory=None,
-        busy=busy_stages(timeline),
-        timelines=lambda: (timeline,),
-        share=share,
-    )
+    task = strategy_task(workload, strategy, system, dtype)
+    work = iteration_work(task.workload, task.system.chip, rules.traffic)
+    rate = float(rules.clock.reached_rate(task.system.chip, task.workload.graph.dtype))
+    return work / rate / task.system.n_chips
 
 
-def _check_product(product: Product, s: Strategy) -> None:
-    """Refuse a strategy that cannot split a product."""
-    if s.dp > 1 or s.lp > 1:
-        message = f"{s}: a single product has no replicas and no stages; use d1 and p1."
+def strategy_task(
+    workload: Step, strategy: Strategy, system: System, dtype: Dtype = Dtype.BF16
+) -> Task:
+    """Return the task of which a strategy gives the degrees, and a step what it says.
+
+    Parameters
+    ----------
+    workload, strategy, system, dtype
+        As of `predict`.
+
+    Raises
+    ------
+    InputError
+        If there are too few chips or no links between them, or the strategy does not split the
+        workload.
+
+    Notes
+    -----
+    The rows that RC splits over kp1 chips are those of different sequences: such chips hold the
+    same weights, as data-parallel ones do. CR splits every product that can be along its sum.
+    """
+    if strategy.n_chips > system.n_chips:
+        message = f"{strategy} needs {strategy.n_chips:,} chips; there are {system.n_chips:,}."
         raise InputError(Problem("strategy", message))
-    uneven = (
-        [("K", product.k, s.kp1)]
-        if s.split is KernelSplit.CR
-        else [("M", product.m, s.kp1), ("N", product.n, s.kp2)]
+    try:
+        system = part_of(system, strategy.n_chips)
+    except InputError as error:
+        raise error.renamed({"n_chips": "strategy"}) from None
+    _check_links(system)
+    summed = strategy.split is KernelSplit.CR
+    rows = 1 if summed else strategy.kp1
+    work = as_workload(workload, dtype, rows=rows * strategy.dp)
+    tensor = strategy.kp1 if summed else strategy.kp2
+    given = Constraints(
+        degrees=Degrees(tensor=tensor, pipeline=strategy.lp, data=strategy.dp * rows)
     )
-    for axis, extent, degree in uneven:
-        if extent < degree:
-            message = f"{s} splits {axis}, {extent}, {degree} ways."
+    if summed and tensor > 1:
+        given = replace(given, sharding=sum_sharding(work.graph))
+    step = training_of(workload)
+    if step is not None:
+        given = _said(step, work, given, strategy)
+    return Task(workload=work, system=system, constraints=given)
+
+
+def _check_links(system: System) -> None:
+    """Raise `InputError` if chips are to be joined by links without bandwidth."""
+    for level in system.network:
+        if level.size != 1 and level.bandwidth < SLOWEST:
+            size = system.n_chips if level.size is None else level.size
+            message = (
+                f"{size} chips or packages are joined by links that have no bandwidth; give the "
+                "network area, power and links, or use a strategy for fewer chips."
+            )
             raise InputError(Problem("strategy", message))
+
+
+def _said(
+    step: TransformerTraining, work: Workload, given: Constraints, strategy: Strategy
+) -> Constraints:
+    """Return constraints with what a step says of its schedule and of what chips exchange."""
+    found = replace(
+        given,
+        recompute=step.recompute,
+        schedule=step.schedule or Schedule.ONE_F_ONE_B,
+        interleave=step.interleave,
+    )
+    if step.microbatches is not None:
+        replicas = given.degrees.data or 1
+        each, left = divmod(step.batch, replicas * step.microbatches)
+        if left or not each:
+            message = (
+                f"{strategy}: {step.microbatches} microbatches on each of {replicas} replicas do "
+                f"not divide {step.batch} sequences."
+            )
+            raise InputError(Problem("strategy", message))
+        found = replace(found, microbatch_size=each)
+    if step.exchange is not None and (given.degrees.tensor or 1) > 1:
+        found = replace(found, sharding=exchange_sharding(work.graph, step.exchange))
+    return found
+
+
+def predicted(workload: Step, strategy: Strategy, answer: Answer) -> Prediction:
+    """Return an answer as what its step is made of."""
+    found = answer.evaluation
+    stages = stages_of(answer)
+    pieces = pieces_of(answer, stages)
+    step = training_of(workload)
+    return Prediction(
+        workload=workload,
+        strategy=strategy,
+        time=found.time,
+        parts=(*pieces, (WAITING, max(found.time - sum(time for _, time in pieces), 0.0))),
+        memory=found.memory,
+        busy=busy_of(answer, stages),
+        timelines=lambda: (timeline_of(answer, stages),),
+        run_time=found.time * step.steps if step is not None and step.tokens else None,
+        share=product_share(workload, strategy),
+        answer=answer,
+    )

@@ -5,21 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from crosstack.errors import require
-from crosstack.evaluate.predict import Prediction, Step
+from crosstack.evaluate.predict import Prediction, Program, Step
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.machine.system import System
-from crosstack.mapping.strategy import NESTED, Strategy, parse_order, parse_strategy, whole_order
+from crosstack.mapping.strategy import Strategy, parse_order, parse_strategy, whole_order
 from crosstack.model.rules import PREDICTED, Rules, chosen_rules
 from crosstack.records import require_type
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.job import Job
 from crosstack.workload.published_steps import as_step
 
 __all__ = ["predict_job"]
 
 
 def predict_job(
-    job: Job | Step,
+    job: Step,
     system: System,
     parallel: str | Strategy = "tp=1",
     *,
@@ -29,12 +28,12 @@ def predict_job(
     rules: Rules | str | None = None,
     **changes: Any,
 ) -> Prediction:
-    """Time a step of training under a strategy that is given, kernel by kernel.
+    """Time a job under a strategy: what that leaves out is decided as well as can be.
 
     Parameters
     ----------
-    job : Job, TransformerTraining, LstmModel or Product
-        What is computed; a job is one of training.
+    job : Job, Workload, TransformerTraining, LstmModel or Product
+        What is computed; programs of releases know steps of training alone.
     system : System
         What `crosstack.system` returns, or a machine of one's own.
     parallel : str or Strategy
@@ -43,7 +42,8 @@ def predict_job(
     dtype : Dtype or str, optional
         What is computed in; the job's own, or ``bf16``.
     order : str, optional
-        Of ranks on the network, such as ``kp1,kp2,dp,lp``: the nearest chips first.
+        Of ranks on the network, such as ``kp1,kp2,dp,lp``: the nearest chips first; for programs of
+        releases.
     settings : StepSettings, optional
         Of optimizer and chip; the usual ones if left out.
     rules : Rules or str, optional
@@ -68,7 +68,6 @@ def predict_job(
     computed = own or Dtype.BF16 if dtype is None else dtype
     require(computed in list(Dtype), "dtype", computed, ", ".join(Dtype))
     strategy = parse_strategy(parallel) if isinstance(parallel, str) else parallel
-    ranks = NESTED if order is None else whole_order(strategy, parse_order(order))
-    times = chosen.clock.kernels.times(system.chip, Dtype(computed))
-    found: Prediction = chosen.step(step, strategy, system, times, settings, order=ranks)
-    return found
+    ranks = None if order is None else whole_order(strategy, parse_order(order))
+    program: Program = chosen.step
+    return program(step, strategy, system, Dtype(computed), settings, rules=chosen, order=ranks)

@@ -195,7 +195,7 @@ def all_strategies(
     for number in set(found.schedule.tolist()):
         here = np.flatnonzero(found.schedule == number)
         plan = found.at(here).plan(workload, ORDERS[number])
-        good[here] = may_interleave(plan, system.chip.overlap, rules)
+        good[here] = may_interleave(plan, rules)
     return found.at(good)
 
 

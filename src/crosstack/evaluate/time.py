@@ -48,7 +48,7 @@ from crosstack.workload.kernel_graph import Ints, KernelGraph, bits
 from crosstack.workload.kernels import Axis, Placement
 from crosstack.workload.workload import Workload
 
-__all__ = ["decided_plan", "evaluate"]
+__all__ = ["decided_plan", "evaluate", "mapped_plan"]
 
 
 def evaluate(
@@ -117,6 +117,13 @@ def evaluate(
         ends=ends,
     )
     return _evaluation(priced)
+
+
+def mapped_plan(workload: Workload, system: System, mapping: Mapping, rules: Rules) -> Plan:
+    """Return the plan of a mapping that was evaluated, with what its ends take."""
+    workload = counted(workload, rules)
+    plan, _ = _planned(workload, system, rules, mapping.general)
+    return _with_ends(workload, system, mapping, plan, rules)[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,7 +307,7 @@ def decided_plan(
     require(again in kinds, "mapping.recompute", again.value, f"{', '.join(kinds)} {where}")
     require(order in orders, "mapping.schedule", order.value, f"{', '.join(orders)} {where}")
     plan = replace(plan, schedule=order)
-    counts = interleavings(plan, system.chip.overlap, rules)
+    counts = interleavings(plan, rules)
     listed = (
         f"{', '.join(map(str, counts))} with {order}, stages x layers "
         f"{plan.pipeline} x {plan.layers_per_stage}, microbatches {plan.n_microbatches}"

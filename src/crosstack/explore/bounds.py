@@ -7,18 +7,21 @@ it buys, so no design is faster.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from crosstack.evaluate.predict import least_step, predict
 from crosstack.explore.budget_space import CLASSES
 from crosstack.explore.design import DesignProblem
 from crosstack.machine.chip import Chip
 from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.generated import chip_at
 from crosstack.machine.generate.generator import generate_chips
-from crosstack.model.kernels.clock import OneChip
+from crosstack.model.kernels.clock import KernelClock, OneChip
 from crosstack.model.schedule.events import FREE, TaskGraph, simulate
+from crosstack.workload.dtype import Dtype
 
 __all__ = ["IdealTimes", "ideal_chip", "shortest_makespan", "time_bound"]
 
@@ -29,6 +32,21 @@ class IdealTimes(OneChip):
     def product(self, m: float, k: float, n: float, batch: float = 1.0) -> float:
         """Time that no tiling beats. [s]"""
         return self.clock.least(self.chip, self.dtype, m, k, n, batch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdealClock:
+    """A kernel clock by which products take what no tiling beats."""
+
+    clock: KernelClock
+
+    def __getattr__(self, name: str) -> Any:
+        """Return everything else as the clock has it."""
+        return getattr(object.__getattribute__(self, "clock"), name)
+
+    def times(self, chip: Chip, dtype: Dtype = Dtype.BF16) -> IdealTimes:
+        """Return the times of a chip."""
+        return IdealTimes(chip, self.clock, dtype)
 
 
 def ideal_chip(problem: DesignProblem) -> Chip:
@@ -85,9 +103,12 @@ def time_bound(problem: DesignProblem, chip: Chip | None = None) -> float:
         If the strategy cannot split the workload, or a link is missing.
     """
     chip = chip or ideal_chip(problem)
-    clock, dtype = problem.rules.clock.kernels, problem.free.template.dtype
-    times = IdealTimes(chip, clock, dtype)
-    found = problem.step(problem.system(chip), times)
+    system, rules = problem.system(chip), problem.rules
+    dtype = problem.free.template.dtype
+    if rules.step is predict:
+        return least_step(problem.workload, problem.strategy, system, dtype, rules)
+    clock: Any = IdealClock(clock=rules.clock.kernels)
+    found = problem.step(system, replace(rules, clock=replace(rules.clock, kernels=clock)))
     if not found.scheduled:  # sums and maxima of times, in an order that does not change
         return found.time
     # A list schedule may end later though every task is shorter, so its makespan bounds nothing.

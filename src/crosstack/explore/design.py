@@ -8,16 +8,16 @@ timed with all its products in one search over tilings.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.errors import InfeasibleError, InputError
-from crosstack.evaluate.distributed import KernelTimes
-from crosstack.evaluate.predict import Prediction, Program, Step
+from crosstack.errors import InfeasibleError, InputError, LimitError
+from crosstack.evaluate.predict import WORK_LIMIT, Prediction, Program, Step
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.explore.budget_space import BudgetSpace
 from crosstack.explore.search import Value
@@ -26,7 +26,8 @@ from crosstack.machine.generate.checks import checks_of
 from crosstack.machine.generate.generated import GeneratedChip, chip_at, generate
 from crosstack.machine.generate.generator import GeneratedChips, generate_chips
 from crosstack.machine.system import System
-from crosstack.mapping.strategy import NESTED, MappingOrder, Strategy
+from crosstack.mapping.mapping import Mapping
+from crosstack.mapping.strategy import MappingOrder, Strategy
 from crosstack.model.energy import Energy, energy_of_budget
 from crosstack.model.rules import Rules
 from crosstack.quantities import compared
@@ -34,6 +35,7 @@ from crosstack.quantities import compared
 __all__ = ["Design", "DesignProblem", "Metric", "Metrics"]
 
 Floats = NDArray[np.float64]
+QUICK = 1e4  # units of work of a mapping that designs are compared by [1]
 
 
 class Metric(StrEnum):
@@ -128,9 +130,9 @@ class DesignProblem:
     system: Callable[[Chip], System]
     rules: Rules
     objective: Metric = Metric.TIME
-    limits: Mapping[Metric, float] = field(default_factory=dict)
+    limits: dict[Metric, float] = field(default_factory=dict)
     settings: StepSettings = field(default_factory=StepSettings)
-    order: MappingOrder = NESTED
+    order: MappingOrder | None = None
 
     def __call__(self, points: Floats, *, probes: bool = False) -> list[Value]:
         """Return the value of every point; nothing is raised for what is no design."""
@@ -193,21 +195,61 @@ class DesignProblem:
         chips = generate_chips(self.free.template, budgets, self.rules.chips)
         return self._design(chip_at(chips, (0,)))
 
-    def step(self, system: System, times: KernelTimes) -> Prediction:
-        """Return the step on a machine whose chips take ``times`` for kernels.
+    def step(self, system: System, rules: Rules | None = None) -> Prediction:
+        """Return the step on a machine, by other rules where they are given.
 
         Raises
         ------
         InfeasibleError, InputError
             As `design`.
         """
-        program: Program = self.rules.step
-        return program(self.workload, self.strategy, system, times, self.settings, order=self.order)
+        return self._step(system, rules or self.rules, _held(self))
+
+    def decided(self, system: System) -> Prediction:
+        """Return the step on a machine for which what is left out is decided, but quickly."""
+        try:
+            return self._step(system, self.rules, None, QUICK)
+        except LimitError:
+            return self._step(system, self.rules, None)
+
+    def _step(
+        self,
+        system: System,
+        rules: Rules,
+        mapping: Mapping | None,
+        work_limit: float = WORK_LIMIT,
+    ) -> Prediction:
+        program: Program = rules.step
+        dtype = self.free.template.dtype
+        return program(
+            self.workload,
+            self.strategy,
+            system,
+            dtype,
+            self.settings,
+            rules=rules,
+            order=self.order,
+            mapping=mapping,
+            work_limit=work_limit,
+        )
 
     def _design(self, chip: GeneratedChip) -> Design:
         system = self.system(chip.chip)
-        times = self.rules.clock.kernels.times(chip.chip, self.free.template.dtype)
-        found = self.step(system, times)
+        found = self.step(system)
         power = sum(part.power for part in chip.components) * self.strategy.n_chips
         metrics = Metrics(time=found.time, power=power, area=chip.area)
         return Design(chip=chip, system=system, prediction=found, metrics=metrics)
+
+
+@lru_cache(maxsize=1024)
+def _held(problem: DesignProblem) -> Mapping | None:
+    """Return the mapping that all designs of a problem run: the best one for the given budget.
+
+    None where a design decides for itself: no chip comes of the given budget, or nothing fits it.
+    """
+    try:
+        chip = generate(problem.free.template, problem.free.budget, problem.rules.chips).chip
+        found = problem.decided(problem.system(chip))
+    except (InfeasibleError, InputError):
+        return None
+    return None if found.answer is None else found.answer.mapping

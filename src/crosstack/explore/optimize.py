@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from crosstack.errors import InputError, Problem, did_you_mean, unknown_name
-from crosstack.evaluate.predict import Step
+from crosstack.evaluate.predict import Step, predict
 from crosstack.explore.budget_space import AreaRange, BudgetSpace
 from crosstack.explore.cooptimise import CoResult, co_optimise
 from crosstack.explore.design import DesignProblem, Metric
@@ -36,7 +36,7 @@ from crosstack.machine.network import RING, SWITCH
 from crosstack.machine.packages import system_of_packages
 from crosstack.machine.system import System
 from crosstack.mapping.strategy import (
-    NESTED,
+    KernelSplit,
     MappingOrder,
     Strategy,
     parse_strategy,
@@ -47,6 +47,7 @@ from crosstack.units import parse_quantity
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
 from crosstack.workload.published_steps import CHANGES, changed_step
+from crosstack.workload.transformer_training import training_of
 
 __all__ = [
     "MOST_CHOICES",
@@ -308,7 +309,7 @@ class _Run:
     system: Builder
     several: bool  # chips
     rules: Rules
-    order: MappingOrder = NESTED
+    order: MappingOrder | None = None
 
 
 def _runs(file: OptimizeFile, hardware: Hardware, workload: Step, rules: Rules) -> list[_Run]:
@@ -324,12 +325,13 @@ def _runs(file: OptimizeFile, hardware: Hardware, workload: Step, rules: Rules) 
             raise InputError(problems)
     if not isinstance(hardware, ChipDescription) and file.chips is None and asked is None:
         own = strategy_of(hardware)
+        program = program_of(rules.step, hardware)
         as_in_file = _Run(
             strategy=own,
             system=partial(system_of, hardware),
             several=own.n_chips > 1,
-            rules=replace(rules, step=program_of(rules.step, hardware)),
-            order=order_of(hardware),
+            rules=replace(rules, step=program),
+            order=None if program is rules.step else order_of(hardware),
         )
         return [as_in_file]
     inside, between = RING, SWITCH
@@ -343,7 +345,12 @@ def _runs(file: OptimizeFile, hardware: Hardware, workload: Step, rules: Rules) 
         message = f"got {n_chips}; allowed: whole packages of {per_package} chips."
         raise InputError(Problem("chips", message))
     if asked is None:
-        asked = list(strategies(n_chips, max_lp=_most_stages(workload)))
+        # Chips that split rows hold what data-parallel ones do, but for programs of releases.
+        asked = [
+            one
+            for one in strategies(n_chips, max_lp=_most_stages(workload))
+            if rules.step is not predict or one.split is KernelSplit.CR or one.kp1 == 1
+        ]
     wrong = [s for s in asked if s.n_chips != n_chips]
     if wrong:
         message = f"{wrong[0]} is for {wrong[0].n_chips} chips, and there are {n_chips}."
@@ -367,4 +374,7 @@ def _runs(file: OptimizeFile, hardware: Hardware, workload: Step, rules: Rules) 
 def _most_stages(workload: Step) -> int:
     if isinstance(workload, Product):
         return 1
-    return workload.layers + 2 if isinstance(workload, LstmModel) else workload.model.layers
+    if isinstance(workload, LstmModel):
+        return workload.layers + 2
+    step = training_of(workload)
+    return 1 if step is None else step.model.layers

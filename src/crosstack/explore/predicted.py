@@ -96,8 +96,7 @@ class Predicted(FileEvaluator):
             on = step_machines.ranked(
                 machine, typed.chip, strategy, rules.step, levels=levels, order=order
             )
-        times = rules.clock.kernels.times(typed.chip, typed.dtype)
-        found = on.step(workload, strategy, on.system, times, order=on.order)
+        found = on.step(workload, strategy, on.system, typed.dtype, rules=rules, order=on.order)
         terms = _terms(found, typed)
         parts = {"parts": dict(found.parts), "busy": dict(found.busy), "run_time": found.run_time}
         kept: Terms = {path: term_at(parts, path) for path in keep}

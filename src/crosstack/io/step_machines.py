@@ -16,7 +16,7 @@ from crosstack.machine.generate.generation import Generation
 from crosstack.machine.network import NetworkLevel
 from crosstack.machine.packages import system_of_packages
 from crosstack.machine.system import System
-from crosstack.mapping.strategy import NESTED, MappingOrder, Strategy
+from crosstack.mapping.strategy import MappingOrder, Strategy
 from crosstack.workload.dtype import Dtype
 
 __all__ = ["Levels", "Machine", "Ranked", "TypedChip", "joined", "ranked", "typed_chip"]
@@ -70,7 +70,7 @@ class Ranked:
     """A machine, the order of ranks on its network, and what predicts a step on it."""
 
     system: System
-    order: MappingOrder
+    order: MappingOrder | None
     step: Program
 
 
@@ -106,8 +106,7 @@ def ranked(
         If the order leaves out a dimension, a file says it itself, or there are too few chips.
     """
     if isinstance(machine, LibraryMachine):
-        system = machine.system(strategy, levels, order or NESTED)
-        return Ranked(system=system, order=order or NESTED, step=step)
+        return Ranked(system=machine.system(strategy, levels), order=order, step=step)
     if isinstance(machine, ChipDescription):
         system = system_of_packages(
             chip,
@@ -116,10 +115,13 @@ def ranked(
             inside=machine.inside,
             between=machine.between,
         )
-        return Ranked(system=system, order=order or NESTED, step=step)
+        return Ranked(system=system, order=order, step=step)
     if order is not None:
         message = "allowed with a chip file, or a machine of the library; this file says what "
         raise InputError(Problem("order", message + "crosses."))
+    program = program_of(step, machine)
     return Ranked(
-        system=system_of(machine, chip), order=order_of(machine), step=program_of(step, machine)
+        system=system_of(machine, chip),
+        order=None if program is step else order_of(machine),
+        step=program,
     )

@@ -264,6 +264,30 @@ def _part_of(node: Node, n_chips: int) -> tuple[Dimension, ...]:
     return tuple(parts)
 
 
+def part_of(system: System, n_chips: int) -> System:
+    """Return so many chips of a system, as near to each other as can be. [1]
+
+    Raises
+    ------
+    InputError
+        If no part of its network has so many.
+    """
+    if n_chips == system.n_chips or any(d.size is None for d in system.network):
+        return replace(system, n_chips=n_chips)
+    sizes = tuple(d.size or 1 for d in system.network)
+    fits = list(_extents(sizes, n_chips))
+    if not fits:
+        shape = " x ".join(map(str, sizes))
+        message = f"got {n_chips:,}; {system.name} is {shape} chips, and no part of it has so many."
+        raise InputError(Problem("n_chips", message))
+    kept = [
+        d if extent == d.size else _cut(d, extent)
+        for d, extent in zip(system.network, max(fits), strict=True)
+    ]
+    network = tuple(d for d in kept if d.size != 1) or system_of_chip(system.chip).network
+    return replace(system, network=network, n_chips=n_chips)
+
+
 def _extents(sizes: tuple[int, ...], n_chips: int) -> Iterator[tuple[int, ...]]:
     """Yield what divides the sizes and makes so many chips."""
     dividers = [[e for e in range(1, size + 1) if n_chips % e == 0] for size in sizes]

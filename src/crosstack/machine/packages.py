@@ -90,7 +90,8 @@ def divided_system(system: System) -> System:
         If several chips are to be joined by links without bandwidth: says what to give them.
     """
     network = []
-    for name, level in zip(("intra", "inter"), system.network, strict=True):
+    for number, level in enumerate(system.network):
+        name = "inter" if number else "intra"
         size = level.size or 1
         if size > 1 and level.bandwidth <= ABSENT:
             message = (

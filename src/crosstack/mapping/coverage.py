@@ -86,7 +86,7 @@ def _no_plan(workload: Workload, system: System, constraints: Constraints) -> In
     pieces = constraints.interleave
     if pieces not in (None, 1):
         allowed = "pieces of as many layers in every stage of a pipeline, with a multiple of its "
-        allowed += f"stages as microbatches, {some}, and links that work beside the chips"
+        allowed += f"stages as microbatches, {some}"
         return InputError(Problem("constraints.interleave", f"got {pieces}; allowed: {allowed}."))
     microbatch = constraints.microbatch_size or "free"
     message = (

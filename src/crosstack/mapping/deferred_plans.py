@@ -53,9 +53,9 @@ def _floor(state: SearchState, plan: Plan) -> float:
 
 def _floor_of_use(state: SearchState, plan: Plan) -> float:
     """Time from compute alone of any schedule of a use, from this microbatch on. [s]"""
-    pieces, overlap = state.constraints.interleave, state.system.chip.overlap
+    pieces = state.constraints.interleave
     if pieces is None:
-        pieces = most_pieces(plan, overlap, state.rules)
+        pieces = most_pieces(plan, state.rules)
     if plan.graph_stages > 1 or pieces == 1:
         return _floor(state, replace(plan, stage_transfer=AffineTime()))
     return state.pricing.unsent(plan, _least_layer(state, plan), pieces)

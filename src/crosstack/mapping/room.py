@@ -124,7 +124,7 @@ class Room:
         kinds = kinds if recompute is None else (recompute,)
         found = []
         for plan in plans:
-            ordered = by_schedule(plan, schedule, interleave, overlap, self.rules)
+            ordered = by_schedule(plan, schedule, interleave, self.rules)
             several = len(kinds) > 1 or len(ordered) > 1
             roomy = [several and self.always_fits(one) for one in ordered]
             for number, kind in enumerate(kinds):

@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from crosstack.errors import InputError, Problem, nearest, require, require_whole, unknown_name
 from crosstack.model.tiles import divisors
+from crosstack.workload.product import product_of
 
 _PATTERN = re.compile(r"RC-(\d+)-(\d+)-d(\d+)-p(\d+)|CR-(\d+)-d(\d+)-p(\d+)", re.IGNORECASE)
 _DEGREE = re.compile(r"(tp|pp|dp)=(\d+)", re.IGNORECASE)
@@ -173,3 +174,21 @@ def strategies(n_chips: int, *, max_lp: int | None = None) -> tuple[Strategy, ..
             if kp1 > 1:
                 found.append(Strategy(split=KernelSplit.CR, kp1=kp1, dp=rest, lp=lp))
     return tuple(sorted(found, key=lambda s: (s.split is KernelSplit.CR, s.kp1, s.kp2, s.dp)))
+
+
+def share_of(extent: int, degree: int) -> int:
+    """Part of an extent on the fullest chip. [1]"""
+    return -(-extent // degree)
+
+
+def own_shape(m: int, k: int, n: int, strategy: Strategy) -> tuple[int, int, int]:
+    """Return the extents of a product split forward that are on the fullest chip. [1]"""
+    if strategy.split is KernelSplit.CR:
+        return m, share_of(k, strategy.kp1), n
+    return share_of(m, strategy.kp1), k, share_of(n, strategy.kp2)
+
+
+def product_share(step: object, strategy: Strategy) -> tuple[int, int, int] | None:
+    """Return M, K and N of a single product on the fullest chip; None of anything else. [1]"""
+    product = product_of(step)
+    return None if product is None else own_shape(product.m, product.k, product.n, strategy)

@@ -4,7 +4,7 @@ The steps are those of ``ardalani2022deepflow``, section 5.1 and figure 5: the p
 graph into stages; data parallelism replaces every node by a ring of replicas; a kernel split
 replaces every node by one more ring (CR, or either side of RC), so that RC makes a torus. New
 edges, and those between stages, join different chips: *cross edges*. The result is for looking
-at and for checking; times are computed in closed form (`crosstack.evaluate.distributed`).
+at and for checking; times are computed in closed form.
 
 Rows of a product are the tokens: K x N inputs are ``n`` tokens of ``k`` features here, and a weight
 makes ``outer m`` features of them (`crosstack.workload.kernels`).
@@ -81,7 +81,7 @@ def ring_sizes(
     Notes
     -----
     With p chips a gather or scatter of S bytes sends ``S (p-1)/p``, an all-reduce twice that.
-    Collectives: those of `crosstack.evaluate.distributed`; an elementwise kernel has none.
+    An elementwise kernel has no collective.
     """
     p = strategy.degree(dimension)
     if p == 1 or not kernel.kind.is_gemm:

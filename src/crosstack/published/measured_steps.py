@@ -24,13 +24,13 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from crosstack.evaluate.predict import Prediction, predict
-from crosstack.evaluate.ranks import chips_of_nodes
+from crosstack.evaluate.rules import crosstack
 from crosstack.io import library
 from crosstack.io.steps import step_named
 from crosstack.machine.node import system_of_nodes
-from crosstack.mapping.strategy import NESTED, parse_strategy
-from crosstack.model.kernels.roofline import Roofline
+from crosstack.mapping.strategy import parse_strategy
 from crosstack.published.case import Progress, Row, inside, silent
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.transformer_training import (
     Exchange,
     Recompute,
@@ -62,6 +62,10 @@ CLOCK = (
     "products run at the data sheet's clock, 1.41 GHz, the highest there is; the one of the run "
     "is not printed (at 1.2 GHz ours is within the tolerance); dropout and biases are no kernels "
     "of ours"
+)
+SHORT = (
+    f"{CLOCK}; nor is the update of the weights counted, some 4 % of so short a step (82 GB of "
+    "weights, gradients and state by 1.9 TB/s)"
 )
 SPREAD = (
     f"{CLOCK}; gradients of all replicas are summed over links that share nothing, where the "
@@ -112,10 +116,13 @@ class MeasuredStep:
         """Return our prediction at a clock. [Hz]"""
         node, strategy = library.node(NODE), parse_strategy(self.strategy)
         fabric, port = library.joined_by(node)
-        chip = replace(library.chip(node.chip.name, frequency=frequency), inter=node.chip.inter)
-        n_chips = chips_of_nodes(strategy, node, NESTED)
-        system = system_of_nodes(replace(node, chip=chip), n_chips, fabric=fabric, port=port)
-        return predict(self.workload, strategy, system, Roofline().times(chip))
+        chip = library.chip(node.chip.name, frequency=frequency)
+        # Attention ran kernel by kernel, over all scores: fused kernels are later.
+        chip = replace(chip, inter=node.chip.inter, fusions=())
+        system = system_of_nodes(
+            replace(node, chip=chip), strategy.n_chips, fabric=fabric, port=port
+        )
+        return predict(self.workload, strategy, system, Dtype.BF16, rules=crosstack())
 
 
 def _one(
@@ -185,9 +192,9 @@ def measured_steps() -> list[MeasuredStep]:
     """Return every measured step."""
     both = (CLOCK, CLOCK)
     return [
-        *_one("gpt-22b", 1, 4, (1.42, 1.10), 0.6128, microbatches=1, reasons=("", CLOCK)),
-        *_one("gpt3-175b", 8, 64, (18.13, 13.75), 9.393, interleave=3, reasons=("", CLOCK)),
-        *_one("gpt-530b", 35, 280, (49.05, 37.83), 28.23, interleave=3, reasons=both),
+        *_one("gpt-22b", 1, 4, (1.42, 1.10), 0.6128, microbatches=1, reasons=(SHORT, SHORT)),
+        *_one("gpt3-175b", 8, 64, (18.13, 13.75), 9.393, interleave=3, reasons=both),
+        *_one("gpt-530b", 35, 280, (49.05, 37.83), 28.23, interleave=3),
         *_one("gpt-1t", 64, 512, (94.42, 71.49), 53.59, reasons=both),
         _many("gpt-310b", 16, 15, 2160, 155),
         _many("gpt-530b", 35, 9, 2520, 163),

@@ -69,7 +69,7 @@ def prediction_pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
         days = f"{run_time / 86400:,.4g} d"
         found.append(("time of a training run", f"{time_words(run_time)}, {days}"))
     found.append(("chips", f"{data['n_chips']:,}"))
-    if memory is not None:
+    if memory is not None and memory["total"]:
         stages = memory_of_stages(memory)
         where = f" of stage {stages.index(max(stages))}, the fullest" if len(stages) > 1 else ""
         found.append((f"memory of a chip{where}", format_quantity(memory["total"], "B")))

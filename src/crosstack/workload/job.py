@@ -13,6 +13,11 @@ from crosstack.workload.architectures.graphs import decode, forward, prefill, tr
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.graph_workload import workload_of
+from crosstack.workload.lstm import LstmModel
+from crosstack.workload.lstm_graph import language_model
+from crosstack.workload.product import Product
+from crosstack.workload.product_graph import product
+from crosstack.workload.transformer_training import TransformerTraining
 from crosstack.workload.workload import Workload
 
 
@@ -132,7 +137,31 @@ def _workload(job: Job) -> Workload:
     return workload_of(job.graph, block=job.block, items="batch", name=job.name)
 
 
-def as_workload(given: Workload | Job) -> Workload:
-    """Return a workload, or that of a job."""
-    require_type("job", given, Workload | Job)
-    return given.workload if isinstance(given, Job) else given
+Work = Workload | Job | Product | LstmModel | TransformerTraining
+
+
+def as_workload(given: Work, dtype: Dtype = Dtype.BF16, *, rows: int = 1) -> Workload:
+    """Return a workload, or that of a job or of another record that says what is computed.
+
+    Parameters
+    ----------
+    given : Workload, Job, Product, LstmModel or TransformerTraining
+        What is computed.
+    dtype : Dtype
+        What a record computes in that does not say it.
+    rows : int
+        Into how many pieces the rows of a single product are cut, as items of a batch. [1]
+
+    Raises
+    ------
+    InputError
+        If it is nothing of these, or the rows do not divide.
+    """
+    require_type("job", given, Work)
+    if isinstance(given, TransformerTraining):
+        given = Job(model=given.model, batch=given.batch, sequence=given.sequence, dtype=dtype)
+    if isinstance(given, Job):
+        return given.workload
+    if isinstance(given, Product):
+        return product(given, rows=rows, dtype=dtype)
+    return language_model(given, dtype=dtype) if isinstance(given, LstmModel) else given

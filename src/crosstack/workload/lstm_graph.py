@@ -5,15 +5,21 @@ Source: ``ardalani2022deepflow``, section 6 (its language model).
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import lru_cache
+
 from crosstack.errors import require
 from crosstack.workload.axes import AxisUse
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.draft import Draft
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import Function
+from crosstack.workload.graph_workload import workload_of
 from crosstack.workload.lstm import LstmModel
+from crosstack.workload.passes.backward import training
+from crosstack.workload.workload import Workload
 
-__all__ = ["language_model_graph"]
+__all__ = ["language_model", "language_model_graph"]
 
 WORDS = "sequence batch"
 GATES = {
@@ -93,3 +99,10 @@ def _layer(draft: Draft, below: str, layer: str) -> str:
             last[0], Function.MULTIPLY, gates["output"], shown, axes=cell,
             stored=f"{WORDS} width",
         )  # fmt: skip
+
+
+@lru_cache(maxsize=16)
+def language_model(model: LstmModel, *, dtype: Dtype = Dtype.BF16) -> Workload:
+    """Return one step of training a model; a projection, which is no operation, is left out."""
+    graph = training(language_model_graph(replace(model, projection=0), dtype=dtype), "loss")
+    return workload_of(graph, items="batch", name=model.name)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from crosstack.errors import require_whole
 
-__all__ = ["Product"]
+__all__ = ["Product", "product_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,3 +26,8 @@ class Product:
     def name(self) -> str:
         """For people."""
         return f"GEMM {self.m} x {self.k} x {self.n}"
+
+
+def product_of(step: object) -> Product | None:
+    """Return a step that is a single product, None for everything else."""
+    return step if isinstance(step, Product) else None

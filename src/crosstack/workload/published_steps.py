@@ -13,14 +13,15 @@ from typing import Any, TypeVar
 from crosstack.errors import InputError, Problem, require_whole, unknown_name
 from crosstack.records import require_type
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.job import Job, JobKind
+from crosstack.workload.job import Job, JobKind, Work
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
 from crosstack.workload.transformer_training import CHOICES, TransformerTraining
+from crosstack.workload.workload import Workload
 
 __all__ = ["BATCHES", "CHANGES", "LSTMS", "Batch", "as_step", "changed_step"]
 
-Step = TypeVar("Step", bound=Product | LstmModel | TransformerTraining)
+Step = TypeVar("Step", bound=Work)
 # Fields of a step that are asked for beside its model.
 CHANGES = ("batch", "sequence", "microbatches", *CHOICES, "interleave")
 
@@ -88,25 +89,22 @@ LSTMS: dict[str, LstmModel] = {
 }  # fmt: skip
 
 
-def as_step(
-    given: Job | Product | LstmModel | TransformerTraining, changes: Mapping[str, Any]
-) -> tuple[Product | LstmModel | TransformerTraining, Dtype | None]:
+def as_step(given: Work, changes: Mapping[str, Any]) -> tuple[Work, Dtype | None]:
     """Return a step with those of `CHANGES` that are given, and what a job computes in.
 
     Raises
     ------
     InputError
-        If a job does not train, or a change is not known or does not fit.
+        If a change is not known or does not fit.
     """
-    require_type("job", given, Job | Product | LstmModel | TransformerTraining)
+    require_type("job", given, Work)
     for name in changes:
         if name not in CHANGES:
             raise unknown_name(name, "change of a step is", name, CHANGES)
     if not isinstance(given, Job):
         return changed_step(given, changes), None
-    if given.kind is not JobKind.TRAIN or given.sequence is None:
-        message = f"got {given.kind}; allowed: train. To serve is to optimise, or crosstack.serve."
-        raise InputError(Problem("job.kind", message))
+    if given.kind is not JobKind.TRAIN or given.sequence is None or given.block:
+        return changed_step(given, changes), Dtype(given.dtype)
     step = TransformerTraining(model=given.model, batch=given.batch, sequence=given.sequence)
     return changed_step(step, changes), Dtype(given.dtype)
 
@@ -123,8 +121,9 @@ def changed_step(step: Step, changes: Mapping[str, Any]) -> Step:
     if given and isinstance(step, Product):
         raise InputError(Problem(next(iter(given)), "a single product has none."))
     for name in given:
-        if name not in ("batch", "sequence") and not isinstance(step, TransformerTraining):
-            raise InputError(Problem(name, "allowed for a transformer only."))
+        sized = not isinstance(step, Workload) and name in ("batch", "sequence")
+        if not sized and not isinstance(step, TransformerTraining):
+            raise InputError(Problem(name, "allowed for the training of a transformer only."))
     for name, choices in CHOICES.items():
         if name in given:
             known = [choice.value for choice in choices]

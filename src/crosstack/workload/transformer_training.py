@@ -9,7 +9,14 @@ from crosstack.errors import require, require_quantity, require_whole
 from crosstack.records import require_type
 from crosstack.workload.architectures import Transformer
 
-__all__ = ["CHOICES", "Exchange", "Recompute", "Schedule", "TransformerTraining"]
+__all__ = [
+    "CHOICES",
+    "Exchange",
+    "Recompute",
+    "Schedule",
+    "TransformerTraining",
+    "training_of",
+]
 
 
 class Exchange(StrEnum):
@@ -61,7 +68,7 @@ CHOICES: dict[str, type[StrEnum]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformerTraining:
-    """A model and one step of its training.
+    """A model and one step of its training, with what is decided of it; None: that is not given.
 
     Parameters
     ----------
@@ -91,11 +98,11 @@ class TransformerTraining:
     model: Transformer
     batch: int
     sequence: int
-    microbatches: int = 1
-    exchange: Exchange = Exchange.GATHERED
-    recompute: Recompute = Recompute.NONE
-    schedule: Schedule = Schedule.GPIPE
-    interleave: int = 1
+    microbatches: int | None = None
+    exchange: Exchange | None = None
+    recompute: Recompute | None = None
+    schedule: Schedule | None = None
+    interleave: int | None = None
     tokens: float = 0.0
     ideal_stages: int = 1
     communication: float = 0.0
@@ -104,13 +111,14 @@ class TransformerTraining:
         """Check every field."""
         require_type("model", self.model, Transformer)
         for field in ("batch", "sequence", "microbatches", "interleave", "ideal_stages"):
-            require_whole(field, getattr(self, field))
+            if getattr(self, field) is not None:
+                require_whole(field, getattr(self, field))
         require_quantity("tokens", self.tokens, "1")
         require_quantity("communication", self.communication, "s")
         for name, choices in CHOICES.items():
             value = getattr(self, name)
             allowed = f"one of {choices.__name__}: {', '.join(choices)}"
-            require(isinstance(value, choices), name, value, allowed)
+            require(value is None or isinstance(value, choices), name, value, allowed)
 
     @property
     def name(self) -> str:
@@ -121,3 +129,8 @@ class TransformerTraining:
     def steps(self) -> float:
         """Steps of a training run: tokens over those of a step. [1]"""
         return self.tokens / (self.batch * self.sequence)
+
+
+def training_of(step: object) -> TransformerTraining | None:
+    """Return a step that may say how it is trained, None for everything else."""
+    return step if isinstance(step, TransformerTraining) else None

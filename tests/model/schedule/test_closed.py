@@ -62,6 +62,21 @@ def test_stages_alike_that_send_by_themselves(seed):
     assert found == pytest.approx(events(forward, backward, [0.0] * (p - 1), m), rel=PRECISION)
 
 
+@pytest.mark.parametrize("seed", range(120))
+def test_interleaved_stages_that_send_by_themselves(seed):
+    rng = random.Random(seed)
+    p, v = rng.randint(2, 8), rng.randint(2, 4)
+    m = p * rng.randint(1, 5)
+    f, b = rng.choice([0.3, 1.0, 4.0]), rng.choice([0.5, 1.0, 10.0])
+    x = rng.choice([0.0, 0.01, rng.random(), 3.0, 40.0])
+    n = p * v
+    forward = [f + x * (s < n - 1) for s in range(n)]
+    backward = [b + x * (s > 0) for s in range(n)]
+    ways = training_ways(p, m, v, beside=False, forward=f / (f + b))
+    ran = events(forward, backward, [0.0] * (n - 1), m, interleave=v)
+    assert float(longest(ways, v * (f + b), x)) == pytest.approx(ran, rel=PRECISION)
+
+
 @pytest.mark.parametrize("seed", range(80))
 def test_interleaved_stages_alike(seed):
     rng = random.Random(seed)
@@ -160,7 +175,7 @@ def test_ways_are_of_arrays_too():
 def test_training_ways_of_arrays_are_those_of_each(beside):
     rng, rows = random.Random(11), []
     for _ in range(200):
-        p, v = rng.randint(1, 8), rng.choice([1, 1, 2, 3]) if beside else 1
+        p, v = rng.randint(1, 8), rng.choice([1, 1, 2, 3])
         v = 1 if p == 1 else v
         m = p * rng.randint(1, 5) if v > 1 else rng.randint(1, 24)
         rows.append((p, m, v, rng.uniform(0.1, 0.9)))
@@ -181,7 +196,7 @@ def test_one_stage_takes_its_work_alone():
     ("options", "message"),
     [
         ({"microbatches": 5}, "microbatches: got 5; allowed: a multiple of 2 stages"),
-        ({"beside": False}, "interleave: got 2; allowed: 1 where stages send by themselves"),
+        ({"microbatches": 3, "beside": False}, "microbatches: got 3; allowed: a multiple of 2"),
     ],
 )
 def test_what_cannot_be_interleaved_is_refused(options, message):

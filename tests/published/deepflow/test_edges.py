@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from builders.steps import counted
 
 from crosstack.evaluate.predict import predict
 from crosstack.io import library
@@ -20,6 +21,7 @@ from crosstack.published.deepflow.edges import (
     stated_peers,
 )
 from crosstack.published.deepflow.steps import over_edges
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.product import Product
 
 KP1, KP2, DP, LP = ParallelDimension
@@ -53,7 +55,9 @@ def test_edges_that_share_links_wait_for_each_other(name):
 
     def waits(derate):
         edges = EdgeSharing(derates=(Derate(inside=derate),) * 4)
-        found = over_edges(rules_named(name).step, edges)(product, strategy, system, times)
+        found = over_edges(rules_named(name).step, edges)(
+            product, strategy, system, Dtype.BF16, rules=counted(times)
+        )  # fmt: skip
         return dict(found.parts)["collective"]
 
     # Each doubling adds what the one before it added twice over: the links' part alone grows.
@@ -64,9 +68,9 @@ def test_edges_that_share_links_wait_for_each_other(name):
 def test_the_engine_has_the_links_of_the_machine_alone():
     system = system_of_packages(CHIP, chips_per_package=4)
     product, strategy = Product(m=8192, k=8192, n=8192), Strategy(kp2=4)
-    times = Roofline().times(CHIP)
+    rules = rules_named("crosstack")
     stated = over_edges(predict, EdgeSharing(derates=(Derate(inside=2),) * 4))
     assert (
-        predict(product, strategy, system, times).time
-        < stated(product, strategy, system, times).time
+        predict(product, strategy, system, Dtype.BF16, rules=rules).time
+        < stated(product, strategy, system, Dtype.BF16, rules=rules).time
     )

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 from builders.recorded import recorded_runs
+from builders.steps import counted
 
 from crosstack.errors import InputError
 from crosstack.evaluate.predict import predict
+from crosstack.evaluate.rules import crosstack
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.io.deepflow import read_hardware, read_model
-from crosstack.io.deepflow.steps import order_of, strategy_of, system_of, workload_of
+from crosstack.io.deepflow.steps import strategy_of, system_of, workload_of
 from crosstack.machine.generate.generated import generate
 from crosstack.mapping.strategy import KernelSplit, Strategy
-from crosstack.model.kernels.roofline import Roofline
 from crosstack.published.deepflow.chips import Chips, links_of
 from crosstack.published.deepflow.edges import edges_of_file, stated_peers
 from crosstack.published.deepflow.lstm import lstm_parts
@@ -23,6 +24,7 @@ from crosstack.published.deepflow.memory import lstm_account, lstm_parts_memory
 from crosstack.published.deepflow.release import RELEASES
 from crosstack.published.deepflow.steps import ReleaseSteps
 from crosstack.published.deepflow.transformer import operations_of, products_time
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
 
@@ -76,7 +78,7 @@ def master(release):
 def run(version, workload, strategy, machine, times):
     """Predict a step over the links that the file of a machine states."""
     hardware, system = machine
-    return STEPS[version].on(hardware)(workload, strategy, system, times)
+    return STEPS[version].on(hardware)(workload, strategy, system, Dtype.BF16, rules=counted(times))
 
 
 def links_on(strategy, machine):
@@ -215,7 +217,7 @@ def test_the_example_of_the_readme_is_refused_by_default(row, release):
         found = run("deepflow-2025", workload, strategy, machine, times)
         assert found.time == close(row["output"]["time_s"])
         with pytest.raises(InputError, match=r"no bandwidth|remainder"):
-            predict(workload, strategy, system, times, right, order=order_of(hardware))
+            predict(workload, strategy, system, Dtype.BF16, right, rules=crosstack())
     else:
         found = run("deepflow-2025", workload, strategy, machine, times)
         assert found.time == close(row["output"]["layer_fw_bw_s"] * workload.model.layers)
@@ -238,7 +240,10 @@ def test_replicas_inside_a_node_without_links_are_refused_there_and_here(row, re
     hardware, chip, times = release("2025", f"2025/{row['hardware_config']}", changes)
     model = LstmModel(batch=64, sequence=2, vocabulary=64, layers=1, width=64)
     with pytest.raises(InputError, match="inside a package: .* no bandwidth"):
-        predict(model, strategy_of(hardware), system_of(hardware, chip), times)
+        STEPS["deepflow-2025"].on(hardware)(
+            model, strategy_of(hardware), system_of(hardware, chip), Dtype.BF16,
+            rules=counted(times),
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("row", edge("edge_three_levels"))
@@ -250,7 +255,7 @@ def test_three_levels_of_memory_fail_in_the_release_alone(row):
     assert [level.name for level in chip.storage] == ["registers", "L1", "DRAM"]
     product = Product(m=512, k=512, n=512)
     system = system_of(hardware, chip)
-    found = predict(product, strategy_of(hardware), system, Roofline().times(chip))
+    found = predict(product, strategy_of(hardware), system, Dtype.BF16, rules=crosstack())
     assert found.time > 2 * 512**3 / chip.compute.throughput
 
 

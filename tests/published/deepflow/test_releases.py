@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from builders.recorded import recorded_runs
+from builders.steps import counted
 
 from crosstack.errors import InputError
-from crosstack.evaluate.lstm_step import LstmParts
 from crosstack.evaluate.predict import SUMMING, WAITING, predict
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.io.steps import step_named
@@ -15,18 +15,24 @@ from crosstack.machine.chip import Chip, Link
 from crosstack.machine.compute import Compute
 from crosstack.machine.memory import MemoryLevel, Scope
 from crosstack.machine.packages import system_of_packages
-from crosstack.mapping.strategy import ParallelDimension, parse_strategy
+from crosstack.mapping.strategy import NESTED, ParallelDimension, parse_strategy
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.model.rules import PREDICTED, rule_names, rules_named
 from crosstack.model.schedule.events import TaskGraphBuilder
 from crosstack.model.schedule.events import simulate as by_default
 from crosstack.published.deepflow.chips import links_of
+from crosstack.published.deepflow.distributed import Distributed
 from crosstack.published.deepflow.edges import Derate, EdgeSharing, stated_peers
 from crosstack.published.deepflow.events import simulate
 from crosstack.published.deepflow.lstm import lstm_graph
+from crosstack.published.deepflow.paper import step_of
+from crosstack.published.deepflow.paper_lstm import LstmParts
+from crosstack.published.deepflow.ranks import peers_of
 from crosstack.published.deepflow.release import RELEASES
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
+from crosstack.workload.transformer_training import CHOICES
 
 DATA = Path(__file__).resolve().parents[4] / "shared/data/deepflow"
 KP1, KP2, DP, LP = ParallelDimension
@@ -60,8 +66,13 @@ def predicted(name, workload, text, settings=None, **links):
     """Predict with kernels that take the same whatever the rules: steps alone are compared."""
     strategy, one = parse_strategy(text), chip(**links)
     system = system_of_packages(one, n_packages=strategy.n_chips)
+    times = Roofline().times(one)
+    if name == "paper":
+        links = peers_of(strategy, system, NESTED)
+        chips = Distributed(strategy=strategy, times=times, links=links)
+        return step_of(workload, chips, settings or StepSettings(), 1e30)
     step = rules_named(name).step
-    return step(workload, strategy, system, Roofline().times(one), settings)
+    return step(workload, strategy, system, Dtype.BF16, settings, rules=counted(times))
 
 
 @pytest.mark.parametrize("name", rule_names(PREDICTED))
@@ -109,7 +120,7 @@ def test_a_network_without_power_is_a_link():
 def test_a_remainder_is_nobodys_work():
     product = Product(m=1000, k=4096, n=4096)
     assert predicted("deepflow-2025", product, "RC-3-1-d1-p1").share == (333, 4096, 4096)
-    assert predicted("crosstack", product, "RC-3-1-d1-p1").share == (334, 4096, 4096)
+    assert predicted("paper", product, "RC-3-1-d1-p1").share == (334, 4096, 4096)
 
 
 def test_a_free_task_sets_a_busy_link_free():
@@ -153,12 +164,12 @@ def test_recorded_parts_run_as_recorded(row):
 def test_two_stages_fail(name):
     with pytest.raises(InputError, match="two stages"):
         predicted(name, LSTM, "RC-1-1-d1-p2")
-    assert predicted("crosstack", LSTM, "RC-1-1-d1-p2").time > 0
+    assert predicted("paper", LSTM, "RC-1-1-d1-p2").time > 0
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_embedding_vectors_come_from_the_host(name):
-    release, default = (predicted(n, LSTM, "RC-1-1-d1-p1") for n in (name, "crosstack"))
+    release, default = (predicted(n, LSTM, "RC-1-1-d1-p1") for n in (name, "paper"))
     size = 2 * LSTM.batch * LSTM.width * 2
     gap = dict(release.parts)["embedding forward"] - dict(default.parts)["embedding forward"]
     assert gap == pytest.approx(LSTM.sequence * size / (12.4 * 2**30))
@@ -166,7 +177,7 @@ def test_embedding_vectors_come_from_the_host(name):
 
 def test_reductions_overlap_on_the_last_link():
     release, default = (
-        predicted(name, LSTM, "RC-1-1-d4-p1", inter=1e8) for name in ("deepflow-2021", "crosstack")
+        predicted(name, LSTM, "RC-1-1-d4-p1", inter=1e8) for name in ("deepflow-2021", "paper")
     )
     assert dict(release.parts)[SUMMING] < dict(default.parts)[SUMMING] / 2
 
@@ -182,9 +193,8 @@ def test_no_release_of_before_2025_trains_a_transformer():
     ("field", "value"), [("recompute", "full"), ("schedule", "1f1b"), ("exchange", "paired")]
 )
 def test_what_a_release_has_no_word_for_is_refused(name, field, value):
-    kind = type(getattr(GPT, field))
     with pytest.raises(InputError, match=f"{field}: got {value}; this release knows"):
-        predicted(name, replace(GPT, **{field: kind(value)}), "RC-1-1-d1-p1")
+        predicted(name, replace(GPT, **{field: CHOICES[field](value)}), "RC-1-1-d1-p1")
 
 
 def test_the_graph_has_no_pipeline_and_leaves_the_kernel_split_out():

@@ -1,11 +1,10 @@
-"""A machine of the library as a step of training runs on it: as many nodes as a strategy fills."""
+"""A machine of the library as a step of training runs on it: as many chips as a strategy has."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from crosstack.errors import InputError, Problem, require_quantity
-from crosstack.evaluate.ranks import chips_of_nodes
 from crosstack.io.library.entries import names
 from crosstack.io.library.machines import chip, joined_by, node, system_on
 from crosstack.machine.chip import Chip
@@ -13,7 +12,7 @@ from crosstack.machine.network import NetworkLevel
 from crosstack.machine.node import Fabric, NetworkPort, Node, system_of_nodes
 from crosstack.machine.packages import system_of_packages
 from crosstack.machine.system import System
-from crosstack.mapping.strategy import NESTED, MappingOrder, Strategy
+from crosstack.mapping.strategy import Strategy
 from crosstack.workload.dtype import Dtype
 
 
@@ -21,7 +20,7 @@ from crosstack.workload.dtype import Dtype
 class LibraryMachine:
     """A chip of the library, alone or in nodes, and the type of number that it computes with.
 
-    ``n_chips`` None: as many nodes as a strategy fills. [1]
+    ``n_chips`` None: as many as a strategy has. [1]
     """
 
     chip: Chip
@@ -35,7 +34,6 @@ class LibraryMachine:
         self,
         strategy: Strategy,
         levels: tuple[NetworkLevel, NetworkLevel | None] | None = None,
-        order: MappingOrder = NESTED,
     ) -> System:
         """Return the machine that a strategy runs on, its chips joined as ``levels`` say."""
         if self.node is None:
@@ -43,7 +41,7 @@ class LibraryMachine:
         inside, between = levels or (None, None)
         return system_of_nodes(
             self.node,
-            self.n_chips or chips_of_nodes(strategy, self.node, order),
+            self.n_chips or strategy.n_chips,
             fabric=self.fabric,
             port=self.port,
             inside=inside,

@@ -27,35 +27,34 @@ def schedules(plan: Plan, rules: Rules) -> tuple[Schedule, ...]:
     return (Schedule.ONE_F_ONE_B, Schedule.GPIPE)
 
 
-def most_pieces(plan: Plan, overlap: Overlap, rules: Rules) -> Any:
+def most_pieces(plan: Plan, rules: Rules) -> Any:
     """Return the most pieces that a stage may be cut into, whatever the microbatches. [1]
 
-    Stages hold as many layers, and links send beside their work: a stage that sends by itself is
-    not left in time. Of a plan, or of arrays of many.
+    Stages hold as many layers. Of a plan, or of arrays of many.
     """
-    cut = rules.iteration.has_schedules and plan.training and overlap is Overlap.ALL
+    cut = rules.iteration.has_schedules and plan.training
     if not cut or plan.schedule is not Schedule.ONE_F_ONE_B:
         return 1
     even = plan.graph_repetitions == plan.layers_per_stage * plan.pipeline
     return 1 + ((plan.pipeline > 1) & even) * (plan.layers_per_stage - 1)
 
 
-def may_interleave(plan: Plan, overlap: Overlap, rules: Rules) -> Any:
+def may_interleave(plan: Plan, rules: Rules) -> Any:
     """Whether stages may have the pieces that a plan says, of as many layers; or arrays of plans.
 
     References
     ----------
     narayanan2021megatron, section 2.2.2: microbatches are a multiple of the stages
     """
-    divides = most_pieces(plan, overlap, rules) % plan.interleave == 0
+    divides = most_pieces(plan, rules) % plan.interleave == 0
     return divides & ((plan.interleave == 1) | (plan.n_microbatches % plan.pipeline == 0))
 
 
-def interleavings(plan: Plan, overlap: Overlap, rules: Rules) -> tuple[int, ...]:
+def interleavings(plan: Plan, rules: Rules) -> tuple[int, ...]:
     """Return how many pieces of as many layers the stages of a plan may have, 1 first. [1]"""
-    pieces = divisors(most_pieces(plan, overlap, rules))
+    pieces = divisors(most_pieces(plan, rules))
     cut = (replace(plan, interleave=count) for count in pieces)
-    return tuple(one.interleave for one in cut if may_interleave(one, overlap, rules))
+    return tuple(one.interleave for one in cut if may_interleave(one, rules))
 
 
 @lru_cache(maxsize=256)
@@ -71,9 +70,7 @@ def with_recompute(plan: Plan, arrays: KernelGraph, recompute: Recompute) -> Pla
     return replace(plan, recompute=recompute, forward=_forward_share(arrays, recompute))
 
 
-def by_schedule(
-    plan: Plan, schedule: Schedule, interleave: int | None, overlap: Overlap, rules: Rules
-) -> list[Plan]:
+def by_schedule(plan: Plan, schedule: Schedule, interleave: int | None, rules: Rules) -> list[Plan]:
     """Return a plan by every schedule that it may follow.
 
     Parameters
@@ -86,7 +83,7 @@ def by_schedule(
     if schedule not in schedules(plan, rules):
         return []
     plan = replace(plan, schedule=schedule)
-    pieces = interleavings(plan, overlap, rules)
+    pieces = interleavings(plan, rules)
     if interleave is not None:
         pieces = (interleave,) if interleave in pieces else ()
     return [replace(plan, interleave=count) for count in pieces]

@@ -71,15 +71,18 @@ def training_ways(
     Raises
     ------
     InputError
-        If microbatches cannot be interleaved so, or pieces where stages send by themselves.
+        If microbatches cannot be interleaved so.
 
     Notes
     -----
     With ``p`` stages and ``m`` microbatches, ``(m + p - 1) W + 2 x (p + m - 2 - ceil((m - 1)/p))``;
     where ``m - 1 = q p + 1`` a link may be waited for once instead of a stage. Sent by the stages
     themselves all but the first and the last send twice: ``x (2 (p - 1) + 2 m - 3)``. Interleaved,
-    ``(m v + p - 1) W / v + 2 x (p v - 1)``, where a pass of a piece takes at least x. Of arrays,
-    ways that one pipeline does not have are shorter than its first.
+    ``(m v + p - 1) W / v + 2 x (p v - 1)``, where a pass of a piece takes at least x. Interleaved
+    and sent by the stages themselves, the last one is busy for
+    ``(m v + p - 1) W / v + x (2 m v + 2 p - 3 - m)``; of p > 2 the others send in every pass:
+    ``x (2 m v + 2 (p - 3))`` behind two of the shorter passes less, or once more behind a pass of
+    each less. Of arrays, ways that one pipeline does not have are shorter than its first.
 
     References
     ----------
@@ -89,12 +92,10 @@ def training_ways(
     for name, count in (("stages", p), ("microbatches", m), ("interleave", v)):
         require_counts(name, count)
     several, cut = p > 1, (p > 1) & (v > 1)
-    if not beside:
-        require(not _any(cut), "interleave", v, "1 where stages send by themselves")
-        inner = m - 1 + ((p > 2) & (m > 1)) * (m - 2)
-        return ((m + p - 1, several * (2.0 * (p - 1) + inner)),)
     even = not _any(cut & (m % p > 0))
     require(even, "microbatches", m, f"a multiple of {p} stages, to interleave")
+    if not beside:
+        return _sending_ways(p, m, v, forward)
     turn = (m - 1) % p == 1
     turn = turn & (v == 1)
     passes = m * v + p - 1
@@ -106,6 +107,21 @@ def training_ways(
         ways.append((cut * half + turn * (m + p - 2.0), sends + cut * passes + turn))
     if _any(cut):
         ways.append((0.0, sends + 2.0 * cut * passes))
+    return tuple(ways)
+
+
+def _sending_ways(p: Counts, m: Counts, v: Counts, forward: Floats | float) -> tuple[Way, ...]:
+    """Return the ways of `training_ways` where stages send by themselves."""
+    several, cut, inner = p > 1, (p > 1) & (v > 1), (p > 2) & (v > 1)
+    once = 2.0 * (p - 1) + m - 1 + ((p > 2) & (m > 1)) * (m - 2)
+    each = 2.0 * m * v + 2 * p - 3 - m
+    passes = m * v + p - 1
+    ways: list[Way] = [(passes / v, several * (cut * each + (1 - cut) * once))]
+    if _any(inner):
+        shorter = np.minimum(forward, 1 - np.asarray(forward))
+        own = 2.0 * m * v + 2 * (p - 3)
+        ways.append((inner * (passes - 2 * shorter) / v, inner * own))
+        ways.append((inner * (passes - 1) / v, inner * (own + 1)))
     return tuple(ways)
 
 

@@ -297,10 +297,12 @@ def pipeline_graph(
     *,
     interleave: int = 1,
     kernels_at_once: int = 1,
+    training: bool = True,
 ) -> TaskGraph:
     """Return the tasks of the same step: operations on stages, transfers and sums on links.
 
     With ``kernels_at_once`` k a chip works on k microbatches at a time, forward or backward.
+    Without ``training`` nothing comes back. Operations that take no time one way have no task.
     """
     _check_pipeline(len(stages), microbatches, schedule, interleave)
     chips = len(stages) // interleave
@@ -330,9 +332,13 @@ def pipeline_graph(
         tag = f"microbatch {i}"
         task = None
         for operation, name in named if forward else reversed(named):
+            takes = operation.forward if forward else operation.backward
+            other = operation.backward if forward else operation.forward
+            if not takes and other and not operation.reduce:
+                continue
             task = build.add(
                 f"{name}, {tag}",
-                operation.forward if forward else operation.backward,
+                takes,
                 resource=f"stage {s % chips}",
                 after=sorted(waits) if task is None else [task],
                 kind="forward" if forward else "backward",
@@ -360,6 +366,8 @@ def pipeline_graph(
 
     passed: dict[tuple[int, int, bool], int] = {}  # the task that passes a microbatch on
     for s, i, forward in _order(schedule, len(stages), microbatches, interleave):
+        if not (forward or training):
+            continue
         before = passed.get((s - 1 if forward else s + 1, i, forward))
         passed[s, i, forward] = send(s, i, run(s, i, before, forward=forward), forward=forward)
     for s, task, name, reduce in sums:  # last, so that what follows on the chip comes first

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from crosstack.errors import require_quantity
-from crosstack.evaluate.distributed import KernelTimes, Peers, no_link
 from crosstack.mapping.strategy import KernelSplit, ParallelDimension, Strategy
 from crosstack.model.collectives import Joint
 from crosstack.model.collectives.group import axes_of
+from crosstack.published.deepflow.distributed import KernelTimes, Peers, no_link
 from crosstack.published.deepflow.release import Release
 
 __all__ = ["DP", "KP1", "KP2", "LP", "Chips", "RingLink", "links_of"]

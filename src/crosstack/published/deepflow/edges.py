@@ -12,17 +12,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from crosstack.errors import require, require_quantity
-from crosstack.evaluate.distributed import Distributed, KernelTimes, Peers
-from crosstack.evaluate.predict import Prediction, Step, step_of
-from crosstack.evaluate.ranks import WHERE, check_chips, leaving_of, peers_of
+from crosstack.evaluate.predict import Prediction, Step
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.io.deepflow.hardware import DeepflowHardware
 from crosstack.io.deepflow.steps import crossing_of
 from crosstack.machine.packages import ABSENT
 from crosstack.machine.system import AllReduceAlgorithm, DimensionKind, System
+from crosstack.mapping.mapping import Mapping
 from crosstack.mapping.placement import Placement
 from crosstack.mapping.strategy import NESTED, MappingOrder, ParallelDimension, Strategy
 from crosstack.model.collectives import Extent, Group
+from crosstack.model.rules import Rules
+from crosstack.published.deepflow.distributed import Distributed, KernelTimes, Peers
+from crosstack.published.deepflow.paper import step_of
+from crosstack.published.deepflow.ranks import WHERE, check_chips, leaving_of, peers_of
+from crosstack.workload.dtype import Dtype
 
 __all__ = [
     "Derate",
@@ -174,7 +178,7 @@ def _stage_peers(strategy: Strategy, system: System, edges: EdgeSharing) -> tupl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedSteps:
-    """Steps as crosstack counts them, over the links that ``edges`` states of a strategy."""
+    """Steps as the paper counts them, over the links that ``edges`` states of a strategy."""
 
     edges: Edges
 
@@ -183,13 +187,17 @@ class StatedSteps:
         workload: Step,
         strategy: Strategy,
         system: System,
-        times: KernelTimes,
+        dtype: Dtype,
         settings: StepSettings | None = None,
         *,
-        order: MappingOrder = NESTED,
+        rules: Rules,
+        order: MappingOrder | None = None,
+        mapping: Mapping | None = None,
+        work_limit: float = 0.0,
     ) -> Prediction:
         """Time one step; see `crosstack.evaluate.predict.predict`."""
         edges = self.edges(strategy, system)
+        times: KernelTimes = rules.clock.kernels.times(system.chip, dtype)
         chips = Distributed(
             strategy=strategy,
             times=times,

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 
 from crosstack.errors import InputError, Problem
-from crosstack.evaluate import lstm_step
-from crosstack.evaluate.lstm_step import LstmParts
 from crosstack.mapping.strategy import KernelSplit
 from crosstack.model.schedule.events import TaskGraph
+from crosstack.published.deepflow import paper_lstm
 from crosstack.published.deepflow.chips import KP1, KP2, LP, Chips
+from crosstack.published.deepflow.paper_lstm import LstmParts
 from crosstack.workload.lstm import LstmModel
 
 __all__ = ["HOST_BANDWIDTH", "check_split", "lstm_graph", "lstm_parts", "lstm_work"]
@@ -181,4 +181,4 @@ def lstm_work(model: LstmModel, parts: LstmParts, stage: int, lp: int) -> dict[s
 def lstm_graph(model: LstmModel, parts: LstmParts, lp: int, *, forward: bool) -> TaskGraph:
     """Return the tasks of one pass, over ``lp`` stages."""
     stages = _stages_of_layers(model.layers, lp)
-    return lstm_step.lstm_graph(model, parts, lp, forward=forward, layer_stages=stages)
+    return paper_lstm.lstm_graph(model, parts, lp, forward=forward, layer_stages=stages)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 
-from crosstack.evaluate.step_memory import lstm_elements
 from crosstack.mapping.strategy import KernelSplit, Strategy
 from crosstack.model.memory import MemoryAccount, StageMemory
+from crosstack.published.deepflow.paper_memory import lstm_elements
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.transformer_training import TransformerTraining
 
@@ -55,8 +55,7 @@ def transformer_account(
 ) -> MemoryAccount:
     """Return what a transformer keeps on the first and the last stage.
 
-    Activations are those of a layer with everything kept; see
-    `crosstack.evaluate.step_memory.transformer_memory`.
+    Activations are those of a layer with everything kept (``korthikanti2023reducing``, equation 1).
 
     References
     ----------

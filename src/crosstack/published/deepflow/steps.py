@@ -5,26 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from crosstack.errors import InputError, Problem, require
-from crosstack.evaluate.distributed import KernelTimes, prepare
-from crosstack.evaluate.predict import (
-    Prediction,
-    Program,
-    Step,
-    busiest_of,
-    busy_stages,
-    made_of,
-    product_step,
-)
-from crosstack.evaluate.ranks import peers_of
+from crosstack.evaluate.predict import Prediction, Program, Step
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.io.deepflow.hardware import DeepflowHardware
 from crosstack.machine.system import System
+from crosstack.mapping.mapping import Mapping
 from crosstack.mapping.strategy import NESTED, MappingOrder, Strategy
+from crosstack.model.rules import Rules
 from crosstack.published.deepflow.chips import Chips, links_of
+from crosstack.published.deepflow.distributed import KernelTimes, prepare
 from crosstack.published.deepflow.edges import Edges, StatedSteps, edges_of_file, stated_peers
 from crosstack.published.deepflow.events import simulate
 from crosstack.published.deepflow.lstm import check_split, lstm_graph, lstm_parts, lstm_work
 from crosstack.published.deepflow.memory import lstm_account, transformer_account
+from crosstack.published.deepflow.paper import busiest_of, busy_stages, made_of, product_step
+from crosstack.published.deepflow.ranks import peers_of
 from crosstack.published.deepflow.release import Release, Transformers
 from crosstack.published.deepflow.transformer import (
     operations_of,
@@ -32,11 +27,15 @@ from crosstack.published.deepflow.transformer import (
     transformer_graph,
 )
 from crosstack.workload.architectures import Transformer
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
-from crosstack.workload.transformer_training import CHOICES, TransformerTraining
+from crosstack.workload.transformer_training import TransformerTraining
 
 __all__ = ["ReleaseSteps", "over_edges"]
+
+# What a release knows of a step: no other way to run it.
+USUAL = {"exchange": "gathered", "recompute": "none", "schedule": "gpipe", "interleave": 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +57,13 @@ class ReleaseSteps:
         workload: Step,
         strategy: Strategy,
         system: System,
-        times: KernelTimes,
+        dtype: Dtype,
         settings: StepSettings | None = None,
         *,
-        order: MappingOrder = NESTED,
+        rules: Rules,
+        order: MappingOrder | None = None,
+        mapping: Mapping | None = None,
+        work_limit: float = 0.0,
     ) -> Prediction:
         """Time one step.
 
@@ -73,10 +75,11 @@ class ReleaseSteps:
         """
         _check_settings(settings or StepSettings())
         if self.edges is None:
-            peers = peers_of(strategy, system, order)
+            peers = peers_of(strategy, system, order or NESTED)
         else:
             peers = stated_peers(strategy, system, self.edges(strategy, system))
         links = links_of(strategy, peers, self.release)
+        times: KernelTimes = rules.clock.kernels.times(system.chip, dtype)
         chips = Chips(strategy=strategy, times=times, links=links)
         if isinstance(workload, Product):
             shape = workload.m, workload.k, workload.n
@@ -89,6 +92,9 @@ class ReleaseSteps:
             )
         if isinstance(workload, LstmModel):
             return _lstm(workload, chips)
+        if not isinstance(workload, TransformerTraining):
+            message = f"got {workload.name}; a release knows steps of training alone."
+            raise InputError(Problem("job", message))
         return self._transformer(workload, chips)
 
     def _transformer(self, job: TransformerTraining, chips: Chips) -> Prediction:
@@ -96,10 +102,8 @@ class ReleaseSteps:
             message = f"got {job.name}; this release knows products and LSTM language models."
             raise InputError(Problem("model", message))
         _check_model(job.model)
-        usually = TransformerTraining.__dataclass_fields__
-        for field in (*CHOICES, "interleave"):
-            usual = usually[field].default
-            if getattr(job, field) != usual:
+        for field, usual in USUAL.items():
+            if getattr(job, field) not in (None, usual):
                 message = f"got {getattr(job, field)}; this release knows {usual} alone."
                 raise InputError(Problem(field, message))
         if self.release.transformers is Transformers.ESTIMATED:
@@ -175,8 +179,9 @@ def _run(job: TransformerTraining, chips: Chips) -> Prediction:
     timeline = simulate(transformer_graph(job, operations), "ring 0")
     busy = busy_stages(timeline)
     layers = [1, *[job.model.layers] * (len(operations) - 2), 1]
+    microbatches = job.microbatches or 1
     work = {
-        f"{operation.name} {way}": job.microbatches * count * getattr(operation, way)
+        f"{operation.name} {way}": microbatches * count * getattr(operation, way)
         for operation, count in zip(operations, layers, strict=True)
         for way in ("forward", "backward")
     }

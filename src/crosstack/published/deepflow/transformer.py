@@ -78,10 +78,10 @@ def _sequences(job: TransformerTraining, chips: Chips) -> int:
         )
         raise InputError(Problem("layers", message))
     each = math.ceil(job.batch / s.dp)
-    if each % job.microbatches:
-        message = f"{s}: {job.microbatches} microbatches do not divide {each} sequences."
+    if each % (job.microbatches or 1):
+        message = f"{s}: {(job.microbatches or 1)} microbatches do not divide {each} sequences."
         raise InputError(Problem("strategy", message))
-    return max(1, each // job.microbatches)
+    return max(1, each // (job.microbatches or 1))
 
 
 def _pointwise(chips: Chips, elements: float, work: float, words: float, launches: int) -> float:
@@ -171,12 +171,12 @@ def transformer_graph(job: TransformerTraining, operations: tuple[Operation, ...
     for i in range(job.model.layers):
         whole += [(operation, f"layer {i} {operation.name}") for operation in layer]
     whole.append((last, last.name))
-    check_tasks(4 * job.microbatches * len(whole))
+    check_tasks(4 * (job.microbatches or 1) * len(whole))
     build = TaskGraphBuilder(("stage 0",))
     task: int | None = None
     sums: list[tuple[int, str, float]] = []
     for forward in (True, False):
-        for i in range(job.microbatches):
+        for i in range(job.microbatches or 1):
             for position, (operation, name) in enumerate(whole if forward else reversed(whole)):
                 if position and task is not None:
                     task = build.add("hand over", after=[task], kind="hand over")
@@ -187,7 +187,7 @@ def transformer_graph(job: TransformerTraining, operations: tuple[Operation, ...
                     after=[] if task is None else [task],
                     kind="forward" if forward else "backward",
                 )
-                if operation.reduce and not forward and i == job.microbatches - 1:
+                if operation.reduce and not forward and i == (job.microbatches or 1) - 1:
                     sums.append((task, name, operation.reduce))
     for task, name, reduce in sums:  # last, so that what follows on the chip comes first
         build.add(

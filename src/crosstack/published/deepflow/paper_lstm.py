@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from crosstack.errors import InputError, Problem
-from crosstack.evaluate.distributed import KP1, KP2, LP, Distributed, prepare
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.mapping.strategy import KernelSplit
 from crosstack.model.schedule.events import (
@@ -24,6 +23,7 @@ from crosstack.model.schedule.events import (
     check_tasks,
     simulate,
 )
+from crosstack.published.deepflow.distributed import KP1, KP2, LP, Distributed, prepare
 from crosstack.workload.lstm import LstmModel
 
 __all__ = ["LstmParts", "LstmStep", "lstm_graph", "lstm_parts", "lstm_step"]

@@ -12,17 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem
-from crosstack.evaluate.distributed import Peers
-from crosstack.machine.node import Node
 from crosstack.machine.system import System
 from crosstack.mapping.strategy import MappingOrder, ParallelDimension, Strategy, whole_order
 from crosstack.model.collectives import Group, group_of
-from crosstack.model.collectives.group import domain_group, filled
+from crosstack.model.collectives.group import domain_group
+from crosstack.published.deepflow.distributed import Peers
 
-__all__ = ["WHERE", "check_chips", "chips_of_nodes", "leaving_of", "peers_of", "stage_peers"]
+__all__ = ["WHERE", "check_chips", "leaving_of", "peers_of"]
 
-LP = ParallelDimension.LP
-MOST_CHIPS = 2**20  # whose packages are told apart stage by stage
 WHERE = ("link inside a package", "link between packages")
 
 
@@ -38,19 +35,6 @@ def sizes_of(system: System) -> tuple[int, ...]:
     if free:
         raise InputError(Problem(free[0], "required: an order of ranks fills levels of a size."))
     return tuple(level.size or 1 for level in system.network)
-
-
-def chips_of_nodes(strategy: Strategy, node: Node, order: MappingOrder) -> int:
-    """Return the chips of as many nodes as a strategy fills: what fits into one stays in one. [1]
-
-    Raises
-    ------
-    InputError
-        If the order leaves out a dimension.
-    """
-    degrees = _degrees(strategy, whole_order(strategy, order))
-    each = filled(degrees, (node.n_chips, strategy.n_chips))[0]
-    return math.ceil(strategy.n_chips / each) * node.n_chips
 
 
 def _degrees(strategy: Strategy, order: MappingOrder) -> tuple[int, ...]:
@@ -107,26 +91,6 @@ def _named(dimension: ParallelDimension, system: System, group: Group) -> Peers:
     return Peers(
         name=f"{dimension.value}: {WHERE[leaves]}", group=group, all_reduce=system.all_reduce
     )
-
-
-def stage_peers(strategy: Strategy, system: System, order: MappingOrder) -> tuple[Peers, ...]:
-    """Return whom every stage hands over to, the last to the first; empty: all alike.
-
-    Parameters as `peers_of`.
-    """
-    if strategy.n_chips > MOST_CHIPS:
-        return ()
-    whole, sizes = whole_order(strategy, order), sizes_of(system)
-    degrees, number = _degrees(strategy, whole), whole.index(LP)
-    each = filled(degrees, sizes)[0]
-    packages = (np.arange(strategy.n_chips) // each).reshape(degrees[::-1])
-    leaving = leaving_of(np.moveaxis(packages, len(degrees) - 1 - number, 0))
-    group = _group(system, sizes, degrees, number)
-    near, far = (
-        _named(LP, system, Group(extents=extents))
-        for extents in (group.extents[:1], group.extents[1:] or group.extents)
-    )
-    return tuple(far if stage in leaving else near for stage in range(strategy.lp))
 
 
 def leaving_of(packages: NDArray[np.int64]) -> frozenset[int]:

@@ -1,8 +1,7 @@
-"""The kernels of one step on one temporal chip take the same mapped and predicted, to 1e-9.
+"""Kernels that are mapped one by one on temporal chips take what the kernel clock says, to 1e-9.
 
-Mapped kernel by kernel, each is compared with what the kernel clock of a prediction says of its
-definition, split as the mapping splits it; operations of a predicted training step with the
-kernels of the mapped graph that they are made of.
+Mapped kernel by kernel, each is compared with what the kernel clock says of its definition, split
+as the mapping splits it.
 """
 
 from __future__ import annotations
@@ -11,23 +10,18 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from builders.steps import plain
 
 import crosstack
 from crosstack import Constraints, Dtype, Task
-from crosstack.evaluate.distributed import Distributed
-from crosstack.evaluate.transformer_step import transformer_stages
 from crosstack.io import library
 from crosstack.io.library import system_on
 from crosstack.machine.chip import Overlap
 from crosstack.machine.system import Parallelism
-from crosstack.mapping.strategy import Strategy
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.published.dfmodel.graphs.serving import decode, prefill
 from crosstack.workload.architectures import Transformer
 from crosstack.workload.kernels import Axis, KernelKind
-from crosstack.workload.transformer_training import TransformerTraining
 
 CLOSE = {"rel": 1e-9, "abs": 0.0}
 CHIPS = ["a100-sxm-80gb", "h100-sxm", "mi300x", "b200", "a100-pcie-40gb", "v100-sxm-32gb",
@@ -142,68 +136,3 @@ def test_every_kernel_split_over_a_node_takes_what_a_prediction_counts(node, cas
     answer = check(workload(*case), system, system.n_chips)
     assert system.chip.overlap is Overlap.COMPUTE_MEMORY
     assert any(p.network_time > 0 for p in answer.evaluation.partitions)
-
-
-# ---------------------------------------------------------------- operations of a step
-
-# What a step names, and the kernels of the mapped graph that do the same, each way. Queries, keys
-# and values are one product in a step and three kernels in the graph, the rest counts other bytes.
-OPERATIONS = {
-    "scores": (("MHA_GEMM_1",), ("MHA_GEMM_1_bwd1", "MHA_GEMM_1_bwd2")),
-    "values": (("MHA_GEMM_2",), ("MHA_GEMM_2_bwd1", "MHA_GEMM_2_bwd2")),
-    "output": (("PROJ_GEMM",), ("PROJ_GEMM_bwd", "PROJ_GEMM_bwd_weight_update")),
-    "feed-forward 1": (("FFN0",), ("FFN0_bwd", "FFN0_bwd_weight_update")),
-    "feed-forward 2": (("FFN1",), ("FFN1_bwd", "FFN1_bwd_weight_update")),
-}
-
-
-def stepped(model, tokens, batch, chip):
-    """Return each operation of a layer of a step on one chip, forward and backward. [s]"""
-    job = TransformerTraining(model=model, batch=batch, sequence=tokens)
-    times = Roofline().times(chip)
-    chips = Distributed(strategy=Strategy(), times=times, links={})
-    (stage,) = transformer_stages(job, chips)
-    return {
-        words.removeprefix("layer 0 "): (operation.forward, operation.backward)
-        for operation, words in zip(stage.operations, stage.names, strict=True)
-    }
-
-
-@pytest.mark.parametrize("name", GPT)
-@pytest.mark.parametrize("batch", [1, 4])
-@pytest.mark.parametrize("chip", ["a100-sxm-80gb", "h100-sxm", "b200", "mi300x"])
-def test_operations_of_a_step_take_what_their_kernels_do(chip, name, batch):
-    system = alone(chip)
-    answer = mapped(workload("training", name, batch), system)
-    taken = {p.kernels[0]: p.time * batch for p in answer.evaluation.partitions}
-    hidden, heads, tokens = GPT[name]
-    steps = stepped(plain(hidden=hidden, heads=heads), tokens, batch, system.chip)
-    for operation, ways in OPERATIONS.items():
-        for time, kernels in zip(steps[operation], ways, strict=True):
-            assert sum(taken[kernel] for kernel in kernels) == pytest.approx(time, **CLOSE)
-
-
-# Heads that share keys, a gate, heads wider or narrower than the width, norms of heads.
-SHARED = ("scores", "values", "output", "feed-forward 2")
-
-
-@pytest.mark.parametrize("name", ["llama3-8b", "qwen3-4b", "gemma-7b", "nemotron-4-15b"])
-@pytest.mark.parametrize("batch", [1, 4])
-@pytest.mark.parametrize("chip", ["a100-sxm-80gb", "h100-sxm", "mi300x"])
-def test_a_step_of_a_model_takes_what_kernels_of_its_prompts_do(chip, name, batch):
-    system, tokens = alone(chip), 1024
-    answer = mapped(workload("prefill", name, batch, tokens), system)
-    taken = {p.kernels[0]: p.time * batch for p in answer.evaluation.partitions}
-    model = replace(library.model(name), layers=1)
-    steps = stepped(model, tokens, batch, system.chip)
-    for operation in SHARED:
-        (kernel,) = OPERATIONS[operation][0]
-        assert taken[kernel] == pytest.approx(steps[operation][0], **CLOSE)
-    # One product of all columns reads the tokens once, has fewer launches, and fuller waves.
-    for operation, kernels in (
-        ("queries, keys, values", ("Q", "K", "V")),
-        ("feed-forward 1", ("FFN0", "FFN_Gate") if model.gated else ("FFN0",)),
-    ):
-        apart = sum(taken[kernel] for kernel in kernels)
-        assert steps[operation][0] <= apart * (1 + 1e-9)
-        assert steps[operation][0] > 0.5 * apart

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from crosstack.errors import InputError, Problem
 from crosstack.machine.system import AllReduceAlgorithm
-from crosstack.mapping.strategy import KernelSplit, ParallelDimension, Strategy
+from crosstack.mapping.strategy import KernelSplit, ParallelDimension, Strategy, own_shape, share_of
 from crosstack.model.collectives import NONE, Arrival, Group, collective_lines
 from crosstack.units import format_quantity
 from crosstack.workload.kernels import Collective
@@ -23,7 +23,6 @@ __all__ = [
     "KernelTimes",
     "Peers",
     "no_link",
-    "own_shape",
     "prepare",
 ]
 
@@ -119,18 +118,6 @@ def no_link(name: str, size: float) -> InputError:
     return InputError(Problem(name, message))
 
 
-def _share(extent: int, degree: int) -> int:
-    """Part of an extent on the fullest chip. [1]"""
-    return -(-extent // degree)
-
-
-def own_shape(m: int, k: int, n: int, strategy: Strategy) -> tuple[int, int, int]:
-    """Return the extents of a product split forward that are on the fullest chip. [1]"""
-    if strategy.split is KernelSplit.CR:
-        return m, _share(k, strategy.kp1), n
-    return _share(m, strategy.kp1), k, _share(n, strategy.kp2)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distributed:
     """Times on one chip of a strategy; forward and backward products with what they exchange.
@@ -195,7 +182,7 @@ class Distributed:
         own = self.own_product(m, k, n)
         if s.split is KernelSplit.CR:
             return own + self.reduce_scatter(m, n, KP1)
-        return own + self.all_gather(_share(m, s.kp1), n, KP2)
+        return own + self.all_gather(share_of(m, s.kp1), n, KP2)
 
     def backward(self, m: int, k: int, n: int) -> float:
         """Gradients of both factors of `forward`. [s]
@@ -206,14 +193,14 @@ class Distributed:
         """
         s, times = self.strategy, self.times
         if s.split is KernelSplit.CR:
-            own = times.product(k, _share(m, s.kp1), n)
-            own += times.product(m, _share(n, s.kp1), k)
+            own = times.product(k, share_of(m, s.kp1), n)
+            own += times.product(m, share_of(n, s.kp1), k)
             return own + self.all_gather(m, n, KP1)
         a, b = s.kp1, s.kp2
         if a == b == 1:
             return times.product(m, n, k) + times.product(k, m, n)
-        own = times.product(_share(k, a), m, _share(n, b))
-        own += times.product(_share(m, a), n, _share(k, b))
+        own = times.product(share_of(k, a), m, share_of(n, b))
+        own += times.product(share_of(m, a), n, share_of(k, b))
         rows = self.all_gather(k, m, KP1) / 2 + self.all_gather(m, n / b, KP1)
         columns = self.all_gather(m / a, n, KP2) + self.all_gather(k, n, KP2) / 2
         return own + rows + columns

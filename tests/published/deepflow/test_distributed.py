@@ -7,14 +7,14 @@ import pytest
 from oracles.links import ring
 
 from crosstack.errors import InputError
-from crosstack.evaluate.distributed import Distributed
-from crosstack.evaluate.ranks import peers_of
 from crosstack.io import library
 from crosstack.machine.node import system_of_nodes
 from crosstack.machine.system import DimensionKind
 from crosstack.mapping.strategy import NESTED, ParallelDimension, Strategy
 from crosstack.model.collectives import Arrival
 from crosstack.model.kernels.roofline import Roofline
+from crosstack.published.deepflow.distributed import Distributed
+from crosstack.published.deepflow.ranks import peers_of
 from crosstack.workload.kernels import Collective
 
 MEMORY = 1e12  # bytes a second

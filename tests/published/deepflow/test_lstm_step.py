@@ -2,11 +2,11 @@ import pytest
 from oracles.links import alike
 
 from crosstack.errors import InputError
-from crosstack.evaluate.distributed import Distributed
-from crosstack.evaluate.lstm_step import LstmParts, lstm_graph, lstm_step
 from crosstack.mapping.strategy import parse_strategy
 from crosstack.model.collectives import Arrival
 from crosstack.model.schedule.events import simulate
+from crosstack.published.deepflow.distributed import Distributed
+from crosstack.published.deepflow.paper_lstm import LstmParts, lstm_graph, lstm_step
 from crosstack.workload.lstm import LstmModel
 
 

@@ -4,8 +4,6 @@ from itertools import permutations
 import pytest
 
 from crosstack.errors import InputError
-from crosstack.evaluate.distributed import Distributed
-from crosstack.evaluate.ranks import chips_of_nodes, peers_of, stage_peers
 from crosstack.io import library
 from crosstack.machine.chip import Chip, Link
 from crosstack.machine.compute import Compute
@@ -21,11 +19,14 @@ from crosstack.mapping.strategy import (
     Strategy,
     parse_strategy,
     strategies,
+    whole_order,
 )
 from crosstack.model.collectives import Joint, LeastTime, NetworkUse
-from crosstack.model.collectives.group import axes_of
+from crosstack.model.collectives.group import axes_of, filled
 from crosstack.model.collectives.part import _group
 from crosstack.model.kernels.roofline import Roofline
+from crosstack.published.deepflow.distributed import Distributed
+from crosstack.published.deepflow.ranks import peers_of
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernels import Collective
 
@@ -61,8 +62,11 @@ def links_of(strategy, system, order=NESTED):
 
 
 def servers(strategy, order=NESTED, **joined):
-    """Return as many servers as a strategy fills."""
-    return system_of_nodes(DGX, chips_of_nodes(strategy, DGX, order), **JOINED, **joined)
+    """Return as many servers as a strategy fills: what fits into one stays in one."""
+    degrees = tuple(strategy.degree(d) for d in whole_order(strategy, order))
+    each = filled(degrees, (DGX.n_chips, strategy.n_chips))[0]
+    count = -(-strategy.n_chips // each)
+    return system_of_nodes(DGX, count * DGX.n_chips, **JOINED, **joined)
 
 
 def chip(intra=0.0, inter=0.0):
@@ -216,32 +220,6 @@ def test_links_of_a_named_chip_are_shared_out_over_its_neighbours():
     for text, neighbours in (("switch", 1), ("ring", 2), ("fully_connected", 7)):
         link = links_of(strategy, servers(strategy, inside=joined(text)))[KP2]
         assert link.bandwidth == pytest.approx(300e9 / neighbours)
-
-
-# Which stages hand over to another server, the last to the first, by hand: sixteen stages on two
-# servers of eight, four stages of four chips on two, two stages of eight, and stages that are torn.
-@pytest.mark.parametrize(
-    ("strategy", "order", "leaving"),
-    [
-        ("RC-1-1-d1-p16", (LP,), {7, 15}),
-        ("RC-1-4-d1-p4", (KP2, LP), {1, 3}),
-        ("RC-1-8-d1-p2", (KP2, LP), {0, 1}),
-        ("RC-1-1-d4-p4", (LP, DP), set()),
-        ("RC-1-2-d3-p4", (KP2, DP, LP), {0, 1, 2, 3}),
-        ("RC-1-1-d1-p5", (LP,), set()),
-    ],
-)
-def test_only_stages_at_the_border_of_a_server_hand_over_between_servers(strategy, order, leaving):
-    chosen, chip_ = parse_strategy(strategy), DGX.chip
-    links = [seen(peers) for peers in stage_peers(chosen, servers(chosen, order), order)]
-    assert {i for i, link in enumerate(links) if "between" in link.name} == leaving
-    for i, link in enumerate(links):
-        assert link.bandwidth == (chip_.inter if i in leaving else chip_.intra).bandwidth
-
-
-def test_more_chips_than_can_be_listed_take_the_slowest_link_at_once():
-    strategy = parse_strategy("RC-1-1-d99999999999-p16")
-    assert stage_peers(strategy, servers(strategy), NESTED) == ()
 
 
 def sizes(system):

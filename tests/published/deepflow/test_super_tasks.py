@@ -4,12 +4,12 @@ import pytest
 from oracles.links import ring
 from oracles.super_tasks import super_tasks
 
-from crosstack.evaluate.distributed import DP, LP, Distributed
 from crosstack.mapping.strategy import KernelSplit, ParallelDimension, parse_strategy
 from crosstack.mapping.transform import transform
 from crosstack.model.collectives import NONE
 from crosstack.model.schedule.events import simulate
 from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_time
+from crosstack.published.deepflow.distributed import DP, LP, Distributed
 from crosstack.published.dfmodel.graphs.builders import product_of
 from crosstack.workload.kernel_graph import kernel_graph
 from crosstack.workload.kernels import Consumer, Tensor

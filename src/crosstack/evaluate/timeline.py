@@ -1,0 +1,168 @@
+"""What the stages of a mapping do in an iteration, partition by partition and event by event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from crosstack.evaluate.answer import Answer
+from crosstack.evaluate.evaluation import EndTerms, PartitionTerms
+from crosstack.evaluate.time import mapped_plan
+from crosstack.machine.chip import Overlap
+from crosstack.model.iteration import Pipeline, pipeline_of
+from crosstack.model.schedule.events import Timeline, simulate
+from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_graph
+from crosstack.workload.kernel_graph import KernelGraph
+from crosstack.workload.transformer_training import Schedule
+
+__all__ = ["busy_of", "pieces_of", "stages_of", "timeline_of"]
+
+NAMED = 3  # kernels of a partition that its name lists
+Pieces = list[tuple[str, float]]
+Run = list[tuple[str, bool, float]]  # name, whether backward, and seconds of a microbatch
+
+
+def stages_of(answer: Answer) -> tuple[Stage, ...]:
+    """Return the stages of the pipeline, with what each does of one microbatch.
+
+    Pieces of interleaved stages are stages of their own, the i-th on chip i modulo the number of
+    chips.
+
+    Notes
+    -----
+    How much of a stage's time is forward is what its schedule counts
+    (`crosstack.model.iteration.Pipeline`); partitions share that in proportion to their own time.
+    Where a chip sends by itself, sending is work of its stage.
+    """
+    found, mapping = answer.evaluation, answer.mapping
+    if found.stages:  # each holds a part of the graph
+        return tuple(
+            Stage(
+                operations=(
+                    Operation(name=f"stage {s.number}", forward=s.work_time, backward=0.0),
+                ),
+                send=s.transfer_time,
+            )
+            for s in found.stages
+        )
+    pipeline = _pipeline(answer)
+    count = found.n_stages * mapping.interleave
+    beside = pipeline.overlap is Overlap.ALL
+    send = float(pipeline.transfer) / (2 if pipeline.training else 1) if count > 1 else 0.0
+    work = found.layer_time * mapping.microbatch_size * found.layers_per_stage / mapping.interleave
+    share = float(pipeline.forward) if pipeline.training else 1.0
+    layers = _operations(
+        _run(answer.task.workload.graph, found.partitions), work * share, work * (1 - share)
+    )
+    before, behind = _ends(answer)
+    stages = []
+    for stage in range(count):
+        own = list(layers)
+        if not beside and send:
+            own.append(_sending(send, stage, count, training=pipeline.training))
+        if stage == 0 and pipeline.first[1]:
+            there, both = pipeline.first
+            own = [*_operations(_run_of_ends(answer, before), there, both - there), *own]
+        if stage == count - 1 and pipeline.last[1]:
+            there, both = pipeline.last
+            own += _operations(_run_of_ends(answer, behind), there, both - there)
+        stages.append(Stage(operations=tuple(own), send=send if beside else 0.0))
+    return tuple(stages)
+
+
+def pieces_of(answer: Answer, stages: Sequence[Stage]) -> Pieces:
+    """Return what the stage that works longest does in an iteration, by name. [s]"""
+    found, busy = answer.evaluation, busy_of(answer, stages)
+    most = max(range(len(busy)), key=lambda chip: busy[chip][1])
+    named: dict[str, float] = {}
+    for stage in stages[most :: len(busy)]:
+        for operation in stage.operations:
+            took = (operation.forward + operation.backward) * found.n_microbatches
+            named[operation.name] = named.get(operation.name, 0.0) + took
+    return list(named.items())
+
+
+def busy_of(answer: Answer, stages: Sequence[Stage]) -> tuple[tuple[str, float], ...]:
+    """Return how long the chips of every stage work in an iteration, by its name. [s]"""
+    chips = max(len(stages) // answer.mapping.interleave, 1)
+    passes = [
+        sum(stage.forward + stage.backward for stage in stages[chip::chips])
+        for chip in range(chips)
+    ]
+    count = answer.evaluation.n_microbatches
+    return tuple((f"stage {chip}", one * count) for chip, one in enumerate(passes))
+
+
+def timeline_of(answer: Answer, stages: Sequence[Stage]) -> Timeline:
+    """Run all stages with every microbatch, by the schedule of the mapping."""
+    mapping, found = answer.mapping, answer.evaluation
+    trained = answer.task.workload.training
+    graph = pipeline_graph(
+        stages,
+        found.n_microbatches,
+        mapping.schedule if trained else Schedule.GPIPE,  # one pass, in the order of microbatches
+        interleave=mapping.interleave,
+        training=trained,
+    )
+    return simulate(graph)
+
+
+def _pipeline(answer: Answer) -> Pipeline:
+    task = answer.task
+    plan = mapped_plan(task.workload, task.system, answer.mapping, answer.rules)
+    return pipeline_of(plan, task.system.chip.overlap, answer.rules)
+
+
+def _run(graph: KernelGraph, partitions: Iterable[PartitionTerms], times: float = 1.0) -> Run:
+    """Return partitions in order, and whether most of each is of the backward pass."""
+    backward = {name for name, back in zip(graph.names, graph.backward, strict=True) if back}
+    return [
+        (_name(p.kernels), 2 * len(backward & {*p.kernels}) > len(p.kernels), p.time * times)
+        for p in partitions
+    ]
+
+
+def _run_of_ends(answer: Answer, ends: Iterable[EndTerms]) -> Run:
+    graphs = {end.name: end.graph for end in answer.task.workload.ends}
+    return [
+        (f"{end.name}: {name}", back, time)
+        for end in ends
+        for name, back, time in _run(graphs[end.name], end.partitions, end.count)
+    ]
+
+
+def _ends(answer: Answer) -> tuple[tuple[EndTerms, ...], tuple[EndTerms, ...]]:
+    ends, before = answer.evaluation.ends, len(answer.task.workload.before)
+    return ends[:before], ends[before:]
+
+
+def _name(kernels: Sequence[str]) -> str:
+    more = f" and {len(kernels) - NAMED} more" if len(kernels) > NAMED else ""
+    return ", ".join(kernels[:NAMED]) + more
+
+
+def _operations(run: Run, forward: float, backward: float) -> list[Operation]:
+    """Return partitions as operations that take so long together each way. [s]"""
+    there = [(name, time) for name, back, time in run if not back]
+    back = [(name, time) for name, back, time in run if back]
+    found = [
+        Operation(name=name, forward=time, backward=0.0) for name, time in _scaled(there, forward)
+    ]
+    # Stages are passed from last to first on the way back.
+    returned = reversed(_scaled(back or there, backward))
+    found += [Operation(name=name, forward=0.0, backward=time) for name, time in returned]
+    return found
+
+
+def _scaled(named: Pieces, total: float) -> Pieces:
+    whole = sum(time for _, time in named)
+    if not total:
+        return []
+    return [(name, time / whole * total) for name, time in named] if whole else [("else", total)]
+
+
+def _sending(send: float, stage: int, count: int, *, training: bool) -> Operation:
+    return Operation(
+        name="sending on",
+        forward=send if stage < count - 1 else 0.0,
+        backward=send if training and stage > 0 else 0.0,
+    )
