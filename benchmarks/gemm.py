@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from timing import measure, print_machine
 
-from crosstack.evaluate.distributed import own_shape
+from crosstack.published.deepflow.distributed import own_shape
 from crosstack.evaluate.predict import predict
 from crosstack.io import library
 from crosstack.machine.chip import Link

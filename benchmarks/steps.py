@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from timing import measure, print_machine
 
-from crosstack.evaluate.distributed import Distributed
-from crosstack.evaluate.lstm_step import lstm_step
-from crosstack.evaluate.ranks import peers_of
+from crosstack.published.deepflow.distributed import Distributed
+from crosstack.published.deepflow.paper_lstm import lstm_step
+from crosstack.published.deepflow.ranks import peers_of
 from crosstack.evaluate.transformer_step import transformer_step
 from crosstack.io.steps import step_named
 from crosstack.machine.chip import Chip, Link

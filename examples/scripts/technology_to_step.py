@@ -7,13 +7,11 @@
 # %%
 from pathlib import Path
 
-from crosstack.evaluate.predict import predict
+import crosstack
 from crosstack.io.chip_file import read_chip
 from crosstack.io.steps import step_named
 from crosstack.machine.generate.generated import generate
 from crosstack.machine.packages import system_of_packages
-from crosstack.mapping.strategy import parse_strategy
-from crosstack.model.kernels.roofline import Roofline
 from crosstack.report.timeline_figure import gantt_svg
 
 FILE = Path("examples/chips/n5_hbm3.yaml")
@@ -37,11 +35,11 @@ for level in chip.levels:
 # %% [markdown]
 # ## A step
 #
-# RC-1-8-d8-p8: products split over 8 chips by columns, 8 replicas, 8 pipeline stages; 8
-# microbatches.
+# RC-1-8-d8-p8: tensors split over 8 chips, 8 replicas, 8 pipeline stages; 8 microbatches. How each
+# kernel is split, what is fused and what is computed again is decided.
 
 # %%
-STRATEGY = parse_strategy("RC-1-8-d8-p8")
+STRATEGY = "RC-1-8-d8-p8"
 model = step_named("gpt3-175b", {"microbatches": 8})
 
 
@@ -55,7 +53,7 @@ def step(description):
         inside=description.inside,
         between=description.between,
     )
-    return predict(model, STRATEGY, system, Roofline().times(chip))
+    return crosstack.predict(model, system, STRATEGY)
 
 
 found = step(description)
