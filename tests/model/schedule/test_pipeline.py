@@ -14,7 +14,7 @@ from crosstack.model.schedule.pipeline import (
 from crosstack.workload.transformer_training import Schedule
 
 times = st.floats(0, 10).map(lambda t: round(t, 3))
-operations = st.builds(Operation, name=st.just("op"), forward=times, backward=times, reduce=times)
+operations = st.builds(Operation, name=st.just("op"), forward=times, backward=times)
 stages = st.lists(
     st.builds(Stage, operations=st.lists(operations, min_size=1, max_size=3).map(tuple),
               send=times),
@@ -90,8 +90,8 @@ def test_taking_turns_pays_for_sends_on_the_way():
     assert pipeline_time(pipeline, 2, Schedule.ONE_F_ONE_B) == 11
 
 
-def one(forward, backward, reduce=0.0, send=0.0):
-    operation = Operation(name="op", forward=forward, backward=backward, reduce=reduce)
+def one(forward, backward, send=0.0):
+    operation = Operation(name="op", forward=forward, backward=backward)
     return Stage(operations=(operation,), send=send)
 
 
@@ -102,41 +102,3 @@ def test_one_stage_has_no_bubble():
 def test_the_bubble_is_that_of_gpipe():
     # m microbatches on s equal stages: (m + s - 1) (f + b), huang2019gpipe.
     assert pipeline_time([one(1, 2)] * 4, 8) == (8 + 3) * 3
-
-
-def test_gradients_are_summed_while_earlier_operations_run():
-    early = Operation(name="early", forward=1, backward=5)
-    late = Operation(name="late", forward=1, backward=1, reduce=4)
-    assert pipeline_time([Stage(operations=(early, late))]) == 2 + 6
-
-
-@pytest.mark.parametrize(("at_once", "time"), [(1, 12.0), (2, 6.0), (3, 6.0), (4, 3.0), (9, 3.0)])
-def test_a_chip_runs_as_many_microbatches_at_a_time_as_kernels(at_once, time):
-    # Four microbatches of 1 s forward and 2 s backward, in rounds of at most `at_once`.
-    graph = pipeline_graph([one(1, 2)], 4, kernels_at_once=at_once)
-    assert simulate(graph).makespan == time
-
-
-def test_two_kernels_at_a_time_shorten_one_forward_one_backward_as_by_hand():
-    # Chip 0 takes F0 F1 B0 F2 B1 B2, chip 1 F0 B0 F1 B1 F2 B2, 1 s each, the next on the lane that
-    # is free first. Chip 0 does F0 and F1 from 0 to 1, F2 from 1 to 2. Chip 1: F0 1-2; B0 2-3 on
-    # the other lane; F1 2-3 after F0; B1 and F2 3-4, B2 4-5. Chip 0: B0 3-4, B1 4-5, B2 5-6.
-    graph = pipeline_graph([one(1, 1)] * 2, 3, Schedule.ONE_F_ONE_B, kernels_at_once=2)
-    assert simulate(graph).makespan == 6
-    assert simulate(pipeline_graph([one(1, 1)] * 2, 3, Schedule.ONE_F_ONE_B)).makespan == 8
-
-
-@given(
-    times=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), min_size=1, max_size=4),
-    microbatches=st.integers(1, 6),
-    schedule=st.sampled_from(Schedule),
-    at_once=st.integers(1, 4),
-)
-def test_one_more_kernel_at_a_time_is_never_slower(times, microbatches, schedule, at_once):
-    stages = [one(*pair) for pair in times]
-    fewer, more = (
-        simulate(pipeline_graph(stages, microbatches, schedule, kernels_at_once=k)).makespan
-        for k in (at_once, at_once + 1)
-    )
-    assert more <= fewer
-    assert more >= sum(stage.forward + stage.backward for stage in stages)

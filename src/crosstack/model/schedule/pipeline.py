@@ -2,24 +2,18 @@
 
 A stage works on one microbatch at a time and sends it to the next. Once the last stage has done all
 of them forward it turns round (``huang2019gpipe``), or every stage turns round on its own as soon
-as a microbatch comes back (``narayanan2021megatron``). The gradient of a weight is summed over the
-replicas as soon as its operation is through with the last microbatch, one after the other on the
-ring of the stage, while the operations before it go on.
+as a microbatch comes back (``narayanan2021megatron``).
 
 *Interleaved*, a chip takes several stages, spread over the model (``narayanan2021megatron``,
 section 2.2.2): the pipeline is filled and emptied in shorter pieces.
 
-Twice the same thing: `pipeline_ends` stage by stage, `pipeline_graph` as tasks for `simulate`.
+Twice the same thing: `pipeline_time` stage by stage, `pipeline_graph` as tasks for `simulate`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from heapq import heappop, heappush
-
-import numpy as np
 
 from crosstack.errors import require, require_quantity, require_whole
 from crosstack.model.schedule.closed import longest, pass_time, training_ways, uneven_time
@@ -29,37 +23,24 @@ from crosstack.workload.transformer_training import Schedule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """A kernel with what it exchanges: ``forward`` and ``backward`` time of one microbatch. [s]
-
-    ``reduce`` sums the gradient of its weight over the replicas and updates it, once a step. [s]
-    """
+    """A kernel with what it exchanges: ``forward`` and ``backward`` time of one microbatch. [s]"""
 
     name: str
     forward: float
     backward: float
-    reduce: float = 0.0
 
     def __post_init__(self) -> None:
         """Check every time."""
-        for field in ("forward", "backward", "reduce"):
+        for field in ("forward", "backward"):
             require_quantity(field, getattr(self, field), "s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Operations in order, and ``send``, the time to pass a microbatch to the next stage. [s]
-
-    ``names`` tells equal operations of different layers apart; empty: every operation's own.
-    """
+    """Operations in order, and ``send``, the time to pass a microbatch to the next stage. [s]"""
 
     operations: tuple[Operation, ...]
     send: float = 0.0
-    names: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Check that every operation has a name, or none."""
-        count = len(self.operations)
-        require(len(self.names) in (0, count), "names", len(self.names), f"0 or {count}")
 
     @property
     def forward(self) -> float:
@@ -72,14 +53,6 @@ class Stage:
         return sum(operation.backward for operation in self.operations)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineEnds:
-    """When all stages are ``through`` backward, and when the last gradient is ``summed``. [s]"""
-
-    through: float
-    summed: float
-
-
 def pipeline_time(
     stages: Sequence[Stage],
     microbatches: int = 1,
@@ -87,30 +60,16 @@ def pipeline_time(
     *,
     interleave: int = 1,
 ) -> float:
-    """Time of one step without tasks, to the last sum; see `pipeline_ends`. [s]"""
-    return pipeline_ends(stages, microbatches, schedule, interleave=interleave).summed
-
-
-def pipeline_ends(
-    stages: Sequence[Stage],
-    microbatches: int = 1,
-    schedule: Schedule = Schedule.GPIPE,
-    *,
-    interleave: int = 1,
-) -> PipelineEnds:
-    """Return when one step is through, without tasks.
+    """Time of one step without tasks. [s]
 
     ``interleave`` stages are on every chip, the i-th on chip i modulo the number of chips.
 
     Notes
     -----
     GPipe, in closed form: stages and the links between them are machines that m equal jobs pass one
-    after the other (`crosstack.model.schedule.closed`). Stage s is through with the
-    backward pass after the same sum and maximum over the machines from the last to its own. Its
-    gradients are ready at times R_j before that, so the last of them is summed at
-    ``max_j (R_j + sum_(i >= j) r_i)``. One forward, one backward: in closed form where one holds;
-    otherwise what a chip does next begins once the chip and what it waits for are through, in the
-    order of `pass_order`.
+    after the other (`crosstack.model.schedule.closed`), there and back. One forward, one backward:
+    in closed form where one holds; otherwise what a chip does next begins once the chip and what it
+    waits for are through, in the order of `pass_order`.
 
     Raises
     ------
@@ -124,28 +83,20 @@ def pipeline_ends(
     _check_pipeline(len(stages), microbatches, schedule, interleave)
     if schedule is Schedule.ONE_F_ONE_B:
         known = _known_time(stages, microbatches, interleave)
-        if known is not None:
-            return PipelineEnds(through=known, summed=known)
-        ends, _ = _dispatched(stages, microbatches, schedule, interleave, 1)
-        chips = len(stages) // interleave
-        summed = [_reduced(stages[chip::chips], ends[chip::chips]) for chip in range(chips)]
-        return PipelineEnds(through=max(ends), summed=max(summed))
+        return _dispatched(stages, microbatches, interleave) if known is None else known
     sends = [stage.send for stage in stages[:-1]]
     turn = pass_time([stage.forward for stage in stages], sends, microbatches)
-    passed = slowest = last = end = 0.0
+    passed = slowest = last = 0.0
     for stage, send in zip(reversed(stages), [0.0, *reversed(sends)], strict=True):
         backward = stage.backward
         passed += send + backward
         slowest = max(slowest, send, backward)
-        through = passed + (microbatches - 1) * slowest
-        last, end = max(last, through), max(end, _reduced([stage], [through]))
-    return PipelineEnds(through=turn + last, summed=turn + end)
+        last = max(last, passed + (microbatches - 1) * slowest)
+    return turn + last
 
 
 def _known_time(stages: Sequence[Stage], microbatches: int, interleave: int) -> float | None:
     """Time of one forward, one backward in closed form; None where none holds. [s]"""
-    if any(operation.reduce for stage in stages for operation in stage.operations):
-        return None  # sums begin as every stage is through
     chips = len(stages) // interleave
     forward, backward = [s.forward for s in stages], [s.backward for s in stages]
     sends = [s.send for s in stages[:-1]] if chips > 1 else []
@@ -225,43 +176,29 @@ def _order_of(
 Item = tuple[int, int, bool]  # a stage, a microbatch, and whether it goes forward
 
 
-def _dispatched(
-    stages: Sequence[Stage],
-    microbatches: int,
-    schedule: Schedule,
-    interleave: int,
-    kernels_at_once: int,
-) -> tuple[list[float], dict[Item, Item | None]]:
-    """Return when every stage is through backward [s], and what every item follows on its chip.
+def _dispatched(stages: Sequence[Stage], microbatches: int, interleave: int) -> float:
+    """When the last stage is through backward, one forward, one backward. [s]
 
-    Items are taken in the order of the schedule, each on the lane of its chip that is free first,
-    where it may still wait for what it needs. So one more lane is never slower.
+    Chips take items in the order of the schedule, each when the chip and what it needs are through.
     """
     count = len(stages)
     chips = count // interleave
     takes = [[stage.backward for stage in stages], [stage.forward for stage in stages]]
     sends = [stage.send for stage in stages]
-    # Until when every lane is busy, and with what; the second number decides ties.
-    lanes: list[list[tuple[float, int, Item | None]]] = [
-        [(0.0, lane, None) for lane in range(min(kernels_at_once, 2 * microbatches * interleave))]
-        for _ in range(chips)
-    ]
+    busy = [0.0] * chips  # until when
     links = [[0.0] * chips, [0.0] * chips]  # the same of the link behind a chip, each direction
     ready: list[list[list[float]]] = [[[] for _ in stages] for _ in range(2)]  # when passed on
-    through = [0.0] * count
     turned: list[float] = []  # when the last stage is through forward
-    follows: dict[Item, Item | None] = {}
-    for number, item in enumerate(_order(schedule, count, microbatches, interleave)):
-        s, i, forward = item
+    last = 0.0
+    for s, i, forward in pass_order(count, microbatches, interleave):
         before = s - 1 if forward else s + 1
         chip = s % chips
-        begin, _, follows[item] = heappop(lanes[chip])
+        begin = busy[chip]
         if 0 <= before < count:
             begin = max(begin, ready[forward][before][i])
         elif not forward:
-            begin = max(begin, turned[-1 if schedule is Schedule.GPIPE else i])
-        end = begin + takes[forward][s]
-        heappush(lanes[chip], (end, len(lanes[chip]) + 1 + number, item))
+            begin = max(begin, turned[i])
+        end = busy[chip] = begin + takes[forward][s]
         link = s if forward else s - 1
         if 0 <= link < count - 1:
             wire = link % chips
@@ -270,24 +207,8 @@ def _dispatched(
             ready[forward][s].append(links[forward][wire])
         elif forward:
             turned.append(end)
-        if not forward:
-            through[s] = end
-    return through, follows
-
-
-def _reduced(stages: Sequence[Stage], through: Sequence[float]) -> float:
-    """When the last gradient of a chip is summed; its stages end backward at ``through``. [s]"""
-    ready, sums = [], []
-    for stage, end in zip(stages, through, strict=True):
-        backward = np.array([operation.backward for operation in stage.operations])
-        ready.append(end - (np.cumsum(backward) - backward))  # without what still runs then
-        sums.append(np.array([operation.reduce for operation in stage.operations]))
-    when, reduce = np.concatenate(ready), np.concatenate(sums)
-    order = np.argsort(when, kind="stable")  # the queue
-    when, reduce = when[order], reduce[order]
-    waits = np.cumsum(reduce[::-1])[::-1]  # its own sum and those behind it in the queue
-    ends = np.where(reduce > 0, when + waits, when)
-    return float(ends.max(initial=max(through)))
+        last = max(last, end)
+    return last
 
 
 def pipeline_graph(
@@ -296,58 +217,38 @@ def pipeline_graph(
     schedule: Schedule = Schedule.GPIPE,
     *,
     interleave: int = 1,
-    kernels_at_once: int = 1,
     training: bool = True,
 ) -> TaskGraph:
-    """Return the tasks of the same step: operations on stages, transfers and sums on links.
+    """Return the tasks of the same step: operations on stages, transfers on links.
 
-    With ``kernels_at_once`` k a chip works on k microbatches at a time, forward or backward.
     Without ``training`` nothing comes back. Operations that take no time one way have no task.
     """
     _check_pipeline(len(stages), microbatches, schedule, interleave)
     chips = len(stages) // interleave
     # An operation and its hand-over or transfer, forward and backward.
     check_tasks(4 * microbatches * sum(len(stage.operations) + 1 for stage in stages))
-    build = TaskGraphBuilder((f"stage {chip}" for chip in range(chips)), kernels_at_once)
+    build = TaskGraphBuilder(f"stage {chip}" for chip in range(chips))
     last = len(stages) - 1
-    _, follows = _dispatched(stages, microbatches, schedule, interleave, kernels_at_once)
-    done: dict[Item | None, int] = {}  # the last task of an item
-    sums: list[tuple[int, int, str, float]] = []
-
-    @cache
-    def turn() -> int:
-        """Return the task that is through when the last stage has done all forward."""
-        forward = [done[last, i, True] for i in range(microbatches)]
-        return build.add("turn", after=forward, kind="hand over")
+    before: list[int | None] = [None] * chips  # the last task of each chip
 
     def run(s: int, i: int, after: int | None, *, forward: bool) -> int:
         """Add the operations of a stage for one microbatch; return the last of them."""
-        previous = done.get(follows[s, i, forward])
-        waits = {task for task in (after, previous) if task is not None}
-        if kernels_at_once > 1 and s == last and not forward:  # what one at a time implies
-            waits.add(turn() if schedule is Schedule.GPIPE else done[last, i, True])
-        operations = stages[s].operations
-        names = stages[s].names or tuple(operation.name for operation in operations)
-        named = list(zip(operations, names, strict=True))
-        tag = f"microbatch {i}"
-        task = None
-        for operation, name in named if forward else reversed(named):
+        waits = {task for task in (after, before[s % chips]) if task is not None}
+        tag, task = f"microbatch {i}", None
+        for operation in stages[s].operations if forward else reversed(stages[s].operations):
             takes = operation.forward if forward else operation.backward
-            other = operation.backward if forward else operation.forward
-            if not takes and other and not operation.reduce:
+            if not takes and (operation.backward if forward else operation.forward):
                 continue
             task = build.add(
-                f"{name}, {tag}",
+                f"{operation.name}, {tag}",
                 takes,
                 resource=f"stage {s % chips}",
                 after=sorted(waits) if task is None else [task],
                 kind="forward" if forward else "backward",
             )
-            if operation.reduce and not forward and i == microbatches - 1:
-                sums.append((s, task, name, operation.reduce))
         if task is None:  # a stage without operations hands on
             task = build.add(f"stage {s}, {tag}", after=sorted(waits), kind="hand over")
-        done[s, i, forward] = task
+        before[s % chips] = task
         return task
 
     def send(s: int, i: int, after: int, *, forward: bool) -> int:
@@ -364,20 +265,12 @@ def pipeline_graph(
             kind="transfer",
         )
 
-    passed: dict[tuple[int, int, bool], int] = {}  # the task that passes a microbatch on
+    passed: dict[Item, int] = {}  # the task that passes a microbatch on
     for s, i, forward in _order(schedule, len(stages), microbatches, interleave):
         if not (forward or training):
             continue
-        before = passed.get((s - 1 if forward else s + 1, i, forward))
-        passed[s, i, forward] = send(s, i, run(s, i, before, forward=forward), forward=forward)
-    for s, task, name, reduce in sums:  # last, so that what follows on the chip comes first
-        build.add(
-            f"sum gradient of {name}",
-            reduce,
-            resource=f"ring {s % chips}",
-            after=[task],
-            kind="reduction",
-        )
+        came = passed.get((s - 1 if forward else s + 1, i, forward))
+        passed[s, i, forward] = send(s, i, run(s, i, came, forward=forward), forward=forward)
     return build.build()
 
 
