@@ -311,11 +311,9 @@ def test_a_strategy_of_fewer_chips_takes_those_that_are_near():
     assert crosstack.predict(job, near, "tp=1").time == pytest.approx(alone, rel=1e-12)
 
 
-def test_an_order_of_ranks_and_kernels_at_once_are_for_releases(chip):
+def test_an_order_of_ranks_is_for_releases():
     with pytest.raises(InputError, match="order: allowed under the rules of a release"):
         crosstack.predict(GPT, library.system_on("h100-dgx", chips=8), "tp=8", order="kp2,dp")
-    with pytest.raises(InputError, match="kernels_at_once: got 2; allowed: 1"):
-        predicted(GPT, "tp=8", chip, StepSettings(kernels_at_once=2))
 
 
 def test_any_graph_of_a_job_is_predicted():

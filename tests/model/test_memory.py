@@ -224,7 +224,6 @@ def test_without_a_backward_pass_nothing_is_kept_or_computed_again():
         (0, {}, 4),
         (1, {}, 3),
         (3, {}, 1),
-        (0, {"at_once": 2}, 5),
         (0, {"interleave": 2}, 4 * (1 + 3 / 8)),  # narayanan2021megatron: 1 + (p - 1) / (p v)
         (0, {"interleave": 4}, 4 * (1 + 3 / 16)),
         (3, {"interleave": 2}, (1 + 4) / 2),

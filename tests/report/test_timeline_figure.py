@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from crosstack.model.schedule.events import simulate
+from crosstack.model.schedule.events import TaskGraphBuilder, simulate
 from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_graph
 from crosstack.report.timeline_figure import gantt_svg, trace_json
 
@@ -12,7 +12,7 @@ from crosstack.report.timeline_figure import gantt_svg, trace_json
 @pytest.fixture
 def timeline():
     """Return a pipeline of two stages and three microbatches."""
-    operation = Operation(name="layer", forward=1.0, backward=2.0, reduce=0.5)
+    operation = Operation(name="layer", forward=1.0, backward=2.0)
     return simulate(pipeline_graph([Stage(operations=(operation,), send=0.25)] * 2, 3))
 
 
@@ -59,8 +59,10 @@ def test_bars_of_a_row_do_not_overlap(timeline):
 
 
 def test_kernels_that_run_at_once_have_rows_and_threads_of_their_own():
-    operation = Operation(name="layer", forward=1.0, backward=2.0)
-    ran = simulate(pipeline_graph([Stage(operations=(operation,))], 4, kernels_at_once=2))
+    build = TaskGraphBuilder(["stage 0"], lanes=2)
+    for i in range(8):
+        build.add(f"layer {i}", 1.0, resource="stage 0", kind="forward")
+    ran = simulate(build.build())
     events = json.loads(trace_json([ran]))["traceEvents"]
     named = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
     assert set(named.values()) == {"stage 0", "stage 0, kernel 2"}

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from crosstack.errors import InputError, Problem, require
+from crosstack.errors import InputError, Problem
 from crosstack.evaluate.answer import Answer, given_answer, optimise
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.evaluate.timeline import busy_of, pieces_of, stages_of, timeline_of
@@ -162,8 +162,6 @@ def predict(
         message = "allowed under the rules of a release; the best places of ranks are found here."
         raise InputError(Problem("order", message))
     chosen = settings or StepSettings()
-    one = chosen.kernels_at_once == 1
-    require(one, "kernels_at_once", chosen.kernels_at_once, f"1 under the rules {rules.name}")
     if chosen.optimizer_bytes != StepSettings().optimizer_bytes:
         kept = replace(rules.memory, optimizer_bytes=chosen.optimizer_bytes)
         rules = replace(rules, memory=kept)

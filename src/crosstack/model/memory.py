@@ -489,7 +489,6 @@ def in_flight(
     microbatches: Counts,
     schedule: Schedule = Schedule.ONE_F_ONE_B,
     interleave: Counts = 1,
-    at_once: int = 1,
 ) -> Floats:
     """Microbatches whose activations a stage keeps at most, each of all layers it holds. [1]
 
@@ -507,8 +506,6 @@ def in_flight(
     interleave : int or array
         Pieces v of the model on every chip: the first of p chips keeps ``1 + (p - 1) / (p v)``
         times as much. [1]
-    at_once : int
-        Kernels that a chip runs at a time; it begins so many microbatches less one more. [1]
 
     References
     ----------
@@ -522,10 +519,10 @@ def in_flight(
     last = stages - at  # stages from this one to the last
     if schedule is Schedule.GPIPE:
         return np.zeros(np.shape(last)) + microbatches
-    whole = np.minimum(last + at_once - 1, microbatches)
+    whole = np.minimum(last, microbatches)
     if isinstance(interleave, int) and interleave == 1:
         return np.asarray(whole, dtype=float)
-    pieces = 2 * last - 1 + (interleave - 1) * stages + at_once - 1
+    pieces = 2 * last - 1 + (interleave - 1) * stages
     cut = np.minimum(pieces, interleave * microbatches) / interleave
     return np.where(np.asarray(interleave) == 1, whole, cut)
 

@@ -41,12 +41,6 @@ def test_a_placement_says_which_links_a_dimension_uses_and_shares():
     assert found[DP] == 8e10 / placement.by_dimension[DP].between
 
 
-def test_a_placed_pipeline_leaves_packages_where_its_stages_do():
-    placement = place(parse_strategy("RC-1-1-d1-p4"), Grid(package=(2, 1), packages=(2, 1)))
-    # In a row: the second stage hands over, and the last to the first, all the way back.
-    assert edges_of_placement(placement).leaving == {1, 3}
-
-
 @pytest.mark.parametrize("name", ["crosstack", "deepflow-2021"])
 def test_edges_that_share_links_wait_for_each_other(name):
     system = system_of_packages(CHIP, chips_per_package=4)

@@ -4,9 +4,8 @@ from oracles.links import alike
 from crosstack.errors import InputError
 from crosstack.mapping.strategy import parse_strategy
 from crosstack.model.collectives import Arrival
-from crosstack.model.schedule.events import simulate
 from crosstack.published.deepflow.distributed import Distributed
-from crosstack.published.deepflow.paper_lstm import LstmParts, lstm_graph, lstm_step
+from crosstack.published.deepflow.paper_lstm import lstm_step
 from crosstack.workload.lstm import LstmModel
 
 
@@ -68,24 +67,3 @@ def test_parameters_are_those_of_the_recorded_run():
     model = LstmModel(batch=2000, sequence=20, vocabulary=800_000, layers=2, width=19968,
                       projection=2048)  # fmt: skip
     assert model.parameters == 38_370_190_592
-
-
-def waves(layers, words, at_once, lp=1):
-    """Return when a forward pass ends whose cells take 1 s and whose other parts take none."""
-    parts = dict.fromkeys(LstmParts.__dataclass_fields__, 0.0) | {"cell_forward": 1.0}
-    model = LstmModel(batch=1, sequence=words, vocabulary=1, width=1, layers=layers)
-    graph = lstm_graph(model, LstmParts(**parts), lp, forward=True, kernels_at_once=at_once)
-    return simulate(graph).makespan
-
-
-@pytest.mark.parametrize(("at_once", "time"), [(1, 6), (2, 4), (3, 4)])
-def test_two_kernels_at_a_time_run_a_word_in_one_layer_beside_the_next_in_the_layer_below(
-    at_once, time
-):
-    # Two layers, three tokens: c00, then c10 with c01, c11 with c02, and c12.
-    assert waves(2, 3, at_once) == time
-
-
-def test_as_many_kernels_at_a_time_as_layers_leave_the_longest_chain():
-    assert waves(4, 6, 4) == 4 + 6 - 1
-    assert waves(4, 6, 1) == 4 * 6

@@ -123,14 +123,11 @@ class Distributed:
     """Times on one chip of a strategy; forward and backward products with what they exchange.
 
     An extent that a degree does not divide leaves the fullest chip one more than its share.
-    ``stage_links`` are those from every stage to the next and from the last to the first; empty:
-    all as ``links`` says.
     """
 
     strategy: Strategy
     times: KernelTimes
     links: Mapping[ParallelDimension, Peers]
-    stage_links: tuple[Peers, ...] = ()
 
     # ------------------------------------------------------------ collectives
 
@@ -156,15 +153,7 @@ class Distributed:
 
     def send(self, size: float, dimension: ParallelDimension) -> float:
         """Send ``size`` bytes to a neighbour. [s]"""
-        return self._sent(size, self.links[dimension])
-
-    def hand_over(self, size: float, stage: int) -> float:
-        """Send ``size`` bytes from a stage to the next, that of the last being the first. [s]"""
-        links = self.stage_links or (self.links[LP],)
-        return self._sent(size, links[stage % len(links)])
-
-    def _sent(self, size: float, link: Peers) -> float:
-        return link.time(Collective.POINT_TO_POINT, size, self.times.arrival)
+        return self.links[dimension].time(Collective.POINT_TO_POINT, size, self.times.arrival)
 
     # ------------------------------------------------------------ products
 

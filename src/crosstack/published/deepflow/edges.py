@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from crosstack.errors import require, require_quantity
 from crosstack.evaluate.predict import Prediction, Step
 from crosstack.evaluate.step_settings import StepSettings
@@ -25,7 +23,7 @@ from crosstack.model.collectives import Extent, Group
 from crosstack.model.rules import Rules
 from crosstack.published.deepflow.distributed import Distributed, KernelTimes, Peers
 from crosstack.published.deepflow.paper import step_of
-from crosstack.published.deepflow.ranks import WHERE, check_chips, leaving_of, peers_of
+from crosstack.published.deepflow.ranks import WHERE, check_chips, peers_of
 from crosstack.workload.dtype import Dtype
 
 __all__ = [
@@ -60,13 +58,11 @@ class EdgeSharing:
     """Which edges leave a package and which share a link.
 
     ``crossing`` are the dimensions with edges between packages; ``derates`` say, dimension by
-    dimension, what shares a link. ``leaving`` are the stages that hand over to another package,
-    the last to the first; None: all of a pipeline that crosses.
+    dimension, what shares a link.
     """
 
     crossing: frozenset[ParallelDimension] = frozenset()
     derates: tuple[Derate, Derate, Derate, Derate] = (Derate(), Derate(), Derate(), Derate())
-    leaving: frozenset[int] | None = None
 
     def __post_init__(self) -> None:
         """Check that every dimension has a derate."""
@@ -99,10 +95,7 @@ def edges_of_placement(placement: Placement) -> EdgeSharing:
         )
         for d in ParallelDimension
     )
-    packages = np.moveaxis(placement.positions // np.array(placement.grid.package), 3, 0)
-    return EdgeSharing(
-        crossing=placement.crosses, derates=(kp1, kp2, dp, lp), leaving=leaving_of(packages)
-    )
+    return EdgeSharing(crossing=placement.crosses, derates=(kp1, kp2, dp, lp))
 
 
 def edges_of_paper(strategy: Strategy, system: System) -> EdgeSharing:
@@ -167,15 +160,6 @@ def _ring(
     )
 
 
-def _stage_peers(strategy: Strategy, system: System, edges: EdgeSharing) -> tuple[Peers, ...]:
-    """Return whom every stage hands over to, the last to the first; empty: all alike."""
-    leaving = edges.leaving if LP in edges.crossing else None
-    if leaving is None:
-        return ()
-    near, far = (_ring(strategy, system, edges, LP, crosses=leaves) for leaves in (False, True))
-    return tuple(far if stage in leaving else near for stage in range(strategy.lp))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedSteps:
     """Steps as the paper counts them, over the links that ``edges`` states of a strategy."""
@@ -202,6 +186,5 @@ class StatedSteps:
             strategy=strategy,
             times=times,
             links=stated_peers(strategy, system, edges),
-            stage_links=_stage_peers(strategy, system, edges),
         )
         return step_of(workload, chips, settings or StepSettings(), system.chip.main_memory.room)

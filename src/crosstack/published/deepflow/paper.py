@@ -89,7 +89,7 @@ def _lstm(
     account = lstm_memory(model, chips.strategy, chips.times.element_size, settings)
     if settings.enforces_capacity:
         check_capacity(account, capacity, _where(model, chips))
-    step = lstm_step(model, chips, settings)
+    step = lstm_step(model, chips)
     busy = busy_stages(step.forward, step.backward)
     most = busiest_of([time for _, time in busy])
     work = step.work(most, chips.strategy.lp)

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from crosstack.errors import InputError, Problem
-from crosstack.evaluate.step_settings import StepSettings
 from crosstack.mapping.strategy import KernelSplit
 from crosstack.model.schedule.events import (
     TaskGraph,
@@ -84,9 +83,7 @@ class LstmStep:
         }
 
 
-def lstm_step(
-    model: LstmModel, chips: Distributed, settings: StepSettings | None = None
-) -> LstmStep:
+def lstm_step(model: LstmModel, chips: Distributed) -> LstmStep:
     """Time one step of ``model``.
 
     Raises
@@ -97,11 +94,8 @@ def lstm_step(
     _check(model, chips)
     prepare(chips.times, lambda asked: lstm_parts(model, replace(chips, times=asked)))
     parts = lstm_parts(model, chips)
-    at_once = (settings or StepSettings()).kernels_at_once
     runs = [
-        simulate(
-            lstm_graph(model, parts, chips.strategy.lp, forward=forward, kernels_at_once=at_once)
-        )
+        simulate(lstm_graph(model, parts, chips.strategy.lp, forward=forward))
         for forward in (True, False)
     ]
     return LstmStep(parts=parts, forward=runs[0], backward=runs[1], model=model)
@@ -242,7 +236,6 @@ def lstm_graph(
     lp: int,
     *,
     forward: bool,
-    kernels_at_once: int = 1,
     layer_stages: Sequence[int] = (),
 ) -> TaskGraph:
     """Return the tasks of one pass.
@@ -252,12 +245,11 @@ def lstm_graph(
     too. Link k carries activations from stage k,
     the links behind them gradients. A cell waits for the cell before it in its layer, for that of
     the same token in the layer below and, within a stage, for the token before in the layer above,
-    so that tokens advance in waves; a pass backward is the mirror image. A stage that runs several
-    ``kernels_at_once`` needs no such order: it takes any cells that are ready.
+    so that tokens advance in waves; a pass backward is the mirror image.
     """
     tokens, layers = model.sequence, model.layers
     check_tasks(4 * tokens * (layers + 2))  # a node and the edges to its neighbours
-    build = TaskGraphBuilder(map(_chip, range(lp)), kernels_at_once)
+    build = TaskGraphBuilder(map(_chip, range(lp)))
     build.resources(map(_link, range(2 * lp - 1)))
     way, ahead = ("forward", 1) if forward else ("backward", -1)
     sent = parts.transfer_forward if forward else parts.transfer_backward
@@ -301,7 +293,7 @@ def lstm_graph(
     for i in range(1, layers):
         for t in range(tokens):
             up(i, t)
-    for i in range(1, layers + 1) if kernels_at_once == 1 else ():
+    for i in range(1, layers + 1):
         other = i - ahead
         if 1 <= other <= layers and stages[i] == stages[other]:
             for t in inside:

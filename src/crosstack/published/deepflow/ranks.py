@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.typing import NDArray
-
 from crosstack.errors import InputError, Problem
 from crosstack.machine.system import System
 from crosstack.mapping.strategy import MappingOrder, ParallelDimension, Strategy, whole_order
@@ -18,7 +15,7 @@ from crosstack.model.collectives import Group, group_of
 from crosstack.model.collectives.group import domain_group
 from crosstack.published.deepflow.distributed import Peers
 
-__all__ = ["WHERE", "check_chips", "leaving_of", "peers_of"]
+__all__ = ["WHERE", "check_chips", "peers_of"]
 
 WHERE = ("link inside a package", "link between packages")
 
@@ -91,12 +88,3 @@ def _named(dimension: ParallelDimension, system: System, group: Group) -> Peers:
     return Peers(
         name=f"{dimension.value}: {WHERE[leaves]}", group=group, all_reduce=system.all_reduce
     )
-
-
-def leaving_of(packages: NDArray[np.int64]) -> frozenset[int]:
-    """Return the stages of which a shard hands over to another package.
-
-    ``packages`` says where every shard is, by stage first.
-    """
-    following = np.roll(packages, -1, axis=0)
-    return frozenset(i for i in range(len(packages)) if (packages[i] != following[i]).any())

@@ -120,8 +120,6 @@ def over_edges(step: Program, edges: Edges) -> Program:
 
 def _check_settings(settings: StepSettings) -> None:
     usual = StepSettings()
-    one = settings.kernels_at_once == 1
-    require(one, "kernels_at_once", settings.kernels_at_once, "1 under the rules of a release")
     none = settings.optimizer_bytes == usual.optimizer_bytes
     allowed = "nothing under the rules of a release, which leave the optimizer out"
     require(none, "optimizer_bytes", settings.optimizer_bytes, allowed)
