@@ -19,8 +19,8 @@ from crosstack.machine.chip import Overlap
 from crosstack.machine.network import Joint
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism
 from crosstack.model.collectives import LeastTime, NetworkUse
+from crosstack.model.mesh_plan import placed_use
 from crosstack.model.partition import combine, combine_arrays
-from crosstack.model.plan import placed_use
 from crosstack.model.rules import rules_named
 from crosstack.model.schedule.layer import PartitionTimes, layer_graph
 from crosstack.published.dfmodel.collectives import (

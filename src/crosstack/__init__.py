@@ -23,8 +23,8 @@ for _package in ("evaluate", "model"):  # called like a function: imported now, 
     del globals()[_package]
 
 if TYPE_CHECKING:
-    from crosstack.evaluate.answer import Answer, optimise
-    from crosstack.evaluate.answer import evaluate_task as evaluate
+    from crosstack.evaluate.plan import Plan, optimise
+    from crosstack.evaluate.plan import evaluate_task as evaluate
     from crosstack.evaluate.predicted import predict_job as predict
     from crosstack.evaluate.speculation import speculate
     from crosstack.explore.explain import explain
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 # Module -> what is public of it; ``name=other``: called otherwise there.
 _HOMES = {
-    "crosstack.evaluate.answer": "Answer optimise evaluate=evaluate_task",
+    "crosstack.evaluate.plan": "Plan optimise evaluate=evaluate_task",
     "crosstack.evaluate.predicted": "predict=predict_job",
     "crosstack.evaluate.speculation": "speculate",
     "crosstack.explore.explain": "explain",
@@ -92,7 +92,6 @@ _HOME = {
 }
 
 __all__ = [
-    "Answer",
     "Axis",
     "Certificate",
     "Chip",
@@ -114,6 +113,7 @@ __all__ = [
     "Overlap",
     "Parallelism",
     "Placement",
+    "Plan",
     "Prices",
     "Rules",
     "Status",
@@ -159,13 +159,13 @@ def __dir__() -> list[str]:
     return [*__all__]
 
 
-def _draw(answer: Answer) -> str:
+def _draw(answer: Plan) -> str:
     from crosstack.report.html import answer_html
 
     return answer_html(answer, whole_page=False)
 
 
-def _describe(answer: Answer) -> str:
+def _describe(answer: Plan) -> str:
     from crosstack.report.text import answer_summary
 
     return answer_summary(answer)

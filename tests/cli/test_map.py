@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import crosstack
-from crosstack.evaluate.answer import saved_answer
+from crosstack.evaluate.plan import saved_plan
 
 README_CASE = (
     Path(__file__).resolve().parents[2].parent
@@ -176,10 +176,10 @@ def test_why_a_saved_search_was_stopped_is_read_again(run, small):
     path = small.parent / "stopped.json"
     run("map", small, "--time-limit", "1e-9", "--json", path)
     saved = json.loads(path.read_text())
-    answer = saved_answer(saved, crosstack.load(small))
+    answer = saved_plan(saved, crosstack.load(small))
     assert answer.certificate.stopped is crosstack.Stop.TIME_LIMIT
     del saved["certificate"]["stopped"]  # as saved before it was said
-    assert saved_answer(saved, crosstack.load(small)).certificate.stopped is None
+    assert saved_plan(saved, crosstack.load(small)).certificate.stopped is None
 
 
 def test_a_search_that_is_stopped_still_prints_its_answer(run, small):

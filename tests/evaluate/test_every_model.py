@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from crosstack.errors import CrosstackError, InfeasibleError, InputError
-from crosstack.evaluate.answer import optimise
+from crosstack.evaluate.plan import optimise
 from crosstack.evaluate.predict import strategy_task
 from crosstack.evaluate.serving_sweep import Phase, serving_sweep
 from crosstack.io import library

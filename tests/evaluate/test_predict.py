@@ -157,7 +157,7 @@ def test_a_strategy_takes_what_map_says_of_its_degrees(what, text):
     mapped = crosstack.optimise(JOBS[what], system, constraints=given, work_limit=2e5)
     assert found.time == mapped.evaluation.time
     task = Task(workload=JOBS[what].workload, system=system)
-    again = replace(task, constraints=all_given(task, found.answer.mapping))
+    again = replace(task, constraints=all_given(task, found.plan.mapping))
     assert crosstack.optimise(again).evaluation.time == found.time
 
 
@@ -172,8 +172,8 @@ def test_sums_are_split_where_cr_says_so():
     product = Product(m=4096, k=8192, n=4096)
     system = library.system_on("h100-dgx", chips=8)
     found = crosstack.predict(product, system, "CR-8-d1-p1")
-    assert [kernel.sharding for kernel in found.answer.evaluation.kernels] == ["k"]
-    (kernel,) = found.answer.evaluation.kernels
+    assert [kernel.sharding for kernel in found.plan.evaluation.kernels] == ["k"]
+    (kernel,) = found.plan.evaluation.kernels
     assert kernel.network_time > 0
     assert crosstack.predict(product, system, "RC-1-8-d1-p1").time < found.time
 
@@ -319,4 +319,4 @@ def test_an_order_of_ranks_is_for_releases():
 def test_any_graph_of_a_job_is_predicted():
     job = Job(model=library.model("deepseek-v2-lite"), kind="decode", batch=8, context=512)
     found = crosstack.predict(job, library.system_on("h100-dgx", chips=2), "tp=2")
-    assert found.time == found.answer.evaluation.time > 0
+    assert found.time == found.plan.evaluation.time > 0

@@ -19,7 +19,7 @@ from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Constraints
 from crosstack.model.ends import counted
-from crosstack.model.plan import make_plan
+from crosstack.model.mesh_plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.model.tiles import divisors
 from crosstack.published.dfmodel.machines import RING, SWITCH, TENSOR, chip, system

@@ -10,7 +10,7 @@ import pytest
 from oracles.answer_data import answer_data
 
 from crosstack.errors import InfeasibleError, InputError
-from crosstack.evaluate.answer import given_answer, mapping_from_dict, optimise
+from crosstack.evaluate.plan import given_plan, mapping_from_dict, optimise
 from crosstack.evaluate.time import evaluate
 from crosstack.machine.chip import Overlap, flat_chip
 from crosstack.machine.memory import main_memory
@@ -251,4 +251,4 @@ class TestSaved:
 
     def test_stages_are_among_what_is_given(self):
         task = Task(workload=a_chain(), system=a_system())
-        assert "stages" in given_answer(task, MAPPING).certificate.given
+        assert "stages" in given_plan(task, MAPPING).certificate.given

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from crosstack.errors import InfeasibleError, InputError
-from crosstack.evaluate.answer import evaluate_task, mapping_from_dict, optimise
+from crosstack.evaluate.plan import evaluate_task, mapping_from_dict, optimise
 from crosstack.evaluate.time import evaluate
 from crosstack.io import library
 from crosstack.io.library import system_on

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import crosstack
-from crosstack.evaluate.answer import mapping_from_dict
+from crosstack.evaluate.plan import mapping_from_dict
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parents[1] / "examples"

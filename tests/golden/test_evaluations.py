@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import crosstack
-from crosstack.evaluate.answer import mapping_from_dict
+from crosstack.evaluate.plan import mapping_from_dict
 
 HERE = Path(__file__).resolve().parent
 FAMILY = "evaluations"

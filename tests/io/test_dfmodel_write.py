@@ -8,8 +8,8 @@ import pytest
 from builders.dfmodel_text import LLM_SETUPS, OTHER_SETUPS, SETUPS, published, small
 
 from crosstack.errors import InputError
-from crosstack.evaluate.answer import Answer
 from crosstack.evaluate.evaluation import Evaluation, KernelTerms
+from crosstack.evaluate.plan import Plan
 from crosstack.io.dfmodel.read import read_task
 from crosstack.io.dfmodel.text import parse_text
 from crosstack.io.dfmodel.write import write_answer, write_task
@@ -216,7 +216,7 @@ def test_numbers_beyond_float32_are_refused() -> None:
 # Answers
 
 
-def answer(task: Task, rules: Rules) -> Answer:
+def answer(task: Task, rules: Rules) -> Plan:
     """Return an answer with made-up terms: what is written does not depend on the model."""
     graph = task.workload.graph
     # Heads are split, the two projections back contract, the rest stays whole.
@@ -245,7 +245,7 @@ def answer(task: Task, rules: Rules) -> Answer:
         memory_capacity=1.0, energy=None, memory=MemoryAccount.of((StageMemory(),)),
         price=bill, power=bill, memory_intensity=1.0, network_intensity=1.0,
     )  # fmt: skip
-    return Answer(
+    return Plan(
         task=task,
         rules=rules,
         mapping=Mapping(

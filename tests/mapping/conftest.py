@@ -24,8 +24,8 @@ from crosstack.mapping.pipeline import StageProblem
 from crosstack.mapping.slots import Slots
 from crosstack.model.choices import make_choices
 from crosstack.model.legality import Legality
+from crosstack.model.mesh_plan import make_plan
 from crosstack.model.partition import ChipLoad, make_load
-from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.parts import WeightCuts
 from crosstack.published.dfmodel.rules import as_dfmodel

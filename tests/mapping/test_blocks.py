@@ -15,8 +15,8 @@ from crosstack.mapping.blocks import block_bound, block_of
 from crosstack.mapping.mapping import Constraints, Status
 from crosstack.mapping.search import search_state
 from crosstack.mapping.search_node import SearchNode, SearchState
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import partition_cost
-from crosstack.model.plan import Plan
 from crosstack.model.rules import rules_named
 from crosstack.workload.kernels import Axis
 
@@ -24,7 +24,7 @@ RULES = rules_named("crosstack")
 SEQUENCE_TILED = (Axis.N, Axis.NONE, Axis.NONE)
 
 
-def every_plan(state: SearchState) -> list[Plan]:
+def every_plan(state: SearchState) -> list[MeshPlan]:
     uses = state.uses()
     return [
         plan

@@ -12,7 +12,7 @@ from builders.graphs import product_and_function
 
 import crosstack
 from crosstack.errors import InfeasibleError, InputError
-from crosstack.evaluate.answer import saved_answer
+from crosstack.evaluate.plan import saved_plan
 from crosstack.evaluate.time import evaluate
 from crosstack.machine.chip import Overlap, flat_chip
 from crosstack.machine.memory import main_memory
@@ -196,12 +196,12 @@ def test_a_saved_answer_has_its_ends():
     answer = crosstack.optimise(WORKLOAD, machine(Overlap.ALL))
     data = json.loads(answer.to_json())
     assert [end["name"] for end in data["ends"]] == ["table", "head"]
-    again = saved_answer(data, answer.task)
+    again = saved_plan(data, answer.task)
     assert again.mapping == answer.mapping
     assert again.certificate.status == "optimal"
     data["ends"][1]["kernels"][0]["sharding"] = "Q"
     with pytest.raises(InputError, match=r"ends\[1\]\.kernels\[0\]\.sharding"):
-        saved_answer(data, answer.task)
+        saved_plan(data, answer.task)
 
 
 def test_a_mapping_without_the_ends_of_its_workload_is_refused():

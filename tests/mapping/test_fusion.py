@@ -375,8 +375,8 @@ def chain_load(n: int, utilization: float | None, execution: Execution):
     """Return the load of one chip for a chain of kernels, every third with a weight."""
     from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
     from crosstack.model.choices import make_choices
+    from crosstack.model.mesh_plan import make_plan
     from crosstack.model.partition import make_load
-    from crosstack.model.plan import make_plan
     from crosstack.model.rules import rules_named
     from crosstack.workload.kernel_graph import kernel_graph
     from crosstack.workload.kernels import ComputeUnit, Consumer, Kernel, KernelKind, Tensor

@@ -17,8 +17,8 @@ from crosstack.machine.system import Parallelism
 from crosstack.mapping.fusion import fuse, make_problem
 from crosstack.mapping.slots import Slots
 from crosstack.model.choices import make_choices
+from crosstack.model.mesh_plan import make_plan
 from crosstack.model.partition import make_load, partition_cost
-from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 
 ROOT = Path(__file__).resolve().parents[2]

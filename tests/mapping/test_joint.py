@@ -25,8 +25,8 @@ from crosstack.mapping.search import search
 from crosstack.mapping.sharding import eliminate
 from crosstack.mapping.two_directions import two_directions_bound
 from crosstack.model.choices import make_choices
+from crosstack.model.mesh_plan import make_plan
 from crosstack.model.partition import make_load, one_by_one, partition_cost, relaxed_load
-from crosstack.model.plan import make_plan
 from crosstack.model.rules import Rules, rules_named
 from crosstack.model.traffic import Boundary
 from crosstack.published.dfmodel.graphs.llm import llm

@@ -10,7 +10,7 @@ import numpy as np
 
 from crosstack.machine.system import Parallelism
 from crosstack.model.choices import make_choices
-from crosstack.model.plan import make_plan
+from crosstack.model.mesh_plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.workload.transformer_training import Recompute
 

@@ -12,7 +12,7 @@ import pytest
 
 import crosstack as ct
 from crosstack.errors import InfeasibleError, InputError
-from crosstack.evaluate.answer import optimise
+from crosstack.evaluate.plan import optimise
 from crosstack.evaluate.time import evaluate
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Parallelism

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from crosstack.errors import InfeasibleError, InputError
-from crosstack.evaluate.answer import optimise
+from crosstack.evaluate.plan import optimise
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.degrees import Degrees, parse_degrees
 from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.parallelism import may_split, network_uses, workload_uses
-from crosstack.model.plan import Plan
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import rules_named
 from crosstack.model.tiles import divisors
 from crosstack.workload.kernels import Direction
@@ -43,7 +43,7 @@ def network(a_chip):
 RULES = rules_named("crosstack")
 
 
-def plans(workload, system, rules, microbatch_size) -> list[Plan]:
+def plans(workload, system, rules, microbatch_size) -> list[MeshPlan]:
     """Return every plan of every use of the network."""
     return [
         plan

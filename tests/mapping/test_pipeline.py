@@ -24,8 +24,8 @@ from crosstack.mapping.pipeline import (
 from crosstack.mapping.slots import Slots
 from crosstack.mapping.stage_times import on_one_chip
 from crosstack.model.flows import Flow
+from crosstack.model.mesh_plan import AffineTime, MeshPlan
 from crosstack.model.partition import ChipLoad, partition_cost
-from crosstack.model.plan import AffineTime, Plan
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.parts import WeightCuts
 
@@ -36,7 +36,7 @@ RULES = rules_named("crosstack")
 # ---------------------------------------------------------------- problems
 
 
-def a_plan(n_stages: int, **changes) -> Plan:
+def a_plan(n_stages: int, **changes) -> MeshPlan:
     """So many stages for one copy of the graph, five microbatches of two sequences."""
     values = {
         "sizes": (n_stages,),
@@ -55,7 +55,7 @@ def a_plan(n_stages: int, **changes) -> Plan:
         "graph_stages": n_stages,
         "border": AffineTime(fixed=1e-7, per_byte=1e-8),
     }
-    return Plan(**{**values, **changes})
+    return MeshPlan(**{**values, **changes})
 
 
 @pytest.fixture(scope="session")

@@ -25,8 +25,8 @@ from crosstack.mapping.search import Progress, search
 from crosstack.mapping.slots import make_slots
 from crosstack.model.choices import make_choices
 from crosstack.model.iteration import iteration
+from crosstack.model.mesh_plan import MeshPlan, make_plan
 from crosstack.model.partition import live_size, make_load, partition_cost, relaxed_load
-from crosstack.model.plan import Plan, make_plan
 from crosstack.model.rules import Rules, rules_named
 from crosstack.model.tiles import divisors
 from crosstack.published.dfmodel.graphs.builders import elementwise, join, product_of
@@ -81,7 +81,7 @@ def every_factoring(dimension: Dimension, size: int, rules: Rules) -> list:
     return found
 
 
-def every_plan(workload: Workload, system: System, rules: Rules) -> list[Plan]:
+def every_plan(workload: Workload, system: System, rules: Rules) -> list[MeshPlan]:
     found = []
     n = system.n_chips
     for sizes in itertools.product(range(1, n + 1), repeat=len(system.network)):
@@ -112,7 +112,7 @@ def every_plan(workload: Workload, system: System, rules: Rules) -> list[Plan]:
     return found
 
 
-def every_sharding(choices, plan: Plan, rules: Rules) -> list[np.ndarray]:
+def every_sharding(choices, plan: MeshPlan, rules: Rules) -> list[np.ndarray]:
     codes = [np.array(codes) for codes in itertools.product(*choices.index.domains())]
     if plan.tensor == 1:
         return codes[:1]

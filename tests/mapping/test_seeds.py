@@ -15,7 +15,7 @@ import pytest
 from builders.seeds import few_and_many
 
 from crosstack.errors import InfeasibleError, InputError
-from crosstack.evaluate.answer import optimise
+from crosstack.evaluate.plan import optimise
 from crosstack.evaluate.time import evaluate
 from crosstack.io.native import read_task
 from crosstack.machine.system import Parallelism

@@ -18,8 +18,8 @@ from crosstack.mapping.following import choices_excess
 from crosstack.mapping.mapping import Constraints, Mapping, Status
 from crosstack.mapping.search import search
 from crosstack.model.choices import make_choices
+from crosstack.model.mesh_plan import make_plan
 from crosstack.model.partition import make_load, partition_cost, relaxed_load
-from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.published.dfmodel.graphs.serving import decode, prefill

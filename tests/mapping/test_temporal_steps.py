@@ -14,8 +14,8 @@ from crosstack.mapping.fusion import all_ideals, make_problem
 from crosstack.mapping.temporal_steps import make_steps
 from crosstack.model.choices import make_choices
 from crosstack.model.legality import possible_partitions
+from crosstack.model.mesh_plan import make_plan
 from crosstack.model.partition import make_load, partition_cost
-from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.workload.kernels import Axis
 

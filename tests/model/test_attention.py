@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from crosstack.evaluate.answer import optimise
+from crosstack.evaluate.plan import optimise
 from crosstack.evaluate.time import evaluate
 from crosstack.io import library
 from crosstack.io.library.machines import system_on

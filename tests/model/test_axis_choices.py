@@ -16,7 +16,7 @@ from crosstack.model.choices import make_choices
 from crosstack.model.collectives import Extent, Group
 from crosstack.model.collectives.compose import collective_lines
 from crosstack.model.collectives.layouts import Layout, layout_change
-from crosstack.model.plan import make_plan
+from crosstack.model.mesh_plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.graphs.llm import llm_graph
 from crosstack.workload.architectures import graphs

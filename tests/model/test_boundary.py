@@ -14,7 +14,7 @@ from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Syst
 from crosstack.mapping.mapping import Mapping, Status
 from crosstack.model.choice_index import ChoiceIndex
 from crosstack.model.choices import make_choices
-from crosstack.model.plan import make_plan, placed_use
+from crosstack.model.mesh_plan import make_plan, placed_use
 from crosstack.model.rules import MAPPED, rule_names, rules_named
 from crosstack.model.traffic import Boundary
 from crosstack.published.dfmodel.graphs.builders import join

@@ -6,7 +6,7 @@ import pytest
 from crosstack.machine.system import Parallelism
 from crosstack.model.choice_index import choice_index, sharding_codes
 from crosstack.model.choices import make_choices
-from crosstack.model.plan import make_plan
+from crosstack.model.mesh_plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.rules import as_dfmodel
 from crosstack.workload.kernel_graph import AXES, AXIS_CODE, kernel_graph

@@ -15,7 +15,7 @@ from crosstack.model.choice_index import choice_index
 from crosstack.model.choices import make_choices
 from crosstack.model.collectives import Layout
 from crosstack.model.conversions import LAYOUTS, edges_of
-from crosstack.model.plan import make_plan
+from crosstack.model.mesh_plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.graphs.builders import elementwise, join, product_of
 from crosstack.published.dfmodel.graphs.llm import llm

@@ -9,7 +9,7 @@ import pytest
 
 import crosstack as ct
 from crosstack.errors import InputError
-from crosstack.evaluate.answer import optimise
+from crosstack.evaluate.plan import optimise
 from crosstack.io import library
 from crosstack.io.native import read_task
 from crosstack.machine.prices import system_price

@@ -22,7 +22,7 @@ from crosstack.model.iteration import (
     steepest,
 )
 from crosstack.model.memory import microbatches_kept
-from crosstack.model.plan import AffineTime, Plan
+from crosstack.model.mesh_plan import AffineTime, MeshPlan
 from crosstack.model.rules import rules_named
 from crosstack.model.schedule.allowed import by_schedule, interleavings, never_slower
 from crosstack.model.schedule.closed import pass_time
@@ -34,7 +34,7 @@ from crosstack.workload.transformer_training import Schedule
 ONCE, EACH = rules_named("dfmodel-readme"), rules_named("crosstack")
 
 
-def a_plan(**changes) -> Plan:
+def a_plan(**changes) -> MeshPlan:
     """Four stages of three layers, five microbatches of two sequences."""
     values = {
         "sizes": (4,),
@@ -51,10 +51,10 @@ def a_plan(**changes) -> Plan:
         "stage_transfer": AffineTime(fixed=0.5, per_byte=1.0),
         "n_layers": 12,
     }
-    return Plan(**{**values, **changes})
+    return MeshPlan(**{**values, **changes})
 
 
-def bubble(plan: Plan, rules=ONCE) -> float:
+def bubble(plan: MeshPlan, rules=ONCE) -> float:
     return float(rules.iteration.bubble_factor(pipeline_of(plan, Overlap.ALL, rules)))
 
 

@@ -25,7 +25,7 @@ from crosstack.model.memory import (
     static_size,
     training_account,
 )
-from crosstack.model.plan import Plan, make_plan
+from crosstack.model.mesh_plan import MeshPlan, make_plan
 from crosstack.model.rules import Rules, rules_named
 from crosstack.published.dfmodel.graphs.llm import llm, llm_graph
 from crosstack.published.dfmodel.rules import as_dfmodel
@@ -62,7 +62,7 @@ def planned(
     data: int = 1,
     recompute: Recompute = Recompute.NONE,
     microbatch: int = 1,
-) -> Plan:
+) -> MeshPlan:
     uses = (Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA)
     sizes = (tensor, pipeline, data)
     plan = make_plan(workload, machine(sizes), sizes, uses, microbatch, RULES)
@@ -70,7 +70,9 @@ def planned(
     return replace(plan, recompute=recompute)
 
 
-def activations(plan: Plan, norms: Axis = Axis.NONE, rules: Rules = RULES) -> tuple[float, float]:
+def activations(
+    plan: MeshPlan, norms: Axis = Axis.NONE, rules: Rules = RULES
+) -> tuple[float, float]:
     """Bytes of one layer of one sequence: kept, and there besides while it is computed again."""
     workload = llm(**GPT, n_layers=1, global_batch_size=1)
     choices = make_choices(workload, workload.graph, plan, 1, rules)
@@ -252,7 +254,7 @@ def test_a_stage_is_one_of_the_pipeline():
         in_flight(4, stages=4, microbatches=1)
 
 
-def sizes(workload: Workload, plan: Plan, working: float = 0.0) -> tuple[MemoryAccount, float]:
+def sizes(workload: Workload, plan: MeshPlan, working: float = 0.0) -> tuple[MemoryAccount, float]:
     arrays = workload.graph
     choices = make_choices(workload, arrays, plan, 1, RULES)
     codes = choices.index.start[:-1]  # on one chip all choices are the same

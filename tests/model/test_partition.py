@@ -13,6 +13,7 @@ from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.model.choices import make_choices
 from crosstack.model.cores import Staircase, deal_cores, staircase
+from crosstack.model.mesh_plan import make_plan
 from crosstack.model.partition import (
     ChipLoad,
     alone_sram,
@@ -21,7 +22,6 @@ from crosstack.model.partition import (
     make_load,
     partition_cost,
 )
-from crosstack.model.plan import make_plan
 from crosstack.model.rules import Rules, rules_named
 from crosstack.model.traffic import Boundary
 from crosstack.published.dfmodel.parts import WeightCuts

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from crosstack.errors import InputError
-from crosstack.evaluate.answer import given_answer, optimise
+from crosstack.evaluate.plan import given_plan, optimise
 from crosstack.io import library
 from crosstack.machine.chip import Chip, flat_chip
 from crosstack.machine.memory import main_memory
@@ -129,5 +129,5 @@ def test_the_bound_holds_in_every_type(dtype, utilization):
     work = replace(work, graph=replace(work.graph, dtype=dtype))
     answer = optimise(on(MIXED.with_compute(utilization=utilization), work), time_limit=30)
     assert answer.certificate.bound <= answer.evaluation.time * (1 + 1e-9)
-    again = given_answer(answer.task, answer.mapping)
+    again = given_plan(answer.task, answer.mapping)
     assert again.evaluation.time == answer.evaluation.time

@@ -16,8 +16,8 @@ from crosstack.machine.memory import main_memory
 from crosstack.model.choices import make_choices
 from crosstack.model.kernels.flat import ConstantShare, SystolicCells
 from crosstack.model.kernels.roofline import Roofline
+from crosstack.model.mesh_plan import make_plan
 from crosstack.model.partition import make_load, partition_cost
-from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.model.schedule.events import simulate
 from crosstack.model.schedule.layer import TERMS, PartitionTimes, layer_graph

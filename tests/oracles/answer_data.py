@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from crosstack.evaluate.answer import Answer
 from crosstack.evaluate.evaluation import KernelTerms, PartitionTerms
+from crosstack.evaluate.plan import Plan
 from crosstack.machine.system import Parallelism
 from crosstack.model.energy import Energy
 from crosstack.model.memory import ROWS
@@ -16,7 +16,7 @@ from crosstack.version import __version__
 __all__ = ["answer_data"]
 
 
-def answer_data(answer: Answer) -> dict[str, Any]:
+def answer_data(answer: Plan) -> dict[str, Any]:
     """Return what is saved of an answer."""
     e, m, c = answer.evaluation, answer.mapping, answer.certificate
     return {

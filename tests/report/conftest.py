@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from crosstack.evaluate.answer import Answer, given_answer
+from crosstack.evaluate.plan import Plan, given_plan
 from crosstack.evaluate.time import evaluate
 from crosstack.machine.chip import flat_chip
 from crosstack.machine.memory import main_memory
@@ -96,7 +96,7 @@ def an_answer(
     *,
     n_chips: int = 4,
     status: Status = Status.OPTIMAL,
-) -> Answer:
+) -> Plan:
     task = a_task(names, edges, n_chips=n_chips)
     gemm = [k.kind.is_gemm for k in task.workload.graph.kernels]
     mapping = Mapping(
@@ -122,19 +122,19 @@ def an_answer(
         given=("number of tiles",),
         runtime=0.25,
     )
-    return Answer(
+    return Plan(
         task=task, rules=rules, mapping=mapping, certificate=certificate, evaluation=evaluation
     )
 
 
 @pytest.fixture(scope="session")
-def small_answer() -> Answer:
+def small_answer() -> Plan:
     """Twelve kernels in three partitions on four chips."""
     return an_answer(NAMES, random_edges(12), [i // 4 for i in range(12)])
 
 
 @pytest.fixture(scope="session")
-def staged_answer(small_answer: Answer) -> Answer:
+def staged_answer(small_answer: Plan) -> Plan:
     """The first six of those kernels in three partitions, on two stages of a pipeline."""
     graph = a_graph(NAMES[:6], random_edges(6))
     forward = tuple(replace(k, direction=ops.Direction.FORWARD) for k in graph.kernels)
@@ -148,23 +148,23 @@ def staged_answer(small_answer: Answer) -> Answer:
         partitions=(0, 0, 1, 1, 2, 2),
         stages=(0, 0, 0, 0, 1, 1),
     )
-    return given_answer(Task(workload=workload, system=system), mapping)
+    return given_plan(Task(workload=workload, system=system), mapping)
 
 
 @pytest.fixture(scope="session")
-def lonely_answer() -> Answer:
+def lonely_answer() -> Plan:
     """One kernel on one chip: no edges, and nothing to say to anybody."""
     return an_answer(["only"], [], [0], n_chips=1)
 
 
 @pytest.fixture(scope="session")
-def large_answer() -> Answer:
+def large_answer() -> Plan:
     """Two thousand kernels in twenty partitions."""
     names = [f"kernel_{i}" for i in range(2000)]
     return an_answer(names, random_edges(2000), [i // 100 for i in range(2000)])
 
 
 @pytest.fixture(scope="session")
-def make_answer() -> Callable[..., Answer]:
+def make_answer() -> Callable[..., Plan]:
     """Return the builder itself."""
     return an_answer

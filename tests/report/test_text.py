@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 import crosstack
-from crosstack.evaluate.answer import given_answer
+from crosstack.evaluate.plan import given_plan
 from crosstack.io import library
 from crosstack.mapping.mapping import Status, Stop
 from crosstack.mapping.search import Progress
@@ -302,7 +302,7 @@ def test_what_is_not_given_is_said_to_be_and_left_out_of_totals(small_answer):
     dimension = replace(small_answer.task.system.network[0], latency=None)
     system = replace(small_answer.task.system, network=(dimension,))
     task = replace(small_answer.task, system=system)
-    text = flat(plain_text(answer_tables(given_answer(task, small_answer.mapping)), 80))
+    text = flat(plain_text(answer_tables(given_plan(task, small_answer.mapping)), 80))
     for words in (
         "price not given: memory, links",
         "chips 40 USD 20 W",
@@ -320,7 +320,7 @@ def test_what_is_not_given_is_said_to_be_and_left_out_of_totals(small_answer):
 def test_the_peak_is_that_of_what_is_computed_with(small_answer):
     chip = small_answer.task.system.chip.with_compute(relative_rates=((Dtype.BF16, 0.5),))
     task = replace(small_answer.task, system=replace(small_answer.task.system, chip=chip))
-    text = flat(plain_text(answer_tables(given_answer(task, small_answer.mapping)), 80))
+    text = flat(plain_text(answer_tables(given_plan(task, small_answer.mapping)), 80))
     assert "% of 256 GFLOP/s in bf16" in text
     assert "peak of a chip 256 GFLOP/s in bf16" in flat(plain_text(task_text(task), 80))
 

@@ -19,7 +19,7 @@ from crosstack.model.choice_index import ChoiceIndex
 from crosstack.model.choices import Choices, make_choices
 from crosstack.model.conversions import Conversions
 from crosstack.model.memory import kept_tensors
-from crosstack.model.plan import make_plan
+from crosstack.model.mesh_plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.graphs import serving
 from crosstack.published.dfmodel.graphs.llm import llm_graph

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from builders import named_models
 
-from crosstack.evaluate.answer import optimise
+from crosstack.evaluate.plan import optimise
 from crosstack.io import library
 from crosstack.io.library.machines import system_on
 from crosstack.machine.chip import Execution

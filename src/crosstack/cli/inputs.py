@@ -15,7 +15,7 @@ import typer
 from crosstack.errors import InputError, Problem, require_jobs
 
 if TYPE_CHECKING:
-    from crosstack.evaluate.answer import Answer
+    from crosstack.evaluate.plan import Plan
     from crosstack.machine.system import System
     from crosstack.mapping.mapping import Task
     from crosstack.model.rules import Rules
@@ -298,12 +298,10 @@ def saved_kind(path: Path, data: dict[str, Any]) -> tuple[Saved, dict[str, Any]]
     return Saved.MAPPING, data
 
 
-def result_answer(
-    result: Path, data: dict[str, Any], file: Path | None, rules: str | None
-) -> Answer:
+def result_answer(result: Path, data: dict[str, Any], file: Path | None, rules: str | None) -> Plan:
     """Return a saved result with its task, which it holds or which is in a file of its own."""
     import crosstack
-    from crosstack.evaluate.answer import saved_answer
+    from crosstack.evaluate.plan import saved_plan
     from crosstack.io.native import read_task
 
     if file is not None:
@@ -316,7 +314,7 @@ def result_answer(
         raise InputError(Problem(f"{result}: task", message))
     chosen = result_rules(rules, result, data, task)
     with in_file(result):
-        return saved_answer(data, task, rules=chosen)
+        return saved_plan(data, task, rules=chosen)
 
 
 def check_outputs(

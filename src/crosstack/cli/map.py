@@ -218,11 +218,11 @@ def convert(
     write((target, converted_text(task, answer, source, set_ or (), target)))
 
 
-def _given_answer(task: crosstack.Task, result: Path, rules: str | None) -> crosstack.Answer:
+def _given_answer(task: crosstack.Task, result: Path, rules: str | None) -> crosstack.Plan:
     """Return the answer of a saved mapping, its problems under the name of the result."""
-    from crosstack.evaluate.answer import given_answer, mapping_from_dict
+    from crosstack.evaluate.plan import given_plan, mapping_from_dict
 
     data = read_result(result)
     chosen = result_rules(rules, result, data, task)
     with in_file(result):
-        return given_answer(task, mapping_from_dict(data, task), rules=chosen)
+        return given_plan(task, mapping_from_dict(data, task), rules=chosen)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from crosstack.evaluate.answer import Answer
+    from crosstack.evaluate.plan import Plan
     from crosstack.explore.store import Store
     from crosstack.mapping.mapping import Task
 
@@ -68,14 +68,14 @@ def show(*renderables: RenderableType) -> None:
         typer.echo(plain_text(renderable), nl=False)
 
 
-def show_answer(answer: Answer, *, kernels: bool) -> None:
+def show_answer(answer: Plan, *, kernels: bool) -> None:
     """Print an answer, on request with the table of its kernels."""
     from crosstack.report.text import answer_tables, kernel_table
 
     show(answer_tables(answer), *([kernel_table(answer)] if kernels else []))
 
 
-def show_strategies(answer: Answer, count: int) -> None:
+def show_strategies(answer: Plan, count: int) -> None:
     """Print the fastest strategies of the task of an answer."""
     from crosstack.evaluate.ranking import fastest_strategies
     from crosstack.report.strategy_text import strategy_table
@@ -111,9 +111,7 @@ def json_text(data: Any) -> str:
     return json.dumps(data, indent=1, allow_nan=False) + "\n"
 
 
-def save(
-    answer: Answer, json_out: Path | None, html_out: Path | None, svg_out: Path | None
-) -> None:
+def save(answer: Plan, json_out: Path | None, html_out: Path | None, svg_out: Path | None) -> None:
     """Write what is asked for; everything is made before the first file is touched."""
     from crosstack.report.html import answer_html
     from crosstack.report.svg import answer_svg
@@ -126,7 +124,7 @@ def save(
     write(*texts)
 
 
-def _saved_text(answer: Answer) -> str:
+def _saved_text(answer: Plan) -> str:
     """Return an answer as JSON, with what was mapped, so that a report needs nothing else."""
     from crosstack.io import native
 
@@ -162,7 +160,7 @@ def task_text(task: Task, target: Path | None) -> str:
 
 
 def converted_text(
-    task: Task, answer: Answer | None, source: Path, overrides: Sequence[str], target: Path
+    task: Task, answer: Plan | None, source: Path, overrides: Sequence[str], target: Path
 ) -> str:
     """Return a task of a file in the format of another's suffix, or an answer as DFModel text.
 

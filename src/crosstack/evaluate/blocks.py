@@ -26,6 +26,7 @@ from crosstack.model.choice_index import sharding_codes
 from crosstack.model.choices import make_choices
 from crosstack.model.collectives import AffineTime, ConcaveTime
 from crosstack.model.memory import copy_memory
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import (
     combine_arrays,
     live_sizes,
@@ -33,7 +34,6 @@ from crosstack.model.partition import (
     one_by_one,
     partition_cost,
 )
-from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
 from crosstack.workload.workload import Workload
@@ -115,33 +115,33 @@ class BlockTable:
             self._stacked = BlockTerms.stacked(self._priced)
         return self._stacked
 
-    def group(self, plan: Plan) -> int:
+    def group(self, plan: MeshPlan) -> int:
         """Return the number of what plans share whose tensor parallelism takes the same times."""
         key = plan.tensor, tuple(plan.collectives.items())
         return self.groups.setdefault(key, len(self.groups))
 
-    def solve(self, key: BlockKey, plan: Plan) -> SolvedBlock | None:
+    def solve(self, key: BlockKey, plan: MeshPlan) -> SolvedBlock | None:
         """Return the answer to the block problem of a plan; None where nothing was found.
 
         Parameters
         ----------
         key : tuple of int
             What tells the block from others.
-        plan : Plan
+        plan : MeshPlan
             One of its plans.
         """
         if key not in self.solved:
             self.solved[key] = self._solved(plan)
         return self.solved[key]
 
-    def add(self, key: RowKey, plan: Plan, block: SolvedBlock | None) -> int:
+    def add(self, key: RowKey, plan: MeshPlan, block: SolvedBlock | None) -> int:
         """Add what a block takes under a plan, and return its row.
 
         Parameters
         ----------
         key : tuple of int
             What tells the row from others.
-        plan : Plan
+        plan : MeshPlan
             With the microbatch size and what is computed again.
         block : SolvedBlock or None
             None: nothing was found.
@@ -150,7 +150,7 @@ class BlockTable:
         self._priced.append(self._nothing() if block is None else self._terms(plan, block.mapping))
         return self.rows[key]
 
-    def _solved(self, plan: Plan) -> SolvedBlock | None:
+    def _solved(self, plan: MeshPlan) -> SolvedBlock | None:
         use = Use(plan.sizes, plan.parallelism, (plan.microbatch_size,), plan.dimensions)
         chip = self.system.chip.with_memory(capacity=None)
         given = replace(
@@ -178,7 +178,7 @@ class BlockTable:
             resident=zero, kept=zero, again=zero, working=zero, fits=np.asarray(False),
         )  # fmt: skip
 
-    def _terms(self, plan: Plan, mapping: Mapping) -> BlockTerms:
+    def _terms(self, plan: MeshPlan, mapping: Mapping) -> BlockTerms:
         workload, arrays, rules = self.workload, self.workload.graph, self.rules
         chip, counted = self.system.chip, replace(plan, periodic=_BYTES)
         first = replace(counted, spilled=False)

@@ -41,8 +41,8 @@ from crosstack.model.choices import make_choices
 from crosstack.model.collectives import NOTHING, AffineTime, ConcaveTime, Layout
 from crosstack.model.energy import energy_rates
 from crosstack.model.iteration import iteration_time, pipeline_of
+from crosstack.model.mesh_plan import MeshPlan, make_plan
 from crosstack.model.partition import combine_arrays, make_load
-from crosstack.model.plan import Plan, make_plan
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.units import format_quantity
 from crosstack.workload.kernels import Collective, Placement
@@ -180,7 +180,7 @@ class _Network:
     transfer: Floats
     hop: Floats
     system: System
-    plan: Plan
+    plan: MeshPlan
 
 
 def can_be_arrays(task: Task, mapping: Mapping) -> bool:
@@ -344,7 +344,7 @@ def _energy(
     return np.broadcast_to(np.asarray(energy.total), machines.shape)
 
 
-def _plan(task: Task, system: System, mapping: Mapping, rules: Rules) -> Plan:
+def _plan(task: Task, system: System, mapping: Mapping, rules: Rules) -> MeshPlan:
     plan = make_plan(
         task.workload,
         system,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from crosstack.errors import InputError, Problem
-from crosstack.evaluate.answer import Answer, given_answer, optimise
+from crosstack.evaluate.plan import Plan, given_plan, optimise
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.evaluate.timeline import busy_of, pieces_of, stages_of, timeline_of
 from crosstack.machine.node import part_of
@@ -63,7 +63,7 @@ class Prediction:
     None where the workload names none. ``timelines`` runs the step event by event and returns what
     follows one another; an estimate has nothing to run. [s] ``scheduled`` says that the events set
     the time, so that a shorter kernel may make a longer step. ``share``: M, K and N of a product on
-    the fullest chip, None for other workloads. ``answer`` is the mapping with its certificate, None
+    the fullest chip, None for other workloads. ``plan`` is the mapping with its certificate, None
     from the program of a release.
     """
 
@@ -77,7 +77,7 @@ class Prediction:
     run_time: float | None = None
     scheduled: bool = False
     share: tuple[int, int, int] | None = None
-    answer: Answer | None = None
+    plan: Plan | None = None
 
     __repr__ = brief
 
@@ -171,7 +171,7 @@ def predict(
     if mapping is None:
         answer = optimise(task, rules=rules, work_limit=work_limit)
     else:
-        answer = given_answer(task, mapping, rules)
+        answer = given_plan(task, mapping, rules)
     return predicted(workload, strategy, answer)
 
 
@@ -277,7 +277,7 @@ def _said(
     return found
 
 
-def predicted(workload: Step, strategy: Strategy, answer: Answer) -> Prediction:
+def predicted(workload: Step, strategy: Strategy, answer: Plan) -> Prediction:
     """Return an answer as what its step is made of."""
     found = answer.evaluation
     stages = stages_of(answer)
@@ -293,5 +293,5 @@ def predicted(workload: Step, strategy: Strategy, answer: Answer) -> Prediction:
         timelines=lambda: (timeline_of(answer, stages),),
         run_time=found.time * step.steps if step is not None and step.tokens else None,
         share=product_share(workload, strategy),
-        answer=answer,
+        plan=answer,
     )

@@ -20,7 +20,7 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 
 def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
-    """Return the mapping of a saved answer (`crosstack.evaluate.answer.Answer.to_dict`).
+    """Return the mapping of a saved answer (`crosstack.evaluate.plan.Plan.to_dict`).
 
     Raises
     ------

@@ -21,8 +21,8 @@ from crosstack.model.choice_index import sharding_codes
 from crosstack.model.choices import Choices, make_choices
 from crosstack.model.cores import staircase
 from crosstack.model.memory import copy_memory, keeps_cache
+from crosstack.model.mesh_plan import MeshPlan, make_plan
 from crosstack.model.partition import ROUNDING, combine_arrays, network_times
-from crosstack.model.plan import Plan, make_plan
 from crosstack.model.rules import Rules
 from crosstack.model.tiles import divisors
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
@@ -60,7 +60,7 @@ def block_costs(
     microbatch: Ints,
     n_tiles: Ints,
     system: System,
-    plan: Plan,
+    plan: MeshPlan,
     rules: Rules,
 ) -> BlockCosts:
     """Price a block at every context, in microbatches and tiles of its own.
@@ -133,7 +133,7 @@ def _streamed(
     block: BlockSeries,
     arrays: KernelGraph,
     system: System,
-    plan: Plan,
+    plan: MeshPlan,
     choices: Choices,
     rules: Rules,
     microbatch: Ints,
@@ -267,7 +267,7 @@ def fastest_costs(
 
 def _tensor_plan(
     block: BlockSeries, system: System, rules: Rules, chips: int, *, spilled: bool
-) -> Plan:
+) -> MeshPlan:
     machine = machine_of(system, chips, 1)
     plan = make_plan(block.workload, machine, (chips, 1), USES, 1, rules)
     assert plan is not None  # one sequence is a microbatch
@@ -275,7 +275,7 @@ def _tensor_plan(
 
 
 def _pricer(
-    block: BlockSeries, pairs: Ints, machine: System, plan: Plan, rules: Rules
+    block: BlockSeries, pairs: Ints, machine: System, plan: MeshPlan, rules: Rules
 ) -> Callable[[Ints, Ints], BlockCosts]:
     """Return what prices a block for rows of (context, microbatch), in so many tiles each."""
     # What a temporal chip may fuse is asked of all pairs of kernels that are laid end to end.

@@ -41,8 +41,8 @@ from crosstack.model.collectives import AffineTime
 from crosstack.model.ends import counted, end_runs, own_table, with_ends
 from crosstack.model.iteration import iteration_time, latency, pipeline_of
 from crosstack.model.memory import CopyMemory, static_size
+from crosstack.model.mesh_plan import EndCost, MeshPlan, make_plan
 from crosstack.model.partition import ROUNDING
-from crosstack.model.plan import EndCost, Plan, make_plan
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.workload.architectures import Transformer
 from crosstack.workload.dtype import Dtype
@@ -337,12 +337,12 @@ def _taken(
 
 def _plan(
     asked: _Asked, workload: Workload, stages: int, points: ServingPoints, boundary: Floats
-) -> Plan:
+) -> MeshPlan:
     """Return the plan of points with so many stages, its numbers arrays.
 
     What it takes to hand on ``boundary`` bytes is a line: that of none, and that of many. [B]
     """
-    machine, plans = machine_of(asked.system, 1, stages), list[Plan]()
+    machine, plans = machine_of(asked.system, 1, stages), list[MeshPlan]()
     for size in (0.0, UNIT):
         sent = replace(workload, boundary_size=size)
         plan = make_plan(sent, machine, (1, stages), USES, 1, asked.rules)
@@ -362,7 +362,7 @@ def _plan(
 
 
 def _times(
-    asked: _Asked, series: JobSeries, plan: Plan, costs: list[dict[str, Floats]], batch: Ints
+    asked: _Asked, series: JobSeries, plan: MeshPlan, costs: list[dict[str, Floats]], batch: Ints
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Return the time of a layer, of an iteration, and the latency [s]; memory used [B]."""
     layer, *rest = costs

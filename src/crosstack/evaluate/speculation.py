@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from crosstack.errors import require, require_whole
-from crosstack.evaluate.answer import optimise
+from crosstack.evaluate.plan import optimise
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints
 from crosstack.model.rules import Rules

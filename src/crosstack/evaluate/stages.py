@@ -13,14 +13,14 @@ from crosstack.errors import InputError, Problem
 from crosstack.evaluate.evaluation import StageTerms
 from crosstack.mapping.mapping import Mapping
 from crosstack.model.iteration import border_time, last_transfer, stage_time
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import ChipLoad, PartitionCost
-from crosstack.model.plan import Plan
 from crosstack.workload.kernel_graph import KernelGraph, bits
 
 __all__ = ["stage_masks", "stage_memory", "stage_terms", "stages_latency"]
 
 
-def stage_masks(arrays: KernelGraph, mapping: Mapping, plan: Plan) -> list[int] | None:
+def stage_masks(arrays: KernelGraph, mapping: Mapping, plan: MeshPlan) -> list[int] | None:
     """Return the kernels of every stage as masks, or None where stages hold whole copies.
 
     Raises
@@ -57,7 +57,7 @@ def stage_memory(load: ChipLoad, stage: int | None) -> float:
 
 def stage_terms(
     load: ChipLoad,
-    plan: Plan,
+    plan: MeshPlan,
     stages: list[int],
     numbers: list[int],
     masks: list[int],
@@ -91,7 +91,7 @@ def stage_terms(
     return tuple(terms)
 
 
-def stages_latency(plan: Plan, stages: tuple[StageTerms, ...]) -> float:
+def stages_latency(plan: MeshPlan, stages: tuple[StageTerms, ...]) -> float:
     """Time of one microbatch from the first stage to the last, nothing else in its way. [s]"""
     through = math.fsum(stage.work_time + stage.transfer_time for stage in stages)
     return through * plan.graph_repetitions - stages[-1].transfer_time

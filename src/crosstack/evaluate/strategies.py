@@ -23,8 +23,8 @@ from crosstack.mapping.parallelism import workload_uses
 from crosstack.model.collectives import AffineTime, ConcaveTime
 from crosstack.model.iteration import iteration_time, pipeline_of
 from crosstack.model.memory import CopyMemory, recomputations, static_size
+from crosstack.model.mesh_plan import MeshPlan, make_plan, microbatch_count
 from crosstack.model.partition import ROUNDING, combine_arrays
-from crosstack.model.plan import Plan, make_plan, microbatch_count
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.allowed import may_interleave, schedules, with_recompute
 from crosstack.model.tiles import divisors
@@ -55,7 +55,7 @@ class NetworkPlans:
     ``exchange`` numbers what is the same for the sums of gradients, whose times are ``exchanges``.
     """
 
-    plans: tuple[Plan, ...]
+    plans: tuple[MeshPlan, ...]
     tensor: Ints
     pipeline: Ints
     data: Ints
@@ -66,7 +66,7 @@ class NetworkPlans:
     per_byte: Floats
 
     @classmethod
-    def of(cls, plans: Sequence[Plan]) -> NetworkPlans:
+    def of(cls, plans: Sequence[MeshPlan]) -> NetworkPlans:
         """Return the numbers of some plans."""
         exchanges: dict[ConcaveTime, int] = {}
         return cls(
@@ -121,7 +121,7 @@ class Strategies:
         names = ("use", "microbatch_size", "recompute", "schedule", "interleave")
         return replace(self, **{name: getattr(self, name)[places] for name in names})
 
-    def plan(self, workload: Workload, schedule: Schedule) -> Plan:
+    def plan(self, workload: Workload, schedule: Schedule) -> MeshPlan:
         """Return the plan of all of them as arrays, by one schedule."""
         known, use, first = self.network, self.use, self.network.plans[0]
         forward = [with_recompute(first, workload.graph, kind).forward for kind in RECOMPUTED]
@@ -163,7 +163,7 @@ def all_strategies(
     given = constraints or Constraints()
     searched = workload.placement is Placement.SEARCHED
     require(searched, "workload.placement", workload.placement, Placement.SEARCHED)
-    plans, sizes = list[Plan](), list[tuple[int, ...]]()
+    plans, sizes = list[MeshPlan](), list[tuple[int, ...]]()
     for use in workload_uses(workload, system, given, rules):
         if use is None:
             continue
@@ -361,15 +361,15 @@ def _rows(strategies: Strategies, table: BlockTable, *, spilled: bool) -> Ints:
 
 
 def plan_at(
-    strategies: Strategies, number: int, workload: Workload, plan: Plan | None = None
-) -> Plan:
+    strategies: Strategies, number: int, workload: Workload, plan: MeshPlan | None = None
+) -> MeshPlan:
     """Return the plan of one strategy but for its schedule.
 
     Parameters
     ----------
     number : int
         Its place.
-    plan : Plan, optional
+    plan : MeshPlan, optional
         Of the use of the network; its own if left out.
     """
     plan = strategies.network.plans[strategies.use[number]] if plan is None else plan
@@ -379,7 +379,7 @@ def plan_at(
     return with_recompute(plan, workload.graph, RECOMPUTED[strategies.recompute[number]])
 
 
-def _block_plan(strategies: Strategies, number: int, groups: Ints, table: BlockTable) -> Plan:
+def _block_plan(strategies: Strategies, number: int, groups: Ints, table: BlockTable) -> MeshPlan:
     """Return the plan that a strategy's block is solved with: of the least data parallelism."""
     network, use = strategies.network, strategies.use[number]
     whole = network.data * strategies.microbatch_size[number]

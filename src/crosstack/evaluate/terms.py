@@ -11,8 +11,8 @@ from crosstack.model.choices import Choices
 from crosstack.model.collectives import LayoutChange
 from crosstack.model.conversions import PARTIAL
 from crosstack.model.ends import PricedBlock, plan_of_end
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import ChipLoad, PartitionCost, cycles, live_sizes
-from crosstack.model.plan import Plan
 from crosstack.workload.kernel_graph import Ints, KernelGraph, bits
 from crosstack.workload.kernels import Axis, Collective
 from crosstack.workload.workload import End
@@ -63,7 +63,7 @@ def partition_terms(
 
 def kernel_terms(
     arrays: KernelGraph,
-    plan: Plan,
+    plan: MeshPlan,
     priced: PricedBlock,
     sharding: tuple[Axis, ...],
     partitions: tuple[int, ...],
@@ -72,7 +72,7 @@ def kernel_terms(
 
     Parameters
     ----------
-    plan : Plan
+    plan : MeshPlan
         Of the block.
     sharding, partitions : tuple
         Of its mapping.
@@ -121,12 +121,12 @@ def _compute_time(load: ChipLoad, i: int, lanes: int | None, stages: int | None)
     return cycles(load, i, lanes, stages) * load.cycle_time[i]
 
 
-def end_terms(end: End, mapping: EndMapping, plan: Plan, priced: PricedBlock) -> EndTerms:
+def end_terms(end: End, mapping: EndMapping, plan: MeshPlan, priced: PricedBlock) -> EndTerms:
     """Return the terms of an end, of one run of it.
 
     Parameters
     ----------
-    plan : Plan
+    plan : MeshPlan
         Of the whole workload.
     """
     alive = live_sizes(priced.load, priced.masks)
@@ -146,7 +146,7 @@ def end_terms(end: End, mapping: EndMapping, plan: Plan, priced: PricedBlock) ->
     )
 
 
-def _collectives(arrays: KernelGraph, plan: Plan, choices: Choices, codes: Ints) -> list[str]:
+def _collectives(arrays: KernelGraph, plan: MeshPlan, choices: Choices, codes: Ints) -> list[str]:
     """Names of what each kernel's network time is spent on."""
     found: list[list[str]] = [[] for _ in range(arrays.n)]
     known = choices.conversions

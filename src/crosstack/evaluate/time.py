@@ -32,6 +32,7 @@ from crosstack.model.memory import (
     pipeline_account,
     recomputations,
 )
+from crosstack.model.mesh_plan import MeshPlan, make_plan, placed_use
 from crosstack.model.partition import (
     ChipLoad,
     PartitionCost,
@@ -40,7 +41,6 @@ from crosstack.model.partition import (
     one_by_one,
     partition_cost,
 )
-from crosstack.model.plan import Plan, make_plan, placed_use
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.model.schedule.allowed import interleavings, schedules, with_recompute
 from crosstack.records import known_again
@@ -119,7 +119,7 @@ def evaluate(
     return _evaluation(priced)
 
 
-def mapped_plan(workload: Workload, system: System, mapping: Mapping, rules: Rules) -> Plan:
+def mapped_plan(workload: Workload, system: System, mapping: Mapping, rules: Rules) -> MeshPlan:
     """Return the plan of a mapping that was evaluated, with what its ends take."""
     workload = counted(workload, rules)
     plan, _ = _planned(workload, system, rules, mapping.general)
@@ -138,7 +138,7 @@ class _Priced:
     mapping: Mapping
     rules: Rules
     arrays: KernelGraph
-    plan: Plan
+    plan: MeshPlan
     choices: Choices
     codes: Ints
     load: ChipLoad
@@ -152,8 +152,8 @@ class _Priced:
 
 
 def _with_ends(
-    workload: Workload, system: System, mapping: Mapping, plan: Plan, rules: Rules
-) -> tuple[Plan, tuple[PricedBlock, ...]]:
+    workload: Workload, system: System, mapping: Mapping, plan: MeshPlan, rules: Rules
+) -> tuple[MeshPlan, tuple[PricedBlock, ...]]:
     """Return a plan with what its ends take, and those."""
     found = []
     for number, (end, own) in enumerate(zip(workload.ends, mapping.ends, strict=True)):
@@ -235,7 +235,7 @@ def _iteration(p: _Priced, layer_time: float) -> tuple[Iteration, tuple[StageTer
 
 def _energy(
     system: System,
-    plan: Plan,
+    plan: MeshPlan,
     load: ChipLoad,
     costs: list[PartitionCost],
     *,
@@ -267,7 +267,7 @@ def _energy(
 @known_again(32, by_value=1)
 def _planned(
     workload: Workload, system: System, rules: Rules, general: GeneralDecisions
-) -> tuple[Plan, Choices]:
+) -> tuple[MeshPlan, Choices]:
     """Return what mappings share that differ in shardings and partitions alone."""
     plan = make_plan(
         workload,
@@ -291,8 +291,8 @@ def _planned(
 
 
 def decided_plan(
-    workload: Workload, system: System, mapping: GeneralDecisions, rules: Rules, plan: Plan
-) -> Plan:
+    workload: Workload, system: System, mapping: GeneralDecisions, rules: Rules, plan: MeshPlan
+) -> MeshPlan:
     """Return the plan of a use of the network by a mapping's schedule and recomputation.
 
     Raises
@@ -368,7 +368,7 @@ def _checked_codes(
     arrays: KernelGraph,
     choices: Choices,
     sharding: tuple[Axis, ...],
-    plan: Plan,
+    plan: MeshPlan,
     path: str = "mapping",
 ) -> Ints:
     split = plan.tensor > 1 or workload.placement is not Placement.SEARCHED
@@ -417,7 +417,7 @@ def _stage_of(mask: int, stages: list[int] | None) -> tuple[int | None, int | No
 
 
 def _memory(
-    load: ChipLoad, plan: Plan, masks: list[int], stages: list[int] | None, alive: list[float]
+    load: ChipLoad, plan: MeshPlan, masks: list[int], stages: list[int] | None, alive: list[float]
 ) -> list[float]:
     """Bytes of main memory that one chip needs while each partition runs. [B]"""
     return [
@@ -448,7 +448,7 @@ def _check_fit(
     partitions: tuple[PartitionTerms, ...],
     costs: list[PartitionCost],
     account: MemoryAccount,
-    plan: Plan,
+    plan: MeshPlan,
 ) -> None:
     for partition, cost in zip(partitions, costs, strict=True):
         path = f"mapping.partitions[{partition.number}]"

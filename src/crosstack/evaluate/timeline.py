@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from crosstack.evaluate.answer import Answer
 from crosstack.evaluate.evaluation import EndTerms, PartitionTerms
+from crosstack.evaluate.plan import Plan
 from crosstack.evaluate.time import mapped_plan
 from crosstack.machine.chip import Overlap
 from crosstack.model.iteration import Pipeline, pipeline_of
@@ -21,7 +21,7 @@ Pieces = list[tuple[str, float]]
 Run = list[tuple[str, bool, float]]  # name, whether backward, and seconds of a microbatch
 
 
-def stages_of(answer: Answer) -> tuple[Stage, ...]:
+def stages_of(answer: Plan) -> tuple[Stage, ...]:
     """Return the stages of the pipeline, with what each does of one microbatch.
 
     Pieces of interleaved stages are stages of their own, the i-th on chip i modulo the number of
@@ -69,7 +69,7 @@ def stages_of(answer: Answer) -> tuple[Stage, ...]:
     return tuple(stages)
 
 
-def pieces_of(answer: Answer, stages: Sequence[Stage]) -> Pieces:
+def pieces_of(answer: Plan, stages: Sequence[Stage]) -> Pieces:
     """Return what the stage that works longest does in an iteration, by name. [s]"""
     found, busy = answer.evaluation, busy_of(answer, stages)
     most = max(range(len(busy)), key=lambda chip: busy[chip][1])
@@ -81,7 +81,7 @@ def pieces_of(answer: Answer, stages: Sequence[Stage]) -> Pieces:
     return list(named.items())
 
 
-def busy_of(answer: Answer, stages: Sequence[Stage]) -> tuple[tuple[str, float], ...]:
+def busy_of(answer: Plan, stages: Sequence[Stage]) -> tuple[tuple[str, float], ...]:
     """Return how long the chips of every stage work in an iteration, by its name. [s]"""
     chips = max(len(stages) // answer.mapping.interleave, 1)
     passes = [
@@ -92,7 +92,7 @@ def busy_of(answer: Answer, stages: Sequence[Stage]) -> tuple[tuple[str, float],
     return tuple((f"stage {chip}", one * count) for chip, one in enumerate(passes))
 
 
-def timeline_of(answer: Answer, stages: Sequence[Stage]) -> Timeline:
+def timeline_of(answer: Plan, stages: Sequence[Stage]) -> Timeline:
     """Run all stages with every microbatch, by the schedule of the mapping."""
     mapping, found = answer.mapping, answer.evaluation
     trained = answer.task.workload.training
@@ -106,7 +106,7 @@ def timeline_of(answer: Answer, stages: Sequence[Stage]) -> Timeline:
     return simulate(graph)
 
 
-def _pipeline(answer: Answer) -> Pipeline:
+def _pipeline(answer: Plan) -> Pipeline:
     task = answer.task
     plan = mapped_plan(task.workload, task.system, answer.mapping, answer.rules)
     return pipeline_of(plan, task.system.chip.overlap, answer.rules)
@@ -121,7 +121,7 @@ def _run(graph: KernelGraph, partitions: Iterable[PartitionTerms], times: float 
     ]
 
 
-def _run_of_ends(answer: Answer, ends: Iterable[EndTerms]) -> Run:
+def _run_of_ends(answer: Plan, ends: Iterable[EndTerms]) -> Run:
     graphs = {end.name: end.graph for end in answer.task.workload.ends}
     return [
         (f"{end.name}: {name}", back, time)
@@ -130,7 +130,7 @@ def _run_of_ends(answer: Answer, ends: Iterable[EndTerms]) -> Run:
     ]
 
 
-def _ends(answer: Answer) -> tuple[tuple[EndTerms, ...], tuple[EndTerms, ...]]:
+def _ends(answer: Plan) -> tuple[tuple[EndTerms, ...], tuple[EndTerms, ...]]:
     ends, before = answer.evaluation.ends, len(answer.task.workload.before)
     return ends[:before], ends[before:]
 

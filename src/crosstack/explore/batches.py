@@ -62,7 +62,7 @@ class Batch:
 
 
 def answer(common: Common, batch: Batch) -> PointAnswer | PointAnswers:
-    """Answer a batch. No exception comes out of it but an interrupt."""
+    """Plan a batch. No exception comes out of it but an interrupt."""
     started = time.perf_counter()
     if batch.groups:
         many = _answer_groups(common, batch)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.errors import InfeasibleError, InputError, Problem, require_whole
-from crosstack.evaluate.answer import Answer
+from crosstack.evaluate.plan import Plan
 from crosstack.explore.evaluators import PointAnswer, Terms
 from crosstack.explore.keys import stated
 from crosstack.explore.machines import (
@@ -310,7 +310,7 @@ def _map_machine(problem: CodesignProblem, item: tuple[int, System]) -> PointAns
     return replace(answer, runtime=time.perf_counter() - begun)
 
 
-def _bound_by(answer: Answer) -> Terms:
+def _bound_by(answer: Plan) -> Terms:
     shares: dict[str, float] = {}
     for partition in answer.evaluation.partitions:
         shares[partition.bound_by] = shares.get(partition.bound_by, 0.0) + partition.time

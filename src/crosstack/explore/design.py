@@ -252,4 +252,4 @@ def _held(problem: DesignProblem) -> Mapping | None:
         found = problem.decided(problem.system(chip))
     except (InfeasibleError, InputError):
         return None
-    return None if found.answer is None else found.answer.mapping
+    return None if found.plan is None else found.plan.mapping

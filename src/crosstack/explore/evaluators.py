@@ -113,7 +113,7 @@ class Evaluator(Protocol):
     def run(
         self, base: BaseProblem, assignments: Sequence[Assignment], keep: Sequence[str]
     ) -> PointAnswer:
-        """Answer the base with fields changed; errors of crosstack are the caller's to note."""
+        """Plan the base with fields changed; errors of crosstack are the caller's to note."""
 
 
 class ArrayEvaluator(Evaluator, Protocol):
@@ -128,7 +128,7 @@ class ArrayEvaluator(Evaluator, Protocol):
     def run_many(
         self, base: BaseProblem, assignments: Sequence[Assignment], arrays: Arrays
     ) -> PointAnswers:
-        """Answer the base with fields changed, once for each entry of the arrays.
+        """Plan the base with fields changed, once for each entry of the arrays.
 
         An error of crosstack's is one of all points: what is wrong with one is its status.
         """
@@ -162,7 +162,7 @@ def answered_many(
     arrays: Arrays,
     good: NDArray[np.bool_],
 ) -> PointAnswers:
-    """Answer ``good`` points as arrays and the others, which are invalid somehow, one by one."""
+    """Plan ``good`` points as arrays and the others, which are invalid somehow, one by one."""
     if good.all():
         return evaluator.run_many(base, assignments, arrays)
     bad = one_by_one(evaluator, base, assignments, {f: a[~good] for f, a in arrays.items()})
@@ -182,7 +182,7 @@ def answered_many(
 def one_by_one(
     evaluator: Evaluator, base: BaseProblem, assignments: Sequence[Assignment], arrays: Arrays
 ) -> PointAnswers:
-    """Answer many points as `ArrayEvaluator.run_many`, one after the other."""
+    """Plan many points as `ArrayEvaluator.run_many`, one after the other."""
     count = max((len(numbers) for numbers in arrays.values()), default=1)
     found = []
     for i in range(count):

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from crosstack.errors import InfeasibleError, InputError, LimitError, require, require_quantity
-from crosstack.evaluate.answer import Answer, as_task, given_answer, optimise
+from crosstack.evaluate.plan import Plan, as_task, given_plan, optimise
 from crosstack.explore.progress import Meter, Tell
 from crosstack.machine.chip import flat_fields
 from crosstack.machine.system import System
@@ -129,7 +129,7 @@ def _slope(less: float, more: float, low: float | None, high: float | None, e: E
 class Explanation:
     """The answer, the effect of every resource, the strongest first, and what that says."""
 
-    answer: Answer
+    answer: Plan
     step: float
     effects: tuple[Effect, ...]
 
@@ -226,7 +226,7 @@ def explain(
     system: System | None = None,
     *,
     constraints: Constraints | None = None,
-    answer: Answer | None = None,
+    answer: Plan | None = None,
     rules: Rules | str | None = None,
     step: float = STEP,
     work_limit: float | None = None,
@@ -241,7 +241,7 @@ def explain(
     ----------
     task : Task, Workload or Job
         As of `crosstack.optimise`, with ``system`` and ``constraints``.
-    answer : Answer, optional
+    answer : Plan, optional
         An answer to the task, such as a saved one, whose mapping is explained; it is mapped first
         where there is none.
     rules, work_limit, gap, jobs
@@ -264,7 +264,7 @@ def explain(
     task = as_task(task, system, constraints)
     require(0 < step < 1, "step", step, "above 0, below 1, such as 0.1 for ten percent")
 
-    def mapped(system: System, start: Mapping | None = None) -> Answer:
+    def mapped(system: System, start: Mapping | None = None) -> Plan:
         return optimise(
             replace(task, system=system),
             rules=rules,
@@ -303,12 +303,12 @@ def explain(
 class _Side:
     """The answer with less or more of a resource; None: none fits, or none before a limit."""
 
-    answer: Answer | None
+    answer: Plan | None
     of_mapping: bool = False
     reason: str = ""
 
 
-def _side(answer: Answer, resource: Resource, value: float, mapped: Callable[..., Answer]) -> _Side:
+def _side(answer: Plan, resource: Resource, value: float, mapped: Callable[..., Plan]) -> _Side:
     """Map a task anew with another value of a resource, from the mapping it has."""
     system = resource.scaled(answer.task.system, value)
     kept = _kept(answer, system)
@@ -333,16 +333,16 @@ def _side(answer: Answer, resource: Resource, value: float, mapped: Callable[...
     return _Side(found)
 
 
-def _kept(answer: Answer, system: System) -> Answer | None:
+def _kept(answer: Plan, system: System) -> Plan | None:
     """Return the same mapping on another machine; None where it does not fit there."""
     try:
-        return given_answer(replace(answer.task, system=system), answer.mapping, answer.rules)
+        return given_plan(replace(answer.task, system=system), answer.mapping, answer.rules)
     except (InfeasibleError, InputError):
         return None
 
 
 def _effect(
-    answer: Answer, resource: Resource, values: tuple[float, float], sides: tuple[_Side, _Side]
+    answer: Plan, resource: Resource, values: tuple[float, float], sides: tuple[_Side, _Side]
 ) -> Effect:
     less, more = (side.answer for side in sides)
     answers = [a for a in (answer, less, more) if a is not None]

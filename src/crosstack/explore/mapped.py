@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from crosstack.errors import InputError, LimitError, Problem, unknown_name
-from crosstack.evaluate.answer import Answer, given_answer, mapping_from_dict, optimise
 from crosstack.evaluate.machines import (
     Machines,
     can_be_arrays,
@@ -20,6 +19,7 @@ from crosstack.evaluate.machines import (
     machine_fields,
     machine_times,
 )
+from crosstack.evaluate.plan import Plan, given_plan, mapping_from_dict, optimise
 from crosstack.explore.axes import Assignment
 from crosstack.explore.evaluators import (
     Arrays,
@@ -94,7 +94,7 @@ _OF_EVALUATION = (
 _OF_PARTITIONS = ("compute_time", "memory_time", "network_time", "launch_time")
 
 
-def _common(answer: Answer) -> Terms:
+def _common(answer: Plan) -> Terms:
     e = answer.evaluation
     price, power = e.price.total, e.power.total
     rate = e.work / e.time
@@ -111,7 +111,7 @@ def _common(answer: Answer) -> Terms:
     return {name: found[name] for name in UNITS}
 
 
-def _decisions(answer: Answer) -> Terms:
+def _decisions(answer: Plan) -> Terms:
     m, c = answer.mapping, answer.certificate
     counts = {
         **{use.value: m.degree(use) for use in Parallelism},
@@ -123,7 +123,7 @@ def _decisions(answer: Answer) -> Terms:
     return found | {"bound": c.bound, "gap": c.gap}
 
 
-def answer_terms(answer: Answer) -> Terms:
+def answer_terms(answer: Plan) -> Terms:
     """Return the terms of a searched answer: those of `ANSWER_UNITS`."""
     return _common(answer) | _decisions(answer)
 
@@ -132,7 +132,7 @@ def mapped_point(
     task: Task,
     keep: Sequence[str] = (),
     *,
-    terms: Callable[[Answer], Terms] | None = None,
+    terms: Callable[[Plan], Terms] | None = None,
     **options: Any,
 ) -> PointAnswer:
     """Map a task and return its terms, those of ``keep``, and what ``terms`` says besides.
@@ -154,7 +154,7 @@ def mapped_point(
     return PointAnswer(status=answer.certificate.status.value, terms=found)
 
 
-def kept_terms(answer: Answer, keep: Sequence[str]) -> Terms:
+def kept_terms(answer: Plan, keep: Sequence[str]) -> Terms:
     """Return other numbers of an answer, by their paths in it."""
     if not keep:
         return {}
@@ -245,7 +245,7 @@ class GivenMapping(_OfTasks):
         """Price one point."""
         task, options = _task(base, assignments)
         mapping = mapping_from_dict(options["mapping"], task)
-        answer = given_answer(task, mapping, rules_of(options, MAPPED))
+        answer = given_plan(task, mapping, rules_of(options, MAPPED))
         return PointAnswer(status="feasible", terms=_common(answer) | kept_terms(answer, keep))
 
     def array_fields(self, base: BaseProblem, fields: Sequence[str]) -> dict[str, str]:
@@ -304,7 +304,7 @@ class TaskFunction:
     rules: str | Rules | None = None
     time_limit: float = math.inf
     other: Mapping[str, str] = field(default_factory=dict)
-    revise: Callable[[Answer, Mapping[str, Any]], Terms] | None = None
+    revise: Callable[[Plan, Mapping[str, Any]], Terms] | None = None
 
     def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Return the options: there are none."""

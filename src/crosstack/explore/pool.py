@@ -122,7 +122,7 @@ class _Worker:
 
 
 def _work(there: Connection, function: Callable[[Any], Any]) -> None:
-    """Answer items until the other end is closed."""
+    """Plan items until the other end is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the study decides when to stop
     parent = multiprocessing.parent_process()
     assert parent is not None  # this is a child

@@ -17,11 +17,11 @@ from crosstack.mapping.fusion import simple_bound
 from crosstack.mapping.search_node import BOUND, SearchNode, SearchState
 from crosstack.mapping.sharding import with_given
 from crosstack.model.collectives import NOTHING
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import ChipLoad
-from crosstack.model.plan import Plan
 
 
-def block_of(state: SearchState, plan: Plan) -> tuple[object, ...]:
+def block_of(state: SearchState, plan: MeshPlan) -> tuple[object, ...]:
     """Return what tells the block of a plan from others."""
     # A temporal chip takes other times for a sequence of a larger microbatch.
     size = plan.microbatch_size if state.temporal else None
@@ -29,7 +29,7 @@ def block_of(state: SearchState, plan: Plan) -> tuple[object, ...]:
     return plan.tensor, plan.split, plan.spilled, plan.recompute, lines, splits, size
 
 
-def unburdened_plan(state: SearchState, plan: Plan) -> Plan:
+def unburdened_plan(state: SearchState, plan: MeshPlan) -> MeshPlan:
     """Return a plan that takes no longer than any of a block for what they share."""
     largest = plan.microbatch_size if state.temporal else state.workload.global_batch_size
     return replace(plan, microbatch_size=largest, n_microbatches=1, interleave=1, periodic=NOTHING)
@@ -48,7 +48,7 @@ def unburdened(load: ChipLoad) -> ChipLoad:
     )
 
 
-def block_bound(state: SearchState, plan: Plan) -> float:
+def block_bound(state: SearchState, plan: MeshPlan) -> float:
     """Bound the layer time under all plans of the block of ``plan``. [s]
 
     With one tile nothing is cut raggedly, so no number of tiles has less work or traffic; what
@@ -60,7 +60,7 @@ def block_bound(state: SearchState, plan: Plan) -> float:
     return state.blocks[key]
 
 
-def _layer_bound(state: SearchState, plan: Plan) -> float:
+def _layer_bound(state: SearchState, plan: MeshPlan) -> float:
     choices = state.table(plan, 1)
     domains = with_given(choices.index, state.given)
     load = unburdened(state.relaxed(SearchNode(plan, 1, domains)))

@@ -17,7 +17,7 @@ from crosstack.mapping.search_node import SearchNode, SearchState
 from crosstack.model.attention import iteration_work
 from crosstack.model.collectives import AffineTime
 from crosstack.model.energy import static_power
-from crosstack.model.plan import Plan
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.schedule.allowed import most_pieces
 
 USES_AT_ONCE = 64  # uses of the network made before the clock is looked at
@@ -30,7 +30,7 @@ class RestOfUse:
 
     use: Use
     next: int
-    plans: list[Plan]
+    plans: list[MeshPlan]
 
 
 Uses = Iterator[Use | None]  # plans that are not made yet: all of some uses of the network
@@ -38,7 +38,7 @@ Item = SearchNode | RestOfUse | Uses
 _REST, _REST_OF_USE, _PLAN, ROOT = 3, 2, 1, 0  # depth; parts of a root are below 0
 
 
-def _least_layer(state: SearchState, plan: Plan) -> float:
+def _least_layer(state: SearchState, plan: MeshPlan) -> float:
     """Cost of a layer from compute alone. [s]"""
     chip, workload = state.system.chip, state.workload
     rate = state.rules.clock.reached_rate(chip, workload.graph.dtype)
@@ -46,12 +46,12 @@ def _least_layer(state: SearchState, plan: Plan) -> float:
     return each / rate + each * state.pricing.of(plan).work
 
 
-def _floor(state: SearchState, plan: Plan) -> float:
+def _floor(state: SearchState, plan: MeshPlan) -> float:
     """Time of an iteration from compute alone. [s]"""
     return state.total(plan, _least_layer(state, plan))
 
 
-def _floor_of_use(state: SearchState, plan: Plan) -> float:
+def _floor_of_use(state: SearchState, plan: MeshPlan) -> float:
     """Time from compute alone of any schedule of a use, from this microbatch on. [s]"""
     pieces = state.constraints.interleave
     if pieces is None:

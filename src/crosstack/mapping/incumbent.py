@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import EndMapping, Mapping
-from crosstack.model.plan import Plan
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.workload.kernel_graph import AXIS_CODE, bits
 from crosstack.workload.transformer_training import Recompute, Schedule
 
@@ -75,7 +75,7 @@ class Lack:
             levers = ("more SRAM", "more tensor parallelism", "shorter tiles (more of them)")
             self.offer("SRAM", demand, limit, where, levers)
 
-    def stage(self, plan: Plan, demand: float, limit: float) -> None:
+    def stage(self, plan: MeshPlan, demand: float, limit: float) -> None:
         """Keep that the fullest stage that holds a part of the graph does not fit. [B]"""
         where = (
             f"the fullest of {plan.graph_stages} stages that hold the graph at tensor "

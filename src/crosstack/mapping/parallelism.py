@@ -31,7 +31,7 @@ from crosstack.machine.network import KINDS
 from crosstack.machine.system import Dimension, Parallelism, System
 from crosstack.mapping.degrees import FREE, Degrees
 from crosstack.mapping.mapping import Constraints
-from crosstack.model.plan import Plan, make_plan, placed_use
+from crosstack.model.mesh_plan import MeshPlan, make_plan, placed_use
 from crosstack.model.rules import Rules
 from crosstack.model.tiles import divisors
 from crosstack.workload.kernels import Placement
@@ -136,7 +136,7 @@ class Use:
 
     def plans(
         self, microbatch: int, workload: Workload, system: System, rules: Rules
-    ) -> list[Plan]:
+    ) -> list[MeshPlan]:
         """Return the plans of one microbatch size: one, and one that fills the second memory."""
         use = self.sizes, self.parallelism, microbatch
         plan = make_plan(workload, system, *use, rules, self.dimensions)

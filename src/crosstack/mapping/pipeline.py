@@ -69,8 +69,8 @@ from crosstack.mapping.stage_times import (
 )
 from crosstack.mapping.steps import TOLERANCE
 from crosstack.model.iteration import last_transfer
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import ChipLoad, combine, partition_cost
-from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Floats, Ints, bits
 
@@ -92,7 +92,7 @@ class StageProblem:
     """
 
     fusion: FusionProblem
-    plan: Plan
+    plan: MeshPlan
     slots: Floats
     repeats: int
     per_layer: float
@@ -136,7 +136,7 @@ class StageProblem:
 
 def make_stage_problem(
     fusion: FusionProblem,
-    plan: Plan,
+    plan: MeshPlan,
     rules: Rules,
     *,
     capacity: float,

@@ -16,9 +16,9 @@ from crosstack.model.iteration import (
     pipeline_of,
     unsent_time,
 )
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.objective import TIME, LayerPrices, Weights, layer_prices
 from crosstack.model.partition import ChipLoad, partition_cost
-from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Floats, Ints
 from crosstack.workload.workload import Workload
@@ -34,7 +34,7 @@ class Pricing:
     weights: Weights = field(default_factory=lambda: Weights(time=1.0))
     known: dict[object, LayerPrices] = field(default_factory=dict)
 
-    def of(self, plan: Plan) -> LayerPrices:
+    def of(self, plan: MeshPlan) -> LayerPrices:
         """Return the prices under a plan."""
         if self.weights.only_time:
             return TIME
@@ -48,7 +48,7 @@ class Pricing:
             self.known[key] = layer_prices(self.weights, self.system, plan, peak, self.rules)
         return self.known[key]
 
-    def total(self, plan: Plan, layer: float) -> float:
+    def total(self, plan: MeshPlan, layer: float) -> float:
         """Return the objective for a layer's cost [s]; the least of stages that split it.
 
         A transfer that is hidden behind what is not time is counted as hidden, so it is a bound.
@@ -57,7 +57,7 @@ class Pricing:
         whole = least_time(plan, layer, self.system.chip.overlap, self.rules)
         return price.second * whole + price.fixed
 
-    def offered(self, plan: Plan, layer: float) -> float:
+    def offered(self, plan: MeshPlan, layer: float) -> float:
         """Return the objective of a mapping whose layer costs so much [s]; see `total`.
 
         Exact where the first and the last stage have more to do than others, too.
@@ -69,19 +69,19 @@ class Pricing:
         whole = exact_time(pipeline_of(plan, overlap, self.rules), work, self.rules) / plan.copies
         return price.second * whole + price.fixed
 
-    def unsent(self, plan: Plan, layer: float, pieces: int) -> float:
+    def unsent(self, plan: MeshPlan, layer: float, pieces: int) -> float:
         """Return the least for a layer's cost [s] of stages in so many pieces that send at once."""
         price, overlap = self.of(plan), self.system.chip.overlap
         cut = replace(plan, interleave=pieces)
         return price.second * unsent_time(cut, layer, overlap, self.rules)
 
-    def layer_below(self, plan: Plan, total: float) -> float:
+    def layer_below(self, plan: MeshPlan, total: float) -> float:
         """Return the layer's cost below which the objective is less than ``total``. [s]"""
         price = self.of(plan)
         left = (total - price.fixed) / price.second
         return layer_time_below(plan, left, self.system.chip.overlap, self.rules)
 
-    def stages_below(self, plan: Plan, load: ChipLoad, total: float) -> float:
+    def stages_below(self, plan: MeshPlan, load: ChipLoad, total: float) -> float:
         """Return what stages that split a graph are worth where the objective is ``total``. [s]
 
         That is the time of an iteration, and what the objective adds to the partitions.
@@ -89,19 +89,19 @@ class Pricing:
         price = self.of(plan)
         return (total - price.fixed) / price.second - price.per_layer * load.extra
 
-    def of_stages(self, plan: Plan, load: ChipLoad, worth: float) -> float:
+    def of_stages(self, plan: MeshPlan, load: ChipLoad, worth: float) -> float:
         """Return the objective of stages that are worth so much, as `stages_below`. [s]"""
         price = self.of(plan)
         return price.second * (worth + price.per_layer * load.extra) + price.fixed
 
-    def splits(self, plan: Plan) -> bool:
+    def splits(self, plan: MeshPlan) -> bool:
         """Whether stages that split a graph are searched.
 
         Not for energy where an iteration waits for its slowest stage alone.
         """
         return not self.weights.energy or self.rules.iteration.split(plan, 1)[1] > 0
 
-    def exact(self, plan: Plan, load: ChipLoad, partitions: tuple[int, ...]) -> float:
+    def exact(self, plan: MeshPlan, load: ChipLoad, partitions: tuple[int, ...]) -> float:
         """Return the objective of partitions; infinite where one does not fit."""
         costs = [partition_cost(load, mask) for mask in partitions]
         if not all(cost.fits for cost in costs):
@@ -110,14 +110,14 @@ class Pricing:
         added = sum(cost.cost for cost in costs) - layer + load.extra
         return self.offered(plan, layer) + price.second * price.per_layer * added
 
-    def priced(self, load: ChipLoad, plan: Plan, choices: Choices, codes: Ints) -> ChipLoad:
+    def priced(self, load: ChipLoad, plan: MeshPlan, choices: Choices, codes: Ints) -> ChipLoad:
         """Return a load of one sharding with what the objective adds."""
         if self.weights.only_time:
             return load
         return self._with(load, plan, float(self._tolls(load, choices, plan)[codes].sum()))
 
     def priced_least(
-        self, load: ChipLoad, plan: Plan, choices: Choices, domains: tuple[tuple[int, ...], ...]
+        self, load: ChipLoad, plan: MeshPlan, choices: Choices, domains: tuple[tuple[int, ...], ...]
     ) -> ChipLoad:
         """Return a load of many shardings with the least that the objective adds."""
         if self.weights.only_time:
@@ -126,7 +126,7 @@ class Pricing:
         tolls = index.least(self._tolls(load, choices, plan), index.inside(domains))
         return self._with(load, plan, float(tolls.sum()))
 
-    def _with(self, load: ChipLoad, plan: Plan, extra: float) -> ChipLoad:
+    def _with(self, load: ChipLoad, plan: MeshPlan, extra: float) -> ChipLoad:
         """Add prices to a load, and ``extra`` whatever its partitions.
 
         Where the longer of two networks is what a partition waits for, both are paid: by kernel,
@@ -138,7 +138,7 @@ class Pricing:
             return replace(load, memory_price=price.memory, extra=extra)
         return replace(load, memory_price=price.memory, network_price=price.network, extra=extra)
 
-    def _tolls(self, load: ChipLoad, choices: Choices, plan: Plan) -> Floats:
+    def _tolls(self, load: ChipLoad, choices: Choices, plan: MeshPlan) -> Floats:
         """What every choice adds whatever the partitions. [s]"""
         price = self.of(plan)
         data = price.data if load.network_takes_maximum else price.data - price.network

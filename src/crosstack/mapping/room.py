@@ -23,7 +23,7 @@ from crosstack.model.memory import (
     recomputations,
     static_size,
 )
-from crosstack.model.plan import Plan
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.allowed import by_schedule, never_slower, with_recompute
 from crosstack.workload.kernel_graph import Bools, Floats, KernelGraph
@@ -47,18 +47,18 @@ class Room:
     system: System
     arrays: KernelGraph
     rules: Rules
-    table: Callable[[Plan, int], Choices]
+    table: Callable[[MeshPlan, int], Choices]
     free: Bools
     held: dict[object, list[Floats]] = field(default_factory=dict)
     demands: dict[object, Demand] = field(default_factory=dict)
     moving: dict[object, float] = field(default_factory=dict)
     work: dict[Recompute, float] = field(default_factory=dict)
 
-    def capacity(self, plan: Plan) -> float:
+    def capacity(self, plan: MeshPlan) -> float:
         """Main memory of a chip under a plan. [B]"""
         return self.system.chip.memory_room(spilled=plan.spilled)
 
-    def least(self, plan: Plan) -> Demand:
+    def least(self, plan: MeshPlan) -> Demand:
         """Return what stays in the fullest chip's memory, however the plan is filled in."""
         key = (
             plan.tensor, plan.split, plan.pipeline, plan.data, plan.microbatch_size,
@@ -68,7 +68,7 @@ class Room:
             self.demands[key] = self._demand(plan)
         return self.demands[key]
 
-    def _demand(self, plan: Plan) -> Demand:
+    def _demand(self, plan: MeshPlan) -> Demand:
         memory = self.lightest(plan)
         total = float(static_size(self.workload, plan, memory))
         if plan.graph_stages > 1:  # the fullest stage holds at least its share
@@ -76,11 +76,11 @@ class Room:
             total += held / plan.graph_stages - held
         return Demand(total=total, activations=float(activations_held(plan, memory)))
 
-    def lightest(self, plan: Plan) -> CopyMemory:
+    def lightest(self, plan: MeshPlan) -> CopyMemory:
         """Return the least that a copy of the graph takes under a plan, choice by choice."""
         return self._memory(plan, most=False)
 
-    def always_fits(self, plan: Plan) -> bool:
+    def always_fits(self, plan: MeshPlan) -> bool:
         """Whether a plan fits, however it is filled in."""
         if math.isinf(self.capacity(plan)):
             return True
@@ -88,7 +88,7 @@ class Room:
         most = float(static_size(self.workload, plan, self._memory(plan, most=True)))
         return most + moving + self._most_of_ends(plan) <= self.capacity(plan)
 
-    def _most_of_ends(self, plan: Plan) -> float:
+    def _most_of_ends(self, plan: MeshPlan) -> float:
         """Bytes that ends take at most: of chips that each have all of them. [B]"""
         memory, most = self.rules.memory, 0.0
         for end in self.workload.ends:
@@ -104,13 +104,13 @@ class Room:
 
     def variants(
         self,
-        plans: Sequence[Plan],
+        plans: Sequence[MeshPlan],
         recompute: Recompute | None,
         schedule: Schedule,
         interleave: int | None,
         *,
         only_time: bool,
-    ) -> list[Plan]:
+    ) -> list[MeshPlan]:
         """Return plans with what may be computed again, the least first, and their pieces.
 
         Parameters
@@ -139,7 +139,7 @@ class Room:
                 found += tried
         return found
 
-    def least_work(self, plan: Plan) -> float:
+    def least_work(self, plan: MeshPlan) -> float:
         """Operations of a layer for one sequence on one chip, at least. [FLOP]"""
         if plan.recompute not in self.work:
             again = computed_again(self.arrays, plan.recompute)
@@ -148,12 +148,12 @@ class Room:
             self.work[plan.recompute] = float((work * (1 + again)).sum())
         return self.work[plan.recompute] / plan.tensor / math.prod(plan.split)
 
-    def least_layer(self, plan: Plan) -> float:
+    def least_layer(self, plan: MeshPlan) -> float:
         """Time that a layer takes at least for one sequence. [s]"""
         rate = self.rules.clock.reached_rate(self.system.chip, self.workload.graph.dtype)
         return self.least_work(plan) / rate
 
-    def lack(self, plan: Plan, demand: Demand) -> tuple[str, tuple[str, ...]]:
+    def lack(self, plan: MeshPlan, demand: Demand) -> tuple[str, tuple[str, ...]]:
         """Return where a plan does not fit, with what takes most, and what would help."""
         kind = "weights and optimizer state" if self.workload.training else "weights and caches"
         levers = ["more tensor or pipeline parallelism (fewer layers a stage)"]
@@ -170,7 +170,7 @@ class Room:
         )
         return where, (*levers, "more memory a chip", "more chips")
 
-    def _memory(self, plan: Plan, *, most: bool) -> CopyMemory:
+    def _memory(self, plan: MeshPlan, *, most: bool) -> CopyMemory:
         """Return the least that a copy of the graph takes, or the most, choice by choice."""
         key = (plan.tensor, plan.split, plan.recompute, most)
         if key not in self.held:
@@ -183,7 +183,7 @@ class Room:
             weight=weight, cache=cache, kept=kept, again=again,
         )  # fmt: skip
 
-    def _most_moving(self, plan: Plan) -> float:
+    def _most_moving(self, plan: MeshPlan) -> float:
         """Bytes that the tensors of one sequence take at most, but for those kept anyway. [B]"""
         key = (plan.tensor, plan.split)
         if key not in self.moving:

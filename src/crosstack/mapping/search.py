@@ -54,8 +54,8 @@ from crosstack.mapping.slots import make_slots
 from crosstack.model.choice_index import choice_index
 from crosstack.model.choices import make_choices
 from crosstack.model.ends import counted, end_cost, plan_of_end, priced_end
+from crosstack.model.mesh_plan import EndCost, MeshPlan
 from crosstack.model.objective import Objective, Weights
-from crosstack.model.plan import EndCost, Plan
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Floats, KernelGraph, bits
 from crosstack.workload.workload import End, Workload
@@ -116,7 +116,7 @@ def _tiled_extents(arrays: KernelGraph, n_chips: int) -> set[int]:
     return extents
 
 
-def _useful_tiles(state: SearchState, plan: Plan) -> list[int]:
+def _useful_tiles(state: SearchState, plan: MeshPlan) -> list[int]:
     """Numbers of tiles that no larger number beats in every respect.
 
     All that depends on the number of tiles grows with work and output, which the plan enters by
@@ -354,7 +354,7 @@ def _end_search(
     state = search_state(workload.of_end(end), system, free, rules, 0.0, FASTEST, tables)
     limits = CELL_WORK if end.graph.shares_weights else END_WORK
 
-    def fastest(plan: Plan) -> tuple[EndMapping, EndCost] | Lack:
+    def fastest(plan: MeshPlan) -> tuple[EndMapping, EndCost] | Lack:
         alone = plan_of_end(plan)
         for work in limits:
             state.incumbent, state.budget = Incumbent(), Budget(work=work)

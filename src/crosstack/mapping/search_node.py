@@ -47,6 +47,7 @@ from crosstack.mapping.stage_times import on_one_chip
 from crosstack.model.choice_index import ChoiceIndex, choice_index, sharding_codes
 from crosstack.model.choices import Choices, make_choices
 from crosstack.model.ends import least_ends, with_ends
+from crosstack.model.mesh_plan import EndCost, MeshPlan
 from crosstack.model.partition import (
     ChipLoad,
     alone_sram,
@@ -56,7 +57,6 @@ from crosstack.model.partition import (
     partition_cost,
     relaxed_load,
 )
-from crosstack.model.plan import EndCost, Plan
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Ints, KernelGraph
 from crosstack.workload.workload import Workload
@@ -70,7 +70,7 @@ TABLE, LOAD, BOUND = 6, 3, 10  # units of work a kernel, see `crosstack.mapping.
 class SearchNode:
     """A plan, a number of tiles, and the choices left to each kernel (None: not opened yet)."""
 
-    plan: Plan
+    plan: MeshPlan
     n_tiles: int
     domains: Domains | None
     tiled: bool = False
@@ -78,7 +78,7 @@ class SearchNode:
     fused: bool = False
 
 
-EndSearch = Callable[[Plan], tuple[EndMapping, EndCost] | Lack]  # the fastest of one end
+EndSearch = Callable[[MeshPlan], tuple[EndMapping, EndCost] | Lack]  # the fastest of one end
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class SearchState:
 
     # ------------------------------------------------------------ loads
 
-    def table(self, plan: Plan, n_tiles: int) -> Choices:
+    def table(self, plan: MeshPlan, n_tiles: int) -> Choices:
         """Return the costs of all choices under a plan and a number of tiles, kept for a while."""
         key = (
             plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
@@ -174,7 +174,7 @@ class SearchState:
             return iter((self.use,))
         return workload_uses(self.workload, self.system, self.constraints, self.rules)
 
-    def plans(self, use: Use, microbatch: int, like: Mapping | None = None) -> list[Plan]:
+    def plans(self, use: Use, microbatch: int, like: Mapping | None = None) -> list[MeshPlan]:
         """Return the plans of a use of the network, the fastest first.
 
         ``like``: a mapping whose decisions on schedule and
@@ -192,12 +192,12 @@ class SearchState:
         kind = given.recompute, given.schedule, given.interleave
         return self.room.variants(plans, *kind, only_time=time)
 
-    def ended(self, plan: Plan) -> Plan | None:
+    def ended(self, plan: MeshPlan) -> MeshPlan | None:
         """Return a plan with its ends, each mapped by itself; None where one does not fit."""
         found = self._ended(plan) if self.ends else _Ended((), plan.ends)
         return None if found is None else replace(plan, ends=found.costs)
 
-    def _ended(self, plan: Plan) -> _Ended | None:
+    def _ended(self, plan: MeshPlan) -> _Ended | None:
         key = (
             plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
             plan.n_microbatches, plan.spilled,
@@ -208,7 +208,7 @@ class SearchState:
             self.ended_plans[key] = self._mapped_ends(plan)
         return self.ended_plans[key]
 
-    def _mapped_ends(self, plan: Plan) -> _Ended | None:
+    def _mapped_ends(self, plan: MeshPlan) -> _Ended | None:
         mappings, costs = [], []
         for end in self.ends:
             found = end(plan)
@@ -219,7 +219,7 @@ class SearchState:
             costs.append(found[1])
         return _Ended(tuple(mappings), with_ends(self.workload, plan, costs).ends)
 
-    def total(self, plan: Plan, layer: float) -> float:
+    def total(self, plan: MeshPlan, layer: float) -> float:
         """Return the objective for a layer's cost; see `Pricing.total`."""
         return self.pricing.total(plan, layer)
 
@@ -307,7 +307,7 @@ class SearchState:
                 good = False
         return good
 
-    def _offer_static(self, plan: Plan, demand: Demand) -> None:
+    def _offer_static(self, plan: MeshPlan, demand: Demand) -> None:
         where, levers = self.room.lack(plan, demand)
         capacity = self.room.capacity(plan)
         self.incumbent.lack.offer("main memory", demand.total, capacity, where, levers)
@@ -461,7 +461,7 @@ class SearchState:
             self.index, mapping.sharding, split=mapping.degree(Parallelism.TENSOR) > 1
         )
 
-    def plan_of(self, mapping: Mapping) -> Plan:
+    def plan_of(self, mapping: Mapping) -> MeshPlan:
         """Return the plan of a mapping, of the first memory where all it keeps fits there.
 
         With the ends that are fastest.
@@ -487,7 +487,7 @@ class SearchState:
                 return plan
         return plans[-1]
 
-    def too_heavy(self, plan: Plan) -> bool:
+    def too_heavy(self, plan: MeshPlan) -> bool:
         """Whether what stays in the main memory exceeds it, however the plan is filled in."""
         if math.isinf(self.room.capacity(plan)):
             return False

@@ -29,8 +29,8 @@ from crosstack.mapping.budget import CALL, DEAL
 from crosstack.mapping.fusion import make_problem, quick_sequence, simple_bound
 from crosstack.mapping.incumbent import PROOF, Incumbent, masks_of
 from crosstack.mapping.search_node import SearchNode, SearchState
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import ChipLoad, partition_cost
-from crosstack.model.plan import Plan
 from crosstack.workload.kernel_graph import Ints
 
 MOST_PLANS = 20_000  # of which mappings are made before anything is bounded
@@ -51,7 +51,7 @@ class _Candidate:
     ``load`` leaves out what plans add; ``bound`` is its least layer time. [s]
     """
 
-    plans: list[Plan]
+    plans: list[MeshPlan]
     n_tiles: int
     codes: Ints
     load: ChipLoad
@@ -65,7 +65,9 @@ class _Candidate:
 _Lanes = dict[tuple[tuple[int, ...], tuple[Parallelism, ...], tuple[int, ...]], Incumbent]
 
 
-def plant(state: SearchState, tiles: Callable[[Plan], list[int]], tell: Callable[[], None]) -> None:
+def plant(
+    state: SearchState, tiles: Callable[[MeshPlan], list[int]], tell: Callable[[], None]
+) -> None:
     """Make mappings for every plan and keep the best.
 
     Parameters
@@ -75,12 +77,12 @@ def plant(state: SearchState, tiles: Callable[[Plan], list[int]], tell: Callable
     tell : callable
         Called now and then, to say how far this is.
     """
-    groups: dict[object, list[Plan]] = {}
+    groups: dict[object, list[MeshPlan]] = {}
     for plan in _plans(state):
         groups.setdefault(block_of(state, plan), []).append(plan)
     lanes: _Lanes = {}
-    split: list[tuple[float, int, Plan]] = []
-    order: list[tuple[float, int, list[Plan]]] = []
+    split: list[tuple[float, int, MeshPlan]] = []
+    order: list[tuple[float, int, list[MeshPlan]]] = []
     for number, plans in enumerate(groups.values()):
         layer = block_bound(state, plans[0])
         bounds = [state.total(plan, layer) for plan in plans]
@@ -107,7 +109,7 @@ def plant(state: SearchState, tiles: Callable[[Plan], list[int]], tell: Callable
     _improve(state, lanes, tiles, tell)
 
 
-def _plans(state: SearchState) -> Iterator[Plan]:
+def _plans(state: SearchState) -> Iterator[MeshPlan]:
     """Yield the plans that the main memory can hold the weights of, up to `MOST_PLANS`."""
     made = 0
     for use in state.uses():
@@ -132,7 +134,7 @@ def _ladder(tiles: list[int]) -> list[int]:
     return sorted({*kept, max(tiles)}) if tiles else []
 
 
-def _candidates(state: SearchState, plans: list[Plan], n_tiles: int) -> Iterator[_Candidate]:
+def _candidates(state: SearchState, plans: list[MeshPlan], n_tiles: int) -> Iterator[_Candidate]:
     """Yield the candidates of some plans that share their tensor-parallel dimensions."""
     node = SearchNode(plans[0], n_tiles, None)
     if math.isinf(state.open(node)):
@@ -220,7 +222,9 @@ def _fuse(state: SearchState, lanes: _Lanes, candidates: list[_Candidate]) -> No
 
 
 def _split(
-    state: SearchState, plans: list[tuple[float, int, Plan]], tiles: Callable[[Plan], list[int]]
+    state: SearchState,
+    plans: list[tuple[float, int, MeshPlan]],
+    tiles: Callable[[MeshPlan], list[int]],
 ) -> None:
     """Map the plans whose stages split the graph, those of the least bounds."""
     for bound, _, plan in sorted(plans)[:MOST_SPLIT]:
@@ -236,7 +240,10 @@ def _split(
 
 
 def _improve(
-    state: SearchState, lanes: _Lanes, tiles: Callable[[Plan], list[int]], tell: Callable[[], None]
+    state: SearchState,
+    lanes: _Lanes,
+    tiles: Callable[[MeshPlan], list[int]],
+    tell: Callable[[], None],
 ) -> None:
     """Improve the best lanes by their tiles and choices, then the best of all by its partitions."""
     whole = state.incumbent
@@ -297,7 +304,7 @@ def _better_choices(state: SearchState) -> None:
                 codes = other
 
 
-def _better_tiles(state: SearchState, tiles: Callable[[Plan], list[int]]) -> None:
+def _better_tiles(state: SearchState, tiles: Callable[[MeshPlan], list[int]]) -> None:
     """Try the numbers of tiles around the best."""
     mapping = state.incumbent.mapping
     assert mapping is not None

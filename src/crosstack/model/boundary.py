@@ -30,7 +30,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from crosstack.model.plan import Plan
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.traffic import Boundary
 from crosstack.workload.kernel_graph import AXIS_CODE, ROUNDING, Bools, Floats, Ints, KernelGraph
@@ -74,7 +74,7 @@ class _Operands:
     kn: Floats
     shared: Floats
 
-    def share(self, arrays: KernelGraph, plan: Plan, shares: Shares) -> Floats:
+    def share(self, arrays: KernelGraph, plan: MeshPlan, shares: Shares) -> Floats:
         """Bytes that one chip's part of the kernel needs under every choice. [B]"""
         row, rows, depth, width = shares.kernel, shares.rows, shares.depth, shares.width
         batches = -(-arrays.outer // plan.tensor) / arrays.outer
@@ -126,7 +126,7 @@ def _is_shared(arrays: KernelGraph, word: float, factor: Floats) -> Bools:
 
 
 def operand_share(
-    arrays: KernelGraph, word: float, wanted: Bools, plan: Plan, shares: Shares
+    arrays: KernelGraph, word: float, wanted: Bools, plan: MeshPlan, shares: Shares
 ) -> Floats:
     """Bytes that one chip holds of some operands of the kernel, under every choice. [B]
 
@@ -170,7 +170,7 @@ def _outside(arrays: KernelGraph, word: float, placement: Placement, streams: bo
 def boundary_traffic(
     workload: Workload,
     arrays: KernelGraph,
-    plan: Plan,
+    plan: MeshPlan,
     shares: Shares,
     rules: Rules,
 ) -> tuple[Floats, Floats]:

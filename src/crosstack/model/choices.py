@@ -22,7 +22,7 @@ from crosstack.model.choice_index import ChoiceIndex, choice_index
 from crosstack.model.collectives import NOTHING
 from crosstack.model.conversions import PARTIAL, SETS, Conversions, Edges, changes_by_set, edges_of
 from crosstack.model.memory import activation_sizes, computed_again
-from crosstack.model.plan import Plan
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.temporal import Clocked, clocked
 from crosstack.workload.kernel_graph import AXES, AXIS_CODE, Bools, Floats, Ints, KernelGraph
@@ -132,7 +132,7 @@ def index_of(workload: Workload, arrays: KernelGraph, rules: Rules) -> ChoiceInd
 def make_choices(
     workload: Workload,
     arrays: KernelGraph,
-    plan: Plan,
+    plan: MeshPlan,
     n_tiles: int | Ints,
     rules: Rules,
     chip: Chip | None = None,
@@ -257,7 +257,7 @@ def make_choices(
 
 def _conversions(
     arrays: KernelGraph,
-    plan: Plan,
+    plan: MeshPlan,
     index: ChoiceIndex,
     edges: Edges,
     twice: Bools,
@@ -297,7 +297,7 @@ def _conversions(
 
 def _node_network(
     workload: Workload,
-    plan: Plan,
+    plan: MeshPlan,
     index: ChoiceIndex,
     summed: Floats,
     together: Ints,

@@ -19,6 +19,7 @@ from crosstack.machine.system import System
 from crosstack.model.attention import work_done
 from crosstack.model.choices import Choices
 from crosstack.model.memory import copy_memory, keeps_cache
+from crosstack.model.mesh_plan import NO_END, EndCost, MeshPlan
 from crosstack.model.partition import (
     ChipLoad,
     PartitionCost,
@@ -27,7 +28,6 @@ from crosstack.model.partition import (
     one_by_one,
     partition_cost,
 )
-from crosstack.model.plan import NO_END, EndCost, Plan
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Ints, bits
 from crosstack.workload.transformer_training import Recompute
@@ -39,7 +39,7 @@ def counted(workload: Workload, rules: Rules) -> Workload:
     return workload if rules.iteration.has_ends else workload.without_ends()
 
 
-def plan_of_end(plan: Plan) -> Plan:
+def plan_of_end(plan: MeshPlan) -> MeshPlan:
     """Return the plan of one run of an end, on the chips of its stage."""
     return replace(
         plan,
@@ -54,7 +54,7 @@ def plan_of_end(plan: Plan) -> Plan:
     )
 
 
-def least_ends(workload: Workload, system: System, plan: Plan, rules: Rules) -> Plan:
+def least_ends(workload: Workload, system: System, plan: MeshPlan, rules: Rules) -> MeshPlan:
     """Return a plan with ends that take no more than any mapping of them does."""
     rate, costs = rules.clock.reached_rate(system.chip, workload.graph.dtype), []
     for end in workload.ends:
@@ -90,7 +90,7 @@ def priced_end(
     workload: Workload,
     system: System,
     end: End,
-    plan: Plan,
+    plan: MeshPlan,
     rules: Rules,
     choices: Choices,
     codes: Ints,
@@ -102,7 +102,7 @@ def priced_end(
     ----------
     workload : Workload
         Of which it is an end.
-    plan : Plan
+    plan : MeshPlan
         Of the whole workload.
     choices, codes
         Of the end under `plan_of_end`, and those taken.
@@ -118,7 +118,7 @@ def priced_end(
 
 
 def end_cost(
-    workload: Workload, system: System, end: End, plan: Plan, rules: Rules, priced: PricedBlock
+    workload: Workload, system: System, end: End, plan: MeshPlan, rules: Rules, priced: PricedBlock
 ) -> EndCost:
     """Return what all runs of an end take of a chip.
 
@@ -167,13 +167,13 @@ def end_runs(cost: EndCost, count: int) -> EndCost:
     return EndCost(**{**sizes, "live": cost.live})
 
 
-def own_table(workload: Workload, end: End, plan: Plan) -> float:
+def own_table(workload: Workload, end: End, plan: MeshPlan) -> float:
     """Bytes of a chip's part of the table that an end looks up in, if no other end has it. [B]"""
     once = end.shared_size if plan.pipeline == 1 and end in workload.before else 0.0
     return max(end.table_size - once, 0.0) / plan.tensor
 
 
-def with_ends(workload: Workload, plan: Plan, costs: Sequence[EndCost]) -> Plan:
+def with_ends(workload: Workload, plan: MeshPlan, costs: Sequence[EndCost]) -> MeshPlan:
     """Return a plan whose first and last stage have ends that cost so much, one by one."""
     count = len(workload.before)
     return replace(plan, ends=(_added(costs[:count]), _added(costs[count:])))

@@ -35,7 +35,7 @@ from crosstack.machine.prices import (
     unit_powers,
 )
 from crosstack.machine.system import Parallelism, System
-from crosstack.model.plan import Plan
+from crosstack.model.mesh_plan import MeshPlan
 
 
 class Basis(StrEnum):
@@ -138,7 +138,7 @@ class EnergyRates:
             basis=self.basis,
         )
 
-    def of_ends(self, plan: Plan) -> float:
+    def of_ends(self, plan: MeshPlan) -> float:
         """Return what ends add to an iteration, but for its time. [J]"""
         drawn = sum(
             self.compute * end.compute
@@ -222,7 +222,7 @@ def powers_of(system: System, sizes: tuple[int, ...]) -> Powers:
     )
 
 
-def _group_power(system: System, plan: Plan, powers: Powers, use: Parallelism) -> float:
+def _group_power(system: System, plan: MeshPlan, powers: Powers, use: Parallelism) -> float:
     """Power of one chip while its links of one parallelism are busy. [W]
 
     Notes
@@ -246,7 +246,7 @@ def _group_power(system: System, plan: Plan, powers: Powers, use: Parallelism) -
     return busy / total
 
 
-def energy_rates(system: System, plan: Plan) -> EnergyRates:
+def energy_rates(system: System, plan: MeshPlan) -> EnergyRates:
     """Return what a machine draws under a plan; links may have arrays of bandwidths.
 
     Raises

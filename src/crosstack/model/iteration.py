@@ -22,7 +22,7 @@ from crosstack.workload.kernel_graph import Floats, Ints
 from crosstack.workload.transformer_training import Schedule
 
 if TYPE_CHECKING:
-    from crosstack.model.plan import Plan
+    from crosstack.model.mesh_plan import MeshPlan
     from crosstack.model.rules import Rules
 
 Path = tuple[Any, Any]  # how often the work of a stage [1], and beside it [s]
@@ -93,7 +93,7 @@ class Pipelining:
         """Return how often a microbatch crosses a border: gradients come back. [1]"""
         return 2 if training else 1
 
-    def transfer(self, plan: Plan) -> float:
+    def transfer(self, plan: MeshPlan) -> float:
         """Time that sending activations on takes: one microbatch, to the next stage. [s]"""
         line = plan.stage_transfer
         return line.fixed + line.per_byte * plan.microbatch_size
@@ -132,14 +132,14 @@ class Pipelining:
         idle = (pipeline.stages - 1) / pipeline.microbatches / pipeline.interleave
         return np.asarray(1.0 + idle)
 
-    def split(self, plan: Plan, n_stages: int) -> tuple[int, int]:
+    def split(self, plan: MeshPlan, n_stages: int) -> tuple[int, int]:
         """Return how often an iteration of ``n_stages`` a copy waits for the slowest, and for all.
 
         All are passed by the first microbatch, once each copy.
         """
         return plan.n_microbatches - 1, plan.graph_repetitions
 
-    def shares_of_gradients(self, plan: Plan) -> int:
+    def shares_of_gradients(self, plan: MeshPlan) -> int:
         """Return the sequences that one summation of gradients is spread over. [1]"""
         return plan.n_microbatches * plan.microbatch_size
 
@@ -204,7 +204,7 @@ def _one_way(
     return [(work + more * a, extra + more * b) for a, b in slow]
 
 
-def pipeline_of(plan: Plan, overlap: Overlap, rules: Rules) -> Pipeline:
+def pipeline_of(plan: MeshPlan, overlap: Overlap, rules: Rules) -> Pipeline:
     """Return the pipeline of a plan whose stages hold whole copies of the graph."""
     first, last = (
         (end.forward * plan.microbatch_size, end.time * plan.microbatch_size) for end in plan.ends
@@ -284,14 +284,14 @@ def iteration_time(pipeline: Pipeline, work: Floats | float, rules: Rules) -> Fl
     return np.asarray(np.maximum.reduce([np.asarray(time) for time in found]))
 
 
-def steepest(plan: Plan, overlap: Overlap, rules: Rules) -> float:
+def steepest(plan: MeshPlan, overlap: Overlap, rules: Rules) -> float:
     """Seconds that an iteration takes longer at most for each second of a layer. [1]"""
     pipeline = pipeline_of(plan, overlap, rules)
     times = max(float(times) for times, _ in rules.iteration.paths(pipeline))
     return times * plan.microbatch_size * plan.layers_per_stage / plan.copies
 
 
-def iteration(plan: Plan, layer_time: float, overlap: Overlap, rules: Rules) -> Iteration:
+def iteration(plan: MeshPlan, layer_time: float, overlap: Overlap, rules: Rules) -> Iteration:
     """Return the time of one iteration when one layer of one sequence takes ``layer_time``. [s]
 
     Notes
@@ -316,7 +316,7 @@ def iteration(plan: Plan, layer_time: float, overlap: Overlap, rules: Rules) -> 
     )
 
 
-def latency(plan: Plan, layer_time: float) -> float:
+def latency(plan: MeshPlan, layer_time: float) -> float:
     """Time of one microbatch from the first layer to the last, nothing else in its way. [s]
 
     Notes
@@ -334,14 +334,14 @@ def latency(plan: Plan, layer_time: float) -> float:
     return plan.microbatch_size * (copies * layer_time + ends + plan.borders * plan.hop)
 
 
-def unsent_time(plan: Plan, layer_time: float, overlap: Overlap, rules: Rules) -> float:
+def unsent_time(plan: MeshPlan, layer_time: float, overlap: Overlap, rules: Rules) -> float:
     """Time of an iteration whose stages send in no time: work and bubble. [s]"""
     pipeline = pipeline_of(plan, overlap, rules)
     slots = float(rules.iteration.bubble_factor(pipeline)) * plan.n_microbatches
     return slots * layer_time * plan.microbatch_size * plan.layers_per_stage / plan.copies
 
 
-def layer_time_below(plan: Plan, time: float, overlap: Overlap, rules: Rules) -> float:
+def layer_time_below(plan: MeshPlan, time: float, overlap: Overlap, rules: Rules) -> float:
     """Return the layer time below which an iteration takes less than ``time``; may be <= 0. [s]
 
     The inverse of `least_time`.
@@ -365,7 +365,7 @@ def layer_time_below(plan: Plan, time: float, overlap: Overlap, rules: Rules) ->
 # ---------------------------------------------------------------- stages that split the graph
 
 
-def border_time(plan: Plan, size: Floats) -> Floats:
+def border_time(plan: MeshPlan, size: Floats) -> Floats:
     """Time that one microbatch takes over the border between two stages. [s]
 
     ``size`` are the bytes that one chip sends on for one sequence [B]; nothing takes no time.
@@ -382,7 +382,7 @@ def stage_time(work: Floats, transfer: Floats, overlap: Overlap) -> Floats:
     return np.maximum(work, transfer) if overlap is Overlap.ALL else work + transfer
 
 
-def last_transfer(plan: Plan) -> float:
+def last_transfer(plan: MeshPlan) -> float:
     """Time that one microbatch takes from one copy of the graph to the next. [s]"""
     if plan.graph_repetitions == 1:
         return 0.0
@@ -391,7 +391,7 @@ def last_transfer(plan: Plan) -> float:
 
 
 def split_iteration(
-    plan: Plan, work: Floats, sent: Floats, overlap: Overlap, rules: Rules
+    plan: MeshPlan, work: Floats, sent: Floats, overlap: Overlap, rules: Rules
 ) -> Iteration:
     """Return the time of one iteration of stages that split every copy of the graph.
 
@@ -417,7 +417,7 @@ def split_iteration(
     )
 
 
-def least_time(plan: Plan, layer_time: float, overlap: Overlap, rules: Rules) -> float:
+def least_time(plan: MeshPlan, layer_time: float, overlap: Overlap, rules: Rules) -> float:
     """Least time of an iteration when the graph takes ``layer_time`` on one chip. [s]
 
     Exact where stages hold whole copies and are alike; where they split them, of stages that are
@@ -429,7 +429,7 @@ def least_time(plan: Plan, layer_time: float, overlap: Overlap, rules: Rules) ->
     return layer_time * plan.microbatch_size * _even(plan, rules)
 
 
-def _even(plan: Plan, rules: Rules) -> float:
+def _even(plan: MeshPlan, rules: Rules) -> float:
     """Times that an iteration takes the work of a copy, of the most stages all as fast. [1]"""
     slots, repeats = rules.iteration.split(plan, plan.graph_stages)
     return slots / plan.graph_stages + repeats

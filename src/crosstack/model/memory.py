@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike
 from crosstack.errors import require, require_quantity
 from crosstack.model.attention import attention_core
 from crosstack.model.boundary import Shares, operand_share
-from crosstack.model.plan import Plan
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.closed import Counts, require_counts
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
@@ -242,7 +242,7 @@ def kept_tensors(arrays: KernelGraph, recompute: Recompute = Recompute.NONE) -> 
 def activation_sizes(
     workload: Workload,
     arrays: KernelGraph,
-    plan: Plan,
+    plan: MeshPlan,
     elements: Ints,
     shares: Shares,
     rules: Rules,
@@ -304,7 +304,7 @@ class CopyMemory:
 def copy_memory(
     workload: Workload,
     arrays: KernelGraph,
-    plan: Plan,
+    plan: MeshPlan,
     rules: Rules,
     *,
     weight: Floats,
@@ -353,7 +353,7 @@ def keeps_cache(arrays: KernelGraph) -> Bools:
 
 
 def static_size(
-    workload: Workload, plan: Plan, memory: CopyMemory, *, running: bool = False
+    workload: Workload, plan: MeshPlan, memory: CopyMemory, *, running: bool = False
 ) -> Floats:
     """Bytes on the fullest chip whatever runs: all but the tensors between kernels. [B]
 
@@ -377,7 +377,7 @@ def static_size(
     return np.asarray(data + np.maximum.reduce(stages))
 
 
-def end_sizes(plan: Plan) -> dict[int, dict[str, Any]]:
+def end_sizes(plan: MeshPlan) -> dict[int, dict[str, Any]]:
     """Return what ends have on a chip of their stages: by stage, by row of an account. [B]
 
     What a kernel at a time has alive is in a row of its own, `LIVE`; what two ends have on one chip
@@ -397,13 +397,13 @@ def end_sizes(plan: Plan) -> dict[int, dict[str, Any]]:
     return found
 
 
-def data_size(workload: Workload, plan: Plan) -> float:
+def data_size(workload: Workload, plan: MeshPlan) -> float:
     """What a chip has of data that all chips keep together, in equal shares. [B]"""
     return workload.data_size / math.prod(plan.sizes)
 
 
 def activations_held(
-    plan: Plan, memory: CopyMemory, *, stage: ArrayLike = 0, copies: ArrayLike | None = None
+    plan: MeshPlan, memory: CopyMemory, *, stage: ArrayLike = 0, copies: ArrayLike | None = None
 ) -> Floats:
     """What stages with so many copies keep for their backward passes; the first keeps most. [B]"""
     kept, again = memory.kept.sum(axis=-1), memory.again.sum(axis=-1)
@@ -415,7 +415,7 @@ def activations_held(
 
 def pipeline_account(
     workload: Workload,
-    plan: Plan,
+    plan: MeshPlan,
     memory: CopyMemory,
     working: Sequence[float],
     kernels: Sequence[Sequence[int]] | None = None,
@@ -460,7 +460,7 @@ def pipeline_account(
     return MemoryAccount(sizes=tuple(tuple(table.get(row, nothing).tolist()) for row in ROWS))
 
 
-def microbatches_kept(plan: Plan, stage: ArrayLike) -> Floats:
+def microbatches_kept(plan: MeshPlan, stage: ArrayLike) -> Floats:
     """Microbatches whose activations stages of a plan keep at most, see `in_flight`. [1]"""
     return in_flight(
         stage,
@@ -471,7 +471,7 @@ def microbatches_kept(plan: Plan, stage: ArrayLike) -> Floats:
     )
 
 
-def _copies(plan: Plan) -> Floats:
+def _copies(plan: MeshPlan) -> Floats:
     """Copies of the graph that each stage holds. [1]"""
     each, longer = divmod(plan.graph_repetitions, plan.pipeline)
     count = each + (np.arange(plan.pipeline) < longer).astype(float)

@@ -16,7 +16,7 @@ from crosstack.machine.prices import missing_costs, not_given, system_price, uni
 from crosstack.machine.system import System
 from crosstack.model.energy import Energy, energy_rates, powers_of
 from crosstack.model.iteration import steepest
-from crosstack.model.plan import Plan
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
 
 YEARS = 4.0  # over which a machine is paid off (assumed)
@@ -182,7 +182,7 @@ TIME = LayerPrices()
 
 
 def layer_prices(
-    weights: Weights, system: System, plan: Plan, peak: float, rules: Rules
+    weights: Weights, system: System, plan: MeshPlan, peak: float, rules: Rules
 ) -> LayerPrices:
     """Return the prices under a plan.
 

@@ -39,7 +39,7 @@ from crosstack.model.memory import (
     static_size,
 )
 from crosstack.model.memory_units import assign_memory_units
-from crosstack.model.plan import Plan
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.temporal import Clocked, TemporalLoad, temporal_load
 from crosstack.model.traffic import Traffic
@@ -146,7 +146,7 @@ def make_load(
     workload: Workload,
     system: System,
     arrays: KernelGraph,
-    plan: Plan,
+    plan: MeshPlan,
     choices: Choices,
     codes: Ints,
     rules: Rules,
@@ -170,7 +170,7 @@ def relaxed_load(
     workload: Workload,
     system: System,
     arrays: KernelGraph,
-    plan: Plan,
+    plan: MeshPlan,
     choices: Choices,
     domains: Sequence[Sequence[int]],
     rules: Rules,
@@ -199,7 +199,7 @@ class _Picked:
     workload: Workload
     system: System
     arrays: KernelGraph
-    plan: Plan
+    plan: MeshPlan
     rules: Rules
     choices: Choices
     pick: Callable[[Any], Any]

@@ -44,7 +44,7 @@ from crosstack.model.boundary import factor_order, streams_memory
 from crosstack.model.flows import fed_operands
 from crosstack.model.legality import Legality, make_legality
 from crosstack.model.memory import keeps_cache
-from crosstack.model.plan import Plan
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.layer import KernelRun
 from crosstack.model.traffic import Boundary, Traffic
@@ -107,7 +107,7 @@ class Clocked:
 def clocked(
     workload: Workload,
     arrays: KernelGraph,
-    plan: Plan,
+    plan: MeshPlan,
     chip: Chip,
     rules: Rules,
     *,
@@ -506,7 +506,7 @@ def _never_inside(
 
 def temporal_load(
     chip: Chip,
-    plan: Plan,
+    plan: MeshPlan,
     columns: Clocked,
     arrays: KernelGraph,
     traffic: Traffic,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
-from crosstack.evaluate.answer import given_answer, optimise
+from crosstack.evaluate.plan import given_plan, optimise
 from crosstack.mapping.mapping import Mapping, Status, Task
 
 Progress = Callable[[str], None]
@@ -127,7 +127,7 @@ def run_case(case: Case, suite: str) -> list[Row]:
         answer = optimise(case.task, rules=case.rules, time_limit=120.0)
         status = answer.certificate.status.value
     else:
-        answer = given_answer(case.task, case.mapping, case.rules)
+        answer = given_plan(case.task, case.mapping, case.rules)
         status = "given"
     proved = not case.proved or answer.certificate.status is Status.OPTIMAL
     evaluation = answer.evaluation

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from crosstack.evaluate.answer import given_answer, optimise
 from crosstack.evaluate.evaluation import Evaluation
+from crosstack.evaluate.plan import given_plan, optimise
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.published.case import Progress, Row, inside, silent
@@ -98,7 +98,7 @@ def run_measured(case: Measured) -> Row:
         answer = optimise(case.task, rules=case.rules, time_limit=60.0)
         status = answer.certificate.status.value
     else:
-        answer = given_answer(case.task, case.mapping, case.rules)
+        answer = given_plan(case.task, case.mapping, case.rules)
         status = "given"
     ours = case.ours(answer.evaluation)
     error = (ours - case.measured) / case.measured

@@ -8,7 +8,7 @@ from functools import cache, partial
 from typing import Any
 
 from crosstack.errors import unknown_name
-from crosstack.evaluate.answer import Answer
+from crosstack.evaluate.plan import Plan
 from crosstack.explore.axes import Axis, axis_of_values
 from crosstack.explore.evaluators import BaseProblem, Terms
 from crosstack.explore.keys import source_hash
@@ -92,7 +92,7 @@ def _study(
 # ---------------------------------------------------------------- 80 systems, four workloads
 
 
-def _space_terms(answer: Answer, values: Values) -> Terms:
+def _space_terms(answer: Plan, values: Values) -> Terms:
     """Return throughput and efficiencies as the paper counts them: from nominal peaks."""
     found = result_in(
         SpacePoint(**values), {**answer_terms(answer), "status": answer.certificate.status.value}
@@ -164,7 +164,7 @@ def _memory_figures(rows: Sequence[Row]) -> list[Figure]:
     return [memory_sweep.memory_sweep_figure(known)]
 
 
-def _stacked_terms(answer: Answer, values: Values) -> Terms:
+def _stacked_terms(answer: Plan, values: Values) -> Terms:
     """Return the throughput of a chip, which the figure shows."""
     chip = answer.task.system.chip
     return {"throughput": answer.evaluation.utilization * chip.peak_throughput}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from crosstack.evaluate.answer import Answer
+from crosstack.evaluate.plan import Plan
 from crosstack.report.drawing import Canvas, text_width
 from crosstack.report.graph_figure import Figure
 from crosstack.report.scales import round_scale
@@ -23,7 +23,7 @@ NAME, WHOLE, SAID, LINE = 130.0, 240.0, 210.0, 22.0  # of a memory
 MOST_MEMORIES = 40
 
 
-def answer_bars(answer: Answer) -> Figure:
+def answer_bars(answer: Plan) -> Figure:
     """Return a bar for every term of a partition on one axis of time, with its legend."""
     partitions = answer.evaluation.partitions
     shown = shown_terms(partitions)
@@ -75,7 +75,7 @@ def _legend(canvas: Canvas, shown: Sequence[str]) -> None:
     canvas.text(x + 12, 12, "partition")
 
 
-def memory_figure(answer: Answer) -> Figure:
+def memory_figure(answer: Plan) -> Figure:
     """Return a bar for each memory, as a share of its capacity; the fullest partitions alone."""
     e = answer.evaluation
     canvas = Canvas()

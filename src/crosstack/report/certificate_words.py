@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from crosstack.evaluate.answer import Answer
+from crosstack.evaluate.plan import Plan
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Certificate, Status, Stop
@@ -26,7 +26,7 @@ _STOPPED = {
 }
 
 
-def is_open(answer: Answer) -> bool:
+def is_open(answer: Plan) -> bool:
     """Return whether a search left a gap too large to take its answer for the best."""
     c = answer.certificate
     return c.searched and c.gap > LARGE_GAP * (1 + 1e-9)
@@ -46,7 +46,7 @@ def objective_words(certificate: Certificate, value: float) -> str:
     return time_words(value) if metric is Objective.TIME else format_quantity(value, metric.unit)
 
 
-def certificate_sentence(answer: Answer) -> str:
+def certificate_sentence(answer: Plan) -> str:
     """Say in one sentence how sure the answer is and what it covers."""
     c = answer.certificate
     kind = "mapping"
@@ -74,7 +74,7 @@ def certificate_sentence(answer: Answer) -> str:
     return f"{found}; {bound} (gap {gap}){aside}, {ended}."
 
 
-def closing_sentence(answer: Answer) -> str:
+def closing_sentence(answer: Plan) -> str:
     """Say what to give so that a large gap closes; empty where there is no such gap."""
     if not is_open(answer):
         return ""
@@ -84,7 +84,7 @@ def closing_sentence(answer: Answer) -> str:
     return f"To close the gap give {_gives(answer)}{more}."
 
 
-def _gives(answer: Answer) -> str:
+def _gives(answer: Plan) -> str:
     """Return what can be given: the use of the chips as found, unless the kernels hold it up."""
     c, m, given = answer.certificate, answer.mapping, answer.task.constraints
     workload = answer.task.workload
@@ -108,7 +108,7 @@ def _gives(answer: Answer) -> str:
     return "a smaller graph"
 
 
-def _settings(answer: Answer, values: dict[str, object]) -> str:
+def _settings(answer: Plan, values: dict[str, object]) -> str:
     """Return fields and their values, as a command takes them where the file has our names."""
     names = answer.task.paths
     if names:

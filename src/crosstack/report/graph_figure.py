@@ -9,8 +9,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from crosstack.evaluate.answer import Answer
 from crosstack.evaluate.evaluation import KernelTerms, PartitionTerms
+from crosstack.evaluate.plan import Plan
 from crosstack.report.drawing import Canvas, attribute, fit, text_width
 from crosstack.report.layout import Rectangle, Wire, layered
 from crosstack.report.wording import plural, sharding_words, time_words
@@ -68,7 +68,7 @@ def _kernel_class(kernel: Kernel) -> str:
     return f"xs-{direction}{'s' if kernel.unit is ComputeUnit.SYSTOLIC else 'v'}"
 
 
-def answer_graph(answer: Answer) -> Figure:
+def answer_graph(answer: Plan) -> Figure:
     """Return the graph with every partition framed, in the order they run."""
     graph, e = answer.task.workload.graph, answer.evaluation
     sharded = any(k.sharding != Axis.NONE for k in e.kernels)

@@ -5,7 +5,7 @@ No script, nothing fetched; light and dark follow the reader's choice.
 
 from __future__ import annotations
 
-from crosstack.evaluate.answer import Answer
+from crosstack.evaluate.plan import Plan
 from crosstack.report import html_parts as page
 from crosstack.report import wording
 from crosstack.report.certificate_words import certificate_sentence, closing_sentence, is_open
@@ -18,7 +18,7 @@ from crosstack.version import __version__
 EVERY_RULE = "Every rule and what it switches"
 
 
-def answer_html(answer: Answer, *, whole_page: bool = True) -> str:
+def answer_html(answer: Plan, *, whole_page: bool = True) -> str:
     """Return an answer as HTML with its figures inside.
 
     Parameters
@@ -30,7 +30,7 @@ def answer_html(answer: Answer, *, whole_page: bool = True) -> str:
     return page.page_frame(wording.headline(answer), body) if whole_page else page.fragment(body)
 
 
-def _body(answer: Answer) -> str:
+def _body(answer: Plan) -> str:
     partitions = len(answer.evaluation.partitions)
     fold = len(answer.evaluation.kernels) > 60
     rows = wording.partition_rows(answer, name_width=160)
@@ -87,7 +87,7 @@ def _body(answer: Answer) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _certificate(answer: Answer) -> str:
+def _certificate(answer: Plan) -> str:
     sentence = attribute(certificate_sentence(answer))
     if not is_open(answer):
         return f'<p class="xs-status">{sentence}</p>'
@@ -95,7 +95,7 @@ def _certificate(answer: Answer) -> str:
     return f'<div class="xs-status xs-open" role="alert"><p>{sentence}</p><p>{how}</p></div>'
 
 
-def _origin(answer: Answer) -> str:
+def _origin(answer: Plan) -> str:
     c = answer.certificate
     pairs = (
         ("rules", answer.rules.name),

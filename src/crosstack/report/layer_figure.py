@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from crosstack.evaluate.answer import Answer
 from crosstack.evaluate.evaluation import PartitionTerms
+from crosstack.evaluate.plan import Plan
 from crosstack.model.schedule.events import Timeline, simulate
 from crosstack.model.schedule.layer import TERMS, PartitionTimes, layer_graph
 from crosstack.report.drawing import Canvas, attribute, text_width
@@ -23,7 +23,7 @@ NARROWEST = 0.5  # pixels; a thinner bar is not seen
 GAP = 0.8  # pixels between the bars of two kernels
 
 
-def layer_figure(answer: Answer) -> Figure:
+def layer_figure(answer: Plan) -> Figure:
     """Return a row of bars for each term over the time of a layer, a line by partition."""
     partitions = answer.evaluation.partitions
     ran = _run(answer)
@@ -42,7 +42,7 @@ def layer_figure(answer: Answer) -> Figure:
     return Figure(draw.canvas, NAMES + WIDTH + 30, draw.bottom + 24)
 
 
-def _run(answer: Answer) -> Timeline:
+def _run(answer: Plan) -> Timeline:
     """Return the layer, run task by task."""
     times = [
         PartitionTimes(**dict(p.terms), kernels=p.kernel_runs) for p in answer.evaluation.partitions
@@ -61,7 +61,7 @@ def _tasks(ran: Timeline) -> Iterator[list[int]]:
             found.append(task)
 
 
-def layer_sentence(answer: Answer) -> str:
+def layer_sentence(answer: Plan) -> str:
     """Say how the time of an iteration comes of that of a layer."""
     e, m = answer.evaluation, answer.mapping
     item = answer.task.workload.item

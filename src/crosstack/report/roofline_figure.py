@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from crosstack.evaluate.answer import Answer
+from crosstack.evaluate.plan import Plan
 from crosstack.report.drawing import Canvas, attribute, text_width
 from crosstack.report.graph_figure import Figure
 from crosstack.report.scales import Scale, log_scale
@@ -22,7 +22,7 @@ RADIUS = 5.0
 MOST_NAMED = 40
 
 
-def roofline_figure(answer: Answer) -> Figure | None:
+def roofline_figure(answer: Plan) -> Figure | None:
     """Return the partitions of one chip as numbered points; None where none moves anything.
 
     A point is FLOP per byte of main memory, and FLOP per second.

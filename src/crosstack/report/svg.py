@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from crosstack.evaluate.answer import Answer
+from crosstack.evaluate.plan import Plan
 from crosstack.mapping.mapping import Task
 from crosstack.report.bars_figure import answer_bars, memory_figure
 from crosstack.report.certificate_words import certificate_sentence, closing_sentence, is_open
@@ -25,7 +25,7 @@ MARGIN = 20.0
 SIDE = 410.0
 
 
-def answer_svg(answer: Answer) -> str:
+def answer_svg(answer: Plan) -> str:
     """Return an answer as one figure: the graph in partitions, their times, the key numbers."""
     numbers, y = Canvas(), 0.0
     for label, value in key_numbers(answer):
@@ -53,13 +53,13 @@ def task_svg(task: Task) -> str:
     return _page(title, said, task_graph(graph), side)
 
 
-def _legend(answer: Answer) -> Figure:
+def _legend(answer: Plan) -> Figure:
     kernels = answer.evaluation.kernels
     shown = len(kernels) <= MOST_KERNELS and any(k.collective for k in kernels)
     return kernel_legend(answer.task.workload.graph, collectives=shown)
 
 
-PIECES: dict[str, tuple[str, Callable[[Answer], Figure | None]]] = {
+PIECES: dict[str, tuple[str, Callable[[Plan], Figure | None]]] = {
     "graph": ("graph in partitions", answer_graph),
     "bars": ("time by partition", answer_bars),
     "machine": ("machine", lambda a: machine_figure(a.task, a.mapping, a.rules)),
@@ -71,7 +71,7 @@ PIECES: dict[str, tuple[str, Callable[[Answer], Figure | None]]] = {
 """What a page shows of an answer: what it is called for those who cannot see it, and how drawn."""
 
 
-def piece_svg(answer: Answer, name: str) -> str:
+def piece_svg(answer: Plan, name: str) -> str:
     """Return one of `PIECES` alone, to be put into a page that brings the colours.
 
     Empty where there is nothing to draw, as on a roofline where nothing leaves the chip.

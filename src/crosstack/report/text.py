@@ -18,7 +18,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from crosstack.evaluate.answer import Answer
+from crosstack.evaluate.plan import Plan
 from crosstack.mapping.mapping import Task
 from crosstack.mapping.search import Progress
 from crosstack.report import wording
@@ -57,7 +57,7 @@ def plain_text(renderable: RenderableType, width: int = 100) -> str:
     return "\n".join(lines) + "\n"
 
 
-def answer_tables(answer: Answer) -> Group:
+def answer_tables(answer: Plan) -> Group:
     """Return an answer as a title, its certificate, partitions, splits, totals and bills."""
     said = [Text(certificate_sentence(answer))]
     if is_open(answer):  # a large gap stands out, with what would close it
@@ -79,7 +79,7 @@ def answer_tables(answer: Answer) -> Group:
     )
 
 
-def answer_summary(answer: Answer) -> str:
+def answer_summary(answer: Plan) -> str:
     """Return an answer in a few lines: what it is of, how sure it is, and the main numbers."""
     left_out = wording.not_mapped(answer.task.workload)
     numbers = (*left_out, *wording.splits(answer)[:1], *wording.key_numbers(answer)[:4])
@@ -87,7 +87,7 @@ def answer_summary(answer: Answer) -> str:
     return "\n".join([*filter(None, said), *(f"{label}: {value}" for label, value in numbers)])
 
 
-def kernel_table(answer: Answer) -> Group:
+def kernel_table(answer: Plan) -> Group:
     """Return the kernels: partition, what is split, extents on a chip, times, collectives."""
     title = "Kernels; m, k and n are extents on one chip"
     return titled(title, rows_table(wording.kernel_rows(answer), wraps=1))
@@ -118,7 +118,7 @@ def progress_line(progress: Progress) -> str:
     return f"best {best}; {bound} (gap {gap}); {done}"
 
 
-def _partitions(answer: Answer) -> FittedTable:
+def _partitions(answer: Plan) -> FittedTable:
     rows = wording.partition_rows(answer)
     table = FittedTable(rows, wraps=1)
     last = rows.header.index("bound by")

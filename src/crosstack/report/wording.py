@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from crosstack.evaluate.answer import Answer
 from crosstack.evaluate.evaluation import PartitionTerms
+from crosstack.evaluate.plan import Plan
 from crosstack.machine.compute import Compute
 from crosstack.machine.prices import Bill
 from crosstack.machine.system import Dimension, Parallelism, System
@@ -128,13 +128,13 @@ def scaled(time: float, worth: float, decimals: int) -> str:
     return f"{time / worth:,.{decimals}f}"
 
 
-def headline(answer: Answer) -> str:
+def headline(answer: Plan) -> str:
     """Return what was mapped onto what, under which rules."""
     task = answer.task
     return f"{task.workload.name} on {task.system.name}, rules {answer.rules.name}"
 
 
-def key_numbers(answer: Answer) -> tuple[tuple[str, str], ...]:
+def key_numbers(answer: Plan) -> tuple[tuple[str, str], ...]:
     """Return the totals as (label, value), most important first."""
     e, c, workload = answer.evaluation, answer.certificate, answer.task.workload
     time = time_words(e.time)
@@ -165,7 +165,7 @@ def key_numbers(answer: Answer) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _energy(answer: Answer) -> tuple[tuple[str, str], ...]:
+def _energy(answer: Plan) -> tuple[tuple[str, str], ...]:
     """Return an energy with the share that is drawn always, and what that is."""
     energy, label = answer.evaluation.energy, "energy of an iteration"
     if energy is None:
@@ -212,7 +212,7 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
-def splits(answer: Answer) -> tuple[tuple[str, str], ...]:
+def splits(answer: Plan) -> tuple[tuple[str, str], ...]:
     """Return how the work is split, as (label, value)."""
     e, m, workload = answer.evaluation, answer.mapping, answer.task.workload
     again = len(recomputations(workload.graph, answer.rules)) > 1
@@ -245,7 +245,7 @@ RECOMPUTATION = {
 }
 
 
-def memory_rows(answer: Answer) -> Table:
+def memory_rows(answer: Plan) -> Table:
     """Return what the main memory of a chip is used for, in the fullest stage and the last."""
     account = answer.evaluation.memory
     fullest, last = account.fullest, len(account.stages) - 1
@@ -260,7 +260,7 @@ def memory_rows(answer: Answer) -> Table:
     return Table(header=header, numeric=(False, *[True] * (len(names) + 1)), rows=tuple(rows))
 
 
-def _pipeline(answer: Answer) -> str:
+def _pipeline(answer: Plan) -> str:
     e, m = answer.evaluation, answer.mapping
     stages = plural(e.n_stages, "stage")
     if not e.stages:
@@ -275,7 +275,7 @@ def _pipeline(answer: Answer) -> str:
     return f"{stages}, {used} each of {copies:,} copies of the graph"
 
 
-def beside_rows(answer: Answer) -> Table:
+def beside_rows(answer: Plan) -> Table:
     """Return what runs before and behind the layers: how often, how long, and its longest kernels.
 
     No rows where nothing does.
@@ -300,7 +300,7 @@ def _longest(partitions: Sequence[PartitionTerms]) -> str:
     return ", ".join(elided_names(p.kernels, 32) for p in longest)
 
 
-def stage_rows(answer: Answer) -> Table:
+def stage_rows(answer: Plan) -> Table:
     """Return the stages that hold a copy of the graph; no rows where they hold whole copies."""
     stages = answer.evaluation.stages
     unit, worth, decimals = common_scale(t for s in stages for t in (s.time, s.transfer_time))
@@ -317,7 +317,7 @@ def stage_rows(answer: Answer) -> Table:
     )
 
 
-def tables_of_parts(answer: Answer) -> tuple[tuple[str, Table], ...]:
+def tables_of_parts(answer: Plan) -> tuple[tuple[str, Table], ...]:
     """Return the stages that split the graph and what runs beside the layers, where there are any.
 
     Each with its title.
@@ -333,7 +333,7 @@ def _from_to(numbers: Sequence[int]) -> str:
     return f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
 
 
-def network_rows(answer: Answer) -> Table:
+def network_rows(answer: Plan) -> Table:
     """Return the dimensions of the network and what each is used for."""
     m, network = answer.mapping, answer.task.system.network
     places = m.dimensions or range(len(network))
@@ -406,7 +406,7 @@ def elided_names(names: Sequence[str], width: int) -> str:
     return f"{len(names)}: {', '.join(shown)}" + (f" … +{more}" if more else "")
 
 
-def partition_rows(answer: Answer, *, name_width: int = 48) -> Table:
+def partition_rows(answer: Plan, *, name_width: int = 48) -> Table:
     """Return the partitions in the order they run; how full the SRAM is where tiles are counted."""
     partitions = answer.evaluation.partitions
     shown = shown_terms(partitions)
@@ -440,7 +440,7 @@ def sharding_words(axis: str) -> str:
     return words.get(axis, str(axis).replace("_", " "))
 
 
-def kernel_rows(answer: Answer) -> Table:
+def kernel_rows(answer: Plan) -> Table:
     """Return the kernels as they run, with their extents on a chip; cores where they own some."""
     kernels = sorted(answer.evaluation.kernels, key=lambda k: k.partition)
     cores = ("cores", ">", lambda k: "" if k.lanes is None else f"{k.lanes} x {k.stages}")
@@ -461,7 +461,7 @@ def kernel_rows(answer: Answer) -> Table:
     )
 
 
-def bills(answer: Answer) -> Table:
+def bills(answer: Plan) -> Table:
     """Return price and power with their parts."""
     price, power = answer.evaluation.price, answer.evaluation.power
     return table_of(

@@ -16,7 +16,7 @@ from crosstack.machine.system import (
     Parallelism,
 )
 from crosstack.model.collectives import AffineTime, ConcaveTime, LeastTime, NetworkUse
-from crosstack.model.plan import make_plan
+from crosstack.model.mesh_plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.workload.dtype import Dtype

@@ -1,4 +1,4 @@
-"""A `Task` or an `Answer` to DFModel text.
+"""A `Task` or an `Plan` to DFModel text.
 
 Names of chip, memory, system and workload have no place there and are left out, as are rates by
 type of number (there a chip has one peak) and ``head_dim`` and ``num_head``, which a `Task` does
@@ -18,7 +18,7 @@ import numpy as np
 from google.protobuf import text_format
 
 from crosstack.errors import InputError, Problem
-from crosstack.evaluate.answer import Answer
+from crosstack.evaluate.plan import Plan
 from crosstack.io.dfmodel import vocabulary
 from crosstack.io.dfmodel.limits import (
     RELEASES,
@@ -49,7 +49,7 @@ def write_task(task: Task) -> str:
     return text_format.MessageToString(_dse(task), as_utf8=True)
 
 
-def write_answer(answer: Answer) -> str:
+def write_answer(answer: Plan) -> str:
     """Return DFModel text of an answer: that of its task, with what the public tool fills in.
 
     That is the partition (``config``), sharding and level of each kernel, the extents of one tile
@@ -248,7 +248,7 @@ def _write_workload(execution: Any, task: Task, number: int) -> None:
             assert_never(workload.placement)
 
 
-def _fill_kernels(dse: Any, answer: Answer) -> None:
+def _fill_kernels(dse: Any, answer: Plan) -> None:
     graph = answer.task.workload.graph
     terms = {term.name: term for term in answer.evaluation.kernels}
     for i, message in enumerate(dse.dataflow_graph.kernels):
@@ -271,7 +271,7 @@ def _communication_number(collective: Collective) -> int:
     return _number("CommunicationType", _word(vocabulary.COLLECTIVES, collective))
 
 
-def _fill_connections(dse: Any, answer: Answer) -> None:
+def _fill_connections(dse: Any, answer: Plan) -> None:
     graph = answer.task.workload.graph
     arrays = graph
     index = choice_index(arrays, answer.task.workload.placement)

@@ -13,21 +13,21 @@ import numpy as np
 from crosstack.machine.chip import Overlap
 from crosstack.model.iteration import iteration_time, pipeline_of
 from crosstack.model.memory import computed_again, microbatches_kept
-from crosstack.model.plan import Plan
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.tiles import divisors
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.transformer_training import Recompute, Schedule
 
 
-def schedules(plan: Plan, rules: Rules) -> tuple[Schedule, ...]:
+def schedules(plan: MeshPlan, rules: Rules) -> tuple[Schedule, ...]:
     """Return the schedules of a plan, one forward, one backward first."""
     if not (rules.iteration.has_schedules and plan.training):
         return (Schedule.ONE_F_ONE_B,)
     return (Schedule.ONE_F_ONE_B, Schedule.GPIPE)
 
 
-def most_pieces(plan: Plan, rules: Rules) -> Any:
+def most_pieces(plan: MeshPlan, rules: Rules) -> Any:
     """Return the most pieces that a stage may be cut into, whatever the microbatches. [1]
 
     Stages hold as many layers. Of a plan, or of arrays of many.
@@ -39,7 +39,7 @@ def most_pieces(plan: Plan, rules: Rules) -> Any:
     return 1 + ((plan.pipeline > 1) & even) * (plan.layers_per_stage - 1)
 
 
-def may_interleave(plan: Plan, rules: Rules) -> Any:
+def may_interleave(plan: MeshPlan, rules: Rules) -> Any:
     """Whether stages may have the pieces that a plan says, of as many layers; or arrays of plans.
 
     References
@@ -50,7 +50,7 @@ def may_interleave(plan: Plan, rules: Rules) -> Any:
     return divides & ((plan.interleave == 1) | (plan.n_microbatches % plan.pipeline == 0))
 
 
-def interleavings(plan: Plan, rules: Rules) -> tuple[int, ...]:
+def interleavings(plan: MeshPlan, rules: Rules) -> tuple[int, ...]:
     """Return how many pieces of as many layers the stages of a plan may have, 1 first. [1]"""
     pieces = divisors(most_pieces(plan, rules))
     cut = (replace(plan, interleave=count) for count in pieces)
@@ -65,12 +65,14 @@ def _forward_share(arrays: KernelGraph, recompute: Recompute) -> float:
     return float(arrays.work[~arrays.backward].sum()) / total if total else 1.0
 
 
-def with_recompute(plan: Plan, arrays: KernelGraph, recompute: Recompute) -> Plan:
+def with_recompute(plan: MeshPlan, arrays: KernelGraph, recompute: Recompute) -> MeshPlan:
     """Return a plan that computes something again."""
     return replace(plan, recompute=recompute, forward=_forward_share(arrays, recompute))
 
 
-def by_schedule(plan: Plan, schedule: Schedule, interleave: int | None, rules: Rules) -> list[Plan]:
+def by_schedule(
+    plan: MeshPlan, schedule: Schedule, interleave: int | None, rules: Rules
+) -> list[MeshPlan]:
     """Return a plan by every schedule that it may follow.
 
     Parameters
@@ -90,13 +92,13 @@ def by_schedule(plan: Plan, schedule: Schedule, interleave: int | None, rules: R
 
 
 def never_slower(
-    plans: Sequence[Plan], least_layer: float, overlap: Overlap, rules: Rules, *, roomy: bool
-) -> list[Plan]:
+    plans: Sequence[MeshPlan], least_layer: float, overlap: Overlap, rules: Rules, *, roomy: bool
+) -> list[MeshPlan]:
     """Drop plans that another is never slower than, keeping no more activations.
 
     Parameters
     ----------
-    plans : sequence of Plan
+    plans : sequence of MeshPlan
         Of one use of the network, by their schedules.
     least_layer : float
         Time that a layer takes at least. [s]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from crosstack.errors import InfeasibleError
-from crosstack.evaluate.answer import Answer, optimise
+from crosstack.evaluate.plan import Plan, optimise
 from crosstack.mapping.mapping import Task
 from crosstack.mapping.search import Progress
 from crosstack.model.rules import MAPPED, Rules, rule_names, rules_named
@@ -112,7 +112,7 @@ def _row(
     progress: Callable[[Progress], None] | None,
 ) -> Correction:
     try:
-        answer: Answer = optimise(task, rules=rules, time_limit=60.0, progress=progress)
+        answer: Plan = optimise(task, rules=rules, time_limit=60.0, progress=progress)
     except InfeasibleError as error:
         return Correction(
             name=name, value=value, time=None, layer_time=None, memory_used=None, status=str(error)

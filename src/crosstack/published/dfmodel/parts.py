@@ -24,7 +24,7 @@ from crosstack.workload.kernels import Placement
 if TYPE_CHECKING:
     from crosstack.machine.chip import Chip, Overlap
     from crosstack.model.choices import Choices
-    from crosstack.model.plan import Plan
+    from crosstack.model.mesh_plan import MeshPlan
     from crosstack.workload.dtype import Dtype
 
 
@@ -280,7 +280,7 @@ class DFModelPipelining(Pipelining):
         """None but in training. [1]"""
         return 0 if self._once and not training else Pipelining.directions(self, training)
 
-    def transfer(self, plan: Plan) -> float:
+    def transfer(self, plan: MeshPlan) -> float:
         """Time of every layer's activations, without latency. [s]"""
         if self._once:
             return plan.stage_transfer.per_byte * plan.n_layers
@@ -303,13 +303,13 @@ class DFModelPipelining(Pipelining):
         virtual = np.maximum(np.asarray(pipeline.layers) - 1, 1)
         return np.asarray(1.0 + (pipeline.stages - 1) / pipeline.microbatches / virtual)
 
-    def split(self, plan: Plan, n_stages: int) -> tuple[int, int]:
+    def split(self, plan: MeshPlan, n_stages: int) -> tuple[int, int]:
         """The slowest as often as there are microbatches, and stages but one."""
         if not self._once:
             return Pipelining.split(self, plan, n_stages)
         return plan.n_microbatches + plan.graph_repetitions * n_stages - 1, 0
 
-    def shares_of_gradients(self, plan: Plan) -> int:
+    def shares_of_gradients(self, plan: MeshPlan) -> int:
         """Microbatches. [1]"""
         if self.periodic_per_microbatch:
             return plan.n_microbatches

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from crosstack.evaluate.answer import optimise
+from crosstack.evaluate.plan import optimise
 from crosstack.explore.mapped import answer_terms
 from crosstack.published.dfmodel.system_space import (
     AXES,

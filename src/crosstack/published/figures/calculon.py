@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from crosstack.charts import BarChart, Bars, Measure
-from crosstack.evaluate.answer import Answer
+from crosstack.evaluate.plan import Plan
 from crosstack.mapping.mapping import Task
 from crosstack.published.dfmodel.runs import published_task
 from crosstack.published.figures.figure import (
@@ -47,13 +47,13 @@ def _task(degrees: Degrees) -> Task:
     return published_task("a100", network=network, sharding="logged")
 
 
-def _periodic(answer: Answer) -> set[str]:
+def _periodic(answer: Plan) -> set[str]:
     """Return the kernels whose communication is that of gradients, once an iteration."""
     kernels = answer.task.workload.graph.kernels
     return {k.name for k in kernels if any(c.periodic for c in k.communications)}
 
 
-def _parts(answer: Answer) -> tuple[float, ...]:
+def _parts(answer: Plan) -> tuple[float, ...]:
     """Return what an iteration is made of, in the order of `PARTS`. [s]
 
     Partitions are single kernels and nothing overlaps, so their terms add up.
@@ -73,7 +73,7 @@ def _parts(answer: Answer) -> tuple[float, ...]:
 
 def parallelism_sweep(progress: Progress) -> Figure:
     """Return Figure 8: three sweeps, each with one of the degrees held."""
-    answers: dict[Degrees, Answer] = {}
+    answers: dict[Degrees, Plan] = {}
     logs: dict[Degrees, float] = {}
     folders: dict[Degrees, str] = {}
     for folder, sweep in SWEEPS:

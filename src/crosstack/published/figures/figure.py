@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from crosstack.charts import Chart, Series
-from crosstack.evaluate.answer import Answer, given_answer, optimise
+from crosstack.evaluate.plan import Plan, given_plan, optimise
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.rules import Rules
@@ -234,18 +234,18 @@ def statement(
     )
 
 
-def status(answer: Answer, *, given: bool = False) -> str:
+def status(answer: Plan, *, given: bool = False) -> str:
     """Return how sure an answer is, or that its mapping was given."""
     return "given" if given else answer.certificate.status.value
 
 
-def found(answer: Answer) -> MappedPoint:
+def found(answer: Plan) -> MappedPoint:
     """Return what a figure needs of an answer."""
     return MappedPoint(utilization=answer.evaluation.utilization, status=status(answer))
 
 
-def mapped(task: Task, rules: str | Rules, mapping: Mapping | None = None) -> Answer:
+def mapped(task: Task, rules: str | Rules, mapping: Mapping | None = None) -> Plan:
     """Return the best mapping of a task with its evaluation, or that of a given mapping."""
     if mapping is not None:
-        return given_answer(task, mapping, rules)
+        return given_plan(task, mapping, rules)
     return optimise(task, rules=rules, time_limit=60.0)

@@ -6,7 +6,7 @@ import itertools
 import math
 
 from crosstack.charts import BarChart, Bars, LineChart, Mark, Measure, Series
-from crosstack.evaluate.answer import Answer
+from crosstack.evaluate.plan import Plan
 from crosstack.mapping.mapping import Task
 from crosstack.published.dfmodel.runs import published_mapping, published_task
 from crosstack.published.figures.figure import (
@@ -28,7 +28,7 @@ LOGS = [(log, time) for log, time in TEXTS["figures"]["table6"]["logs"]]
 SPEEDUPS = (1.0, 4.05, 4.8, 6.13)  # Table VI, accumulated
 
 
-def _published_mappings(progress: Progress, memory: float = 100.0) -> list[Answer]:
+def _published_mappings(progress: Progress, memory: float = 100.0) -> list[Plan]:
     """Return the four mappings as published; the first and last are found, and are the same.
 
     ``memory`` is the bandwidth of a chip's. [GB/s]
@@ -109,7 +109,7 @@ def table_6(progress: Progress) -> Figure:
     )  # fmt: skip
 
 
-def _intensities(answer: Answer) -> tuple[float, float, float]:
+def _intensities(answer: Plan) -> tuple[float, float, float]:
     """FLOP of a chip per byte of its memory and of its links [FLOP/B], and per second. [FLOP/s]"""
     e, system = answer.evaluation, answer.task.system
     achieved = e.utilization * system.chip.peak_throughput
@@ -119,7 +119,7 @@ def _intensities(answer: Answer) -> tuple[float, float, float]:
     return work / memory, work / network, achieved
 
 
-def _bound(answer: Answer) -> str:
+def _bound(answer: Plan) -> str:
     parts = answer.evaluation.partitions
     sums = {
         term: math.fsum(getattr(p, f"{term}_time") for p in parts)

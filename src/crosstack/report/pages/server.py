@@ -98,11 +98,11 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 30
 
     def do_GET(self) -> None:
-        """Answer with a body."""
+        """Plan with a body."""
         self._answer(body=True)
 
     def do_HEAD(self) -> None:
-        """Answer without one."""
+        """Plan without one."""
         self._answer(body=False)
 
     def log_message(self, format: str, *arguments: object) -> None:

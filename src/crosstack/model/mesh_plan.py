@@ -63,7 +63,7 @@ NO_END = EndCost()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class MeshPlan:
     """Degrees and collective prices of one use of the network, or of many: numbers, or arrays.
 
     ``sizes``, ``parallelism`` and ``dimensions`` as in `crosstack.mapping.mapping.Mapping`.
@@ -146,7 +146,7 @@ def make_plan(
     microbatch_size: int,
     rules: Rules,
     dimensions: tuple[int, ...] = (),
-) -> Plan | None:
+) -> MeshPlan | None:
     """Return the plan of any workload, or None if the batch does not divide into microbatches.
 
     Parameters
@@ -188,7 +188,7 @@ def _placed_plan(
     rules: Rules,
     sizes: tuple[int, ...],
     parallelism: tuple[Parallelism, ...],
-) -> Plan:
+) -> MeshPlan:
     """Return the plan of a workload that brings its distribution; see `make_plan`."""
     n_chips, placement = math.prod(sizes), workload.placement
     network = NetworkUse.of(system, sizes, parallelism, workload.graph.dtype)
@@ -198,7 +198,7 @@ def _placed_plan(
         data, split = n_chips, (1, 1, 1)
     elif placement is Placement.GRID:
         split = n_chips // sizes[-1], sizes[-1], 1
-    return Plan(
+    return MeshPlan(
         sizes=sizes,
         parallelism=parallelism,
         microbatch_size=1,
@@ -225,7 +225,7 @@ def _network_plan(
     sizes: tuple[int, ...],
     parallelism: tuple[Parallelism, ...],
     dimensions: tuple[int, ...],
-) -> Plan:
+) -> MeshPlan:
     """Return the plan of microbatches of one sequence; see `make_plan`."""
     network = NetworkUse.of(system, sizes, parallelism, workload.graph.dtype, dimensions)
     degree = {use: network.degree(use) for use in Parallelism}
@@ -248,7 +248,7 @@ def _network_plan(
     if degree[Parallelism.PIPELINE] > 1:
         shard = workload.boundary_size / degree[Parallelism.TENSOR]
         hop_time = max(shard / bandwidth + latency for bandwidth, latency in links)
-    return Plan(
+    return MeshPlan(
         sizes=sizes,
         parallelism=parallelism,
         microbatch_size=1,

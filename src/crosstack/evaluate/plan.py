@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from crosstack.mapping.search import Progress
 
 __all__ = [
-    "Answer",
+    "Plan",
     "as_task",
     "evaluate_task",
-    "given_answer",
+    "given_plan",
     "mapping_from_dict",
     "optimise",
-    "saved_answer",
+    "saved_plan",
 ]
 
 WORK_LIMIT = 3e6  # units of work of a search that is given no limit: about 20 s
@@ -51,7 +51,7 @@ SAME = 1e-9  # relative; what rounding may do to a saved time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Plan:
     """The result of `optimise`: task, rules, mapping, certificate and evaluation."""
 
     task: Task
@@ -162,7 +162,7 @@ def optimise(
     start: Mapping | None = None,
     objective: Objective | str = Objective.TIME,
     progress: Callable[[Progress], None] | None = None,
-) -> Answer:
+) -> Plan:
     """Find the best mapping of a workload onto a system, prove it and price it.
 
     Parameters
@@ -232,7 +232,7 @@ def optimise(
     except InputError as error:
         raise whole.as_in_file(error) from None
     evaluation = evaluate(whole.workload, whole.system, mapping, chosen)
-    return Answer(
+    return Plan(
         task=whole,
         rules=chosen,
         mapping=mapping,
@@ -327,7 +327,7 @@ def evaluate_task(
     return evaluate(whole.workload, whole.system, mapping, _rules(rules, whole))
 
 
-def given_answer(task: Task, mapping: Mapping, rules: Rules | str | None = None) -> Answer:
+def given_plan(task: Task, mapping: Mapping, rules: Rules | str | None = None) -> Plan:
     """Return the answer of a mapping that is given: every decision given, nothing proved.
 
     Raises
@@ -354,13 +354,13 @@ def given_answer(task: Task, mapping: Mapping, rules: Rules | str | None = None)
         ),
         runtime=0.0,
     )
-    return Answer(
+    return Plan(
         task=task, rules=chosen, mapping=mapping, certificate=certificate, evaluation=evaluation
     )
 
 
-def saved_answer(data: dict[str, Any], task: Task, rules: Rules | str | None = None) -> Answer:
-    """Return a saved answer (`Answer.to_dict`), priced again.
+def saved_plan(data: dict[str, Any], task: Task, rules: Rules | str | None = None) -> Plan:
+    """Return a saved answer (`Plan.to_dict`), priced again.
 
     Its certificate is kept only where the time is the saved one; otherwise the task, the rules or
     the formulas have changed since, nothing is proved, and the method says so.
@@ -370,7 +370,7 @@ def saved_answer(data: dict[str, Any], task: Task, rules: Rules | str | None = N
     InputError, InfeasibleError
         If the mapping does not fit the task, or the certificate is none.
     """
-    answer = given_answer(task, mapping_from_dict(data, task), rules)
+    answer = given_plan(task, mapping_from_dict(data, task), rules)
     saved = data.get("certificate")
     if not isinstance(saved, dict):
         return answer
