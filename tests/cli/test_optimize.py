@@ -12,7 +12,7 @@ import pytest
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/optimize/lstm_64.yaml"
 QUICK = (
     "--set", "chips=4", "--set", "batch=128", "--set", "choices={node: [N12, N7]}",
-    "--set", "strategies=[RC-1-1-d4-p1, CR-4-d1-p1]", "--set", "search.evaluations=20",
+    "--set", "strategies=[RC-1-1-d4-p1, CR-4-d1-p1]", "--set", "search.evaluations=8",
 )  # fmt: skip
 
 
@@ -64,6 +64,7 @@ def test_bad_input_is_said_on_one_line(run, change, said):
     assert len(outcome.err.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_descent_is_set_in_the_file_and_ends_after_its_starts(run, tmp_path):
     out = tmp_path / "out.json"
     search = "{method: gradient, evaluations: 500, searches: 1, descent: {form: equation, " \
@@ -131,6 +132,7 @@ def test_choices_without_a_design_say_why(best, run, tmp_path):
     assert re.search(r"Why choices have no design\n +\d x \S+", outcome.out)
 
 
+@pytest.mark.slow
 def test_a_picture_and_a_page_without_a_search_have_no_chart(run, tmp_path):
     svg, page = tmp_path / "a.svg", tmp_path / "a.html"
     outcome = run(
@@ -141,6 +143,7 @@ def test_a_picture_and_a_page_without_a_search_have_no_chart(run, tmp_path):
     assert "after every evaluation" not in page.read_text()
 
 
+@pytest.mark.slow
 def test_energy_delay_is_printed_with_its_unit(run):
     outcome = run(
         "optimize", EXAMPLE, *QUICK, "--set", "objective=energy_delay",

@@ -35,7 +35,9 @@ def choices():
     return read_optimization(EXAMPLE, SMALL).choices
 
 
-@pytest.mark.parametrize("rules", ["crosstack", "deepflow-2021", "deepflow-2025"])
+@pytest.mark.parametrize(
+    "rules", [pytest.param("crosstack", marks=pytest.mark.slow), "deepflow-2021", "deepflow-2025"]
+)
 def test_no_design_beats_its_bound(rules):
     case = read_optimization(EXAMPLE, (*SMALL, f"rules={rules}"))
     random = np.random.default_rng(7)
@@ -82,6 +84,7 @@ def test_no_schedule_beats_the_shortest_makespan(graph):
     assert simulate(graph).makespan >= shortest_makespan(graph) * (1 - 1e-12)
 
 
+@pytest.mark.slow
 def test_pruning_does_not_change_the_best(choices):
     pruned = co_optimise(choices, evaluations=30)
     every = [co_optimise([choice], evaluations=30).best.best for choice in choices]
@@ -115,6 +118,7 @@ def test_what_fits_nowhere_is_infeasible(choices):
         co_optimise([wrong], evaluations=5)
 
 
+@pytest.mark.slow
 def test_less_power_is_found_where_power_is_minimised(choices):
     given, objective = choices[0].problem, Metric.ENERGY
     free = replace(given.free, spare=objective.spare)
@@ -125,6 +129,7 @@ def test_less_power_is_found_where_power_is_minimised(choices):
     assert slow.design.metrics.power < fast.design.metrics.power
 
 
+@pytest.mark.slow
 def test_a_limit_holds_for_the_best(choices):
     free = co_optimise([choices[0]], evaluations=60)
     limit = 0.95 * free.design.metrics.area
