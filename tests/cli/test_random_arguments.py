@@ -47,8 +47,8 @@ chip generate chip.yaml --set node=N3 -o out.yaml --json out.json
 predict --on a100-pcie-80gb --gemm 64,64,64 --json out.json
 predict chip.yaml --model lstm-lm-40k --parallel RC-1-1-d1-p1 --batch 64 --json out.json
 predict --on a100-dgx-80gb --model gpt-22b --parallel RC-1-8-d1-p1 --microbatches 4 --recompute full
-predict --on a100-dgx-80gb --model gpt-22b --parallel RC-1-8-d2-p1 --package 4x4 --torus
-trace chip.yaml --model lstm-lm-40k --parallel RC-1-1-d1-p2 -o out.json --svg out.svg
+predict --on a100-dgx-80gb --model gpt-22b --parallel RC-1-4-d1-p4 --package 4x4 --torus
+trace chip.yaml --model lstm-lm-40k --parallel RC-1-1-d1-p1 -o out.json --svg out.svg
 place RC-4-2-d8-p1 --package 4x4 --packages 2x2 --all --json out.json --svg out.svg
 sweep study.yaml --jobs 1 --store new.store --resume
 study init new.yaml --base small.yaml
