@@ -13,6 +13,7 @@ from crosstack.evaluate.plan import optimise
 from crosstack.evaluate.predict import strategy_task
 from crosstack.evaluate.serving_sweep import Phase, serving_sweep
 from crosstack.io import library
+from crosstack.machine.system import DimensionKind
 from crosstack.mapping.strategy import Strategy
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.workload.transformer_training import Recompute, TransformerTraining
@@ -29,7 +30,9 @@ OLDER = "v100-dgx-2"  # its chip has no bf16, the type that is taken
 def degree(model, system):
     """The most chips of the first dimension, up to 8, that split heads and feed-forward width."""
     inside = system.network[0].size or system.n_chips
-    fitting = (d for d in (8, 4, 2, 1) if inside % d == 0 and system.n_chips % d == 0)
+    # A ring serves one parallelism, all of it.
+    some = (inside, 1) if system.network[0].kind is DimensionKind.RING else (8, 4, 2, 1)
+    fitting = (d for d in some if inside % d == 0 and system.n_chips % d == 0)
     return next(d for d in fitting if model.heads % d == 0 and model.feed_forward % d == 0)
 
 
