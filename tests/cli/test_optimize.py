@@ -118,6 +118,7 @@ def test_every_choice_is_exported(best, run, tmp_path, suffix):
         assert min(values) == json.loads(best[0].read_text())["best"]
 
 
+@pytest.mark.slow
 def test_choices_without_a_design_say_why(best, run, tmp_path):
     fastest = json.loads(best[0].read_text())["best"]
     outcome = run(

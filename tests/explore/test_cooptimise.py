@@ -93,6 +93,7 @@ def test_pruning_does_not_change_the_best(choices):
     assert pruned.proved <= pruned.best.best
 
 
+@pytest.mark.slow
 def test_every_choice_has_a_status(choices):
     found = co_optimise(choices, evaluations=20, searches=1)
     statuses = [o.status for o in found.results]

@@ -171,6 +171,7 @@ def test_a_predicted_point_is_what_predict_says(write):
         assert row["energy_basis"].startswith("all power of all chips")
 
 
+@pytest.mark.slow
 def test_a_study_varies_the_topology(write):
     text = """\
 base: chip.yaml

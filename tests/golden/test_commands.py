@@ -218,7 +218,8 @@ def test_generated_chips(run, golden, row, tmp_path):
     golden.check(FAMILY, "chip generate", rows)
 
 
-@pytest.mark.parametrize("settings", [pytest.param(BEST[0], marks=pytest.mark.slow), BEST[1]])
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", BEST)
 def test_best_chips(settings, run, golden, row, tmp_path):
     out = tmp_path / "best.json"
     given = [part for setting in settings.split() for part in ("--set", setting)]
