@@ -415,6 +415,11 @@ def test_the_argument_is_a_model_where_a_machine_is_named(run):
         (("llama3-7b", *LLAMA), 2, '--model: no model is called "llama3-7b". Did you mean'),
         (("qwen3-8b", *LLAMA, "--batch", 64), 2, "--sequence: required"),
         (("llama3-8b", *LLAMA, "--context", 64), 2, "--context: allowed with --decode"),
+        (
+            ("llama3-8b", *DGX, "--decode", "--context", 64, "--recompute", "full"),
+            2,
+            "--recompute: allowed for the training",
+        ),
         (("none.json", *LLAMA), 2, "none.json: no such file"),
         (("gpt-22b", *DGX, "--parallel", "tp=8,tp=2"), 2, "--parallel: got 'tp=8,tp=2'"),
         (("gpt-22b", *DGX, "--parallel", "tp=0"), 2, "kp2: got 0"),

@@ -147,6 +147,7 @@ def _workload(file: Path, hardware: Machine, asked: StepOptions) -> Step:
 
 def _served(asked: StepOptions) -> Step:
     from crosstack.io.steps import job_named
+    from crosstack.workload.published_steps import changed_step
 
     if not asked.decode and asked.context is not None:
         raise InputError(Problem("--context", "allowed with --decode."))
@@ -155,8 +156,9 @@ def _served(asked: StepOptions) -> Step:
         raise InputError(Problem("--model", message))
     kind = "prefill" if asked.prefill else "decode"
     numbers = {name: getattr(asked, name) for name in ("batch", "sequence", "context")}
-    with options_named({name: f"--{name}" for name in ("model", *numbers)}):
-        return job_named(asked.model, kind, **numbers)
+    others = {name: value for name, value in asked.changes.items() if name not in numbers}
+    with options_named({name: f"--{name}" for name in ("model", *numbers, *others)}):
+        return changed_step(job_named(asked.model, kind, **numbers), others)
 
 
 def _product(text: str) -> Step:
