@@ -281,7 +281,8 @@ def predicted(workload: Step, strategy: Strategy, answer: Plan) -> Prediction:
     """Return an answer as what its step is made of."""
     found = answer.evaluation
     stages = stages_of(answer)
-    pieces = pieces_of(answer, stages)
+    busy = busy_of(answer, stages)
+    pieces = pieces_of(answer, stages, busy)
     step = training_of(workload)
     return Prediction(
         workload=workload,
@@ -289,7 +290,7 @@ def predicted(workload: Step, strategy: Strategy, answer: Plan) -> Prediction:
         time=found.time,
         parts=(*pieces, (WAITING, max(found.time - sum(time for _, time in pieces), 0.0))),
         memory=found.memory,
-        busy=busy_of(answer, stages),
+        busy=busy,
         timelines=lambda: (timeline_of(answer, stages),),
         run_time=found.time * step.steps if step is not None and step.tokens else None,
         share=product_share(workload, strategy),

@@ -69,14 +69,21 @@ def stages_of(answer: Plan) -> tuple[Stage, ...]:
     return tuple(stages)
 
 
-def pieces_of(answer: Plan, stages: Sequence[Stage]) -> Pieces:
-    """Return what the stage that works longest does in an iteration, by name. [s]"""
-    found, busy = answer.evaluation, busy_of(answer, stages)
+def pieces_of(answer: Plan, stages: Sequence[Stage], busy: Sequence[tuple[str, float]]) -> Pieces:
+    """Return what the stage that is ``busy`` longest does in an iteration, by name. [s]
+
+    Parameters
+    ----------
+    answer, stages
+        A plan, and its `stages_of`.
+    busy : sequence of (str, float)
+        As `busy_of` returns it. [s]
+    """
     most = max(range(len(busy)), key=lambda chip: busy[chip][1])
     named: dict[str, float] = {}
     for stage in stages[most :: len(busy)]:
         for operation in stage.operations:
-            took = (operation.forward + operation.backward) * found.n_microbatches
+            took = (operation.forward + operation.backward) * answer.evaluation.n_microbatches
             named[operation.name] = named.get(operation.name, 0.0) + took
     return list(named.items())
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.errors import InfeasibleError, InputError, LimitError
-from crosstack.evaluate.predict import WORK_LIMIT, Prediction, Program, Step
+from crosstack.evaluate.predict import WORK_LIMIT, Prediction, Program, Step, predict
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.explore.budget_space import BudgetSpace
 from crosstack.explore.search import Value
@@ -246,7 +246,10 @@ def _held(problem: DesignProblem) -> Mapping | None:
     """Return the mapping that all designs of a problem run: the best one for the given budget.
 
     None where a design decides for itself: no chip comes of the given budget, or nothing fits it.
+    Programs of releases leave nothing to decide.
     """
+    if problem.rules.step is not predict:
+        return None
     try:
         chip = generate(problem.free.template, problem.free.budget, problem.rules.chips).chip
         found = problem.decided(problem.system(chip))

@@ -92,7 +92,7 @@ def ranked(
     chip : Chip
         As `typed_chip` returns it.
     strategy : Strategy
-        Which fills as many nodes of a machine of the library as it needs.
+        Which says how many chips a machine of the library has, unless that is given.
     step : Program
         What predicts a step; that of a release knows what else its files state.
     levels : tuple of NetworkLevel, optional
