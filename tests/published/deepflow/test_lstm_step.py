@@ -5,7 +5,7 @@ from crosstack.errors import InputError
 from crosstack.mapping.strategy import parse_strategy
 from crosstack.model.collectives import Arrival
 from crosstack.published.deepflow.distributed import Distributed
-from crosstack.published.deepflow.paper_lstm import lstm_step
+from crosstack.published.deepflow.lstm import lstm_step
 from crosstack.workload.lstm import LstmModel
 
 

@@ -24,11 +24,10 @@ from crosstack.published.deepflow.chips import links_of
 from crosstack.published.deepflow.distributed import Distributed
 from crosstack.published.deepflow.edges import Derate, EdgeSharing, stated_peers
 from crosstack.published.deepflow.events import simulate
-from crosstack.published.deepflow.lstm import lstm_graph
-from crosstack.published.deepflow.paper import step_of
-from crosstack.published.deepflow.paper_lstm import LstmParts
+from crosstack.published.deepflow.lstm import LstmParts, lstm_graph
 from crosstack.published.deepflow.ranks import peers_of
 from crosstack.published.deepflow.release import RELEASES
+from crosstack.published.deepflow.steps import step_of
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
@@ -70,7 +69,7 @@ def predicted(name, workload, text, settings=None, **links):
     if name == "paper":
         links = peers_of(strategy, system, NESTED)
         chips = Distributed(strategy=strategy, times=times, links=links)
-        return step_of(workload, chips, settings or StepSettings(), 1e30)
+        return step_of(workload, chips, settings)
     step = rules_named(name).step
     return step(workload, strategy, system, Dtype.BF16, settings, rules=counted(times))
 

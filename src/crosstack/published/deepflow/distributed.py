@@ -9,22 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from crosstack.errors import InputError, Problem
 from crosstack.machine.system import AllReduceAlgorithm
-from crosstack.mapping.strategy import KernelSplit, ParallelDimension, Strategy, own_shape, share_of
+from crosstack.mapping.strategy import KernelSplit, ParallelDimension, Strategy, share_of
 from crosstack.model.collectives import NONE, Arrival, Group, collective_lines
+from crosstack.model.schedule.events import TaskGraph, Timeline, simulate
 from crosstack.units import format_quantity
 from crosstack.workload.kernels import Collective
-
-__all__ = [
-    "Distributed",
-    "KernelTimes",
-    "Peers",
-    "no_link",
-    "prepare",
-]
 
 KP1, KP2, DP, LP = ParallelDimension
 SLOWEST = 1.0  # less than that many bytes a second is no link [B/s]
@@ -36,25 +29,20 @@ class KernelTimes(Protocol):
     @property
     def element_size(self) -> float:
         """Bytes of an element. [B]"""
-        ...
 
     @property
     def launch_overhead(self) -> float:
         """Of one kernel. [s]"""
-        ...
 
     @property
     def arrival(self) -> Arrival:
         """What the chip takes for what arrives from others."""
-        ...
 
     def product(self, m: float, k: float, n: float, batch: float = 1.0) -> float:
         """Time of ``batch`` products of M x K by K x N, one kernel with its launch. [s]"""
-        ...
 
     def elementwise(self, work: float, traffic: float) -> float:
         """Time of ``work`` [FLOP] on ``traffic`` bytes, without a launch. [s]"""
-        ...
 
 
 class _RecordedProducts:
@@ -73,6 +61,18 @@ class _RecordedProducts:
         return 0.0
 
 
+def prepare(times: KernelTimes, run: Callable[[KernelTimes], object]) -> None:
+    """Time all products that ``run`` will ask ``times`` for at once, where they can do that.
+
+    One search over the tilings of many products takes a fraction of as many searches.
+    """
+    at_once = getattr(times, "prepare", None)
+    if at_once is not None:
+        asked = _RecordedProducts(times)
+        run(asked)
+        at_once(list(asked.shapes))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
     """Chips of one parallel dimension that communicate, and the links between them.
@@ -85,16 +85,7 @@ class Peers:
     all_reduce: AllReduceAlgorithm | None = None
 
     def time(self, collective: Collective, size: float, arrival: Arrival = NONE) -> float:
-        """Time of a collective over a tensor. [s]
-
-        Parameters
-        ----------
-        collective : Collective
-            What is done.
-        size : float
-            Of the tensor. [B]
-        arrival : Arrival
-            What a chip takes for what arrives; nothing unless given.
+        """Time of a collective over a tensor of ``size`` bytes, with what arrives. [s]
 
         Raises
         ------
@@ -123,43 +114,80 @@ class Distributed:
     """Times on one chip of a strategy; forward and backward products with what they exchange.
 
     An extent that a degree does not divide leaves the fullest chip one more than its share.
+    ``links`` are `Peers`, those of a release what it has in their place.
     """
 
     strategy: Strategy
     times: KernelTimes
-    links: Mapping[ParallelDimension, Peers]
+    links: Mapping[ParallelDimension, Any]
+
+    # ------------------------------------------------------------ what a release does otherwise
+
+    def part(self, extent: float, degree: int) -> float:
+        """Of an extent, what a chip has of a product forward, and of CR backward. [1]"""
+        return share_of(int(extent), degree)
+
+    def part_backward(self, extent: float, degree: int) -> float:
+        """Of an extent, what a chip has of a product of RC backward. [1]"""
+        return self.part(extent, degree)
+
+    def collective(
+        self, collective: Collective, rows: float, columns: float, dimension: ParallelDimension
+    ) -> float:
+        """Time of a collective over ``rows`` x ``columns`` elements, of several chips. [s]"""
+        size = self.times.element_size * rows * columns
+        return float(self.links[dimension].time(collective, size, self.times.arrival))
+
+    def send(self, size: float, dimension: ParallelDimension) -> float:
+        """Send ``size`` bytes to a neighbour. [s]"""
+        link = self.links[dimension]
+        return float(link.time(Collective.POINT_TO_POINT, size, self.times.arrival))
+
+    def hand_on(self, size: float) -> float:
+        """Send ``size`` bytes to the next stage. [s]"""
+        return self.send(size, LP)
+
+    def from_host(self, size: float) -> float:
+        """Copy ``size`` bytes of embedding vectors from the host: they are on the chip. [s]"""
+        return 0.0
+
+    def run(self, graph: TaskGraph) -> Timeline:
+        """Run the tasks of a pass."""
+        return simulate(graph)
 
     # ------------------------------------------------------------ collectives
 
-    def _collective(
+    def all_gather(self, rows: float, columns: float, dimension: ParallelDimension) -> float:
+        """Gather ``rows`` x ``columns`` elements of which each chip has a share. [s]"""
+        return self._among(Collective.ALL_GATHER, rows, columns, dimension)
+
+    def reduce_scatter(self, rows: float, columns: float, dimension: ParallelDimension) -> float:
+        """Add ``rows`` x ``columns`` partial sums, a share for each chip. [s]"""
+        return self._among(Collective.REDUCE_SCATTER, rows, columns, dimension)
+
+    def all_reduce(self, rows: float, columns: float, dimension: ParallelDimension) -> float:
+        """Add ``rows`` x ``columns`` partial sums, all for every chip. [s]"""
+        return self._among(Collective.ALL_REDUCE, rows, columns, dimension)
+
+    def _among(
         self, collective: Collective, rows: float, columns: float, dimension: ParallelDimension
     ) -> float:
         if self.strategy.degree(dimension) == 1:
             return 0.0
-        size = self.times.element_size * rows * columns
-        return self.links[dimension].time(collective, size, self.times.arrival)
-
-    def all_gather(self, rows: float, columns: float, dimension: ParallelDimension) -> float:
-        """Gather ``rows`` x ``columns`` elements of which each chip has a share. [s]"""
-        return self._collective(Collective.ALL_GATHER, rows, columns, dimension)
-
-    def reduce_scatter(self, rows: float, columns: float, dimension: ParallelDimension) -> float:
-        """Add ``rows`` x ``columns`` partial sums, a share for each chip. [s]"""
-        return self._collective(Collective.REDUCE_SCATTER, rows, columns, dimension)
-
-    def all_reduce(self, rows: float, columns: float, dimension: ParallelDimension) -> float:
-        """Add ``rows`` x ``columns`` partial sums, all for every chip. [s]"""
-        return self._collective(Collective.ALL_REDUCE, rows, columns, dimension)
-
-    def send(self, size: float, dimension: ParallelDimension) -> float:
-        """Send ``size`` bytes to a neighbour. [s]"""
-        return self.links[dimension].time(Collective.POINT_TO_POINT, size, self.times.arrival)
+        return self.collective(collective, rows, columns, dimension)
 
     # ------------------------------------------------------------ products
 
+    def share(self, m: int, k: int, n: int) -> tuple[int, int, int]:
+        """Return M, K and N of what one chip has of a product split forward. [1]"""
+        s = self.strategy
+        if s.split is KernelSplit.CR:
+            return m, int(self.part(k, s.kp1)), n
+        return int(self.part(m, s.kp1)), k, int(self.part(n, s.kp2))
+
     def own_product(self, m: int, k: int, n: int) -> float:
         """What one chip computes of a product split forward. [s]"""
-        return self.times.product(*own_shape(m, k, n, self.strategy))
+        return self.times.product(*self.share(m, k, n))
 
     def forward(self, m: int, k: int, n: int) -> float:
         """An M x K by K x N product, its output ready for the next one. [s]
@@ -167,11 +195,10 @@ class Distributed:
         CR: ``k / kp1`` on each chip, then a reduce-scatter of the partial sums along kp1. RC:
         ``m / kp1`` rows by ``n / kp2`` columns, then an all-gather of the columns along kp2.
         """
-        s = self.strategy
-        own = self.own_product(m, k, n)
+        s, own = self.strategy, self.own_product(m, k, n)
         if s.split is KernelSplit.CR:
             return own + self.reduce_scatter(m, n, KP1)
-        return own + self.all_gather(share_of(m, s.kp1), n, KP2)
+        return own + self.all_gather(self.part(m, s.kp1), n, KP2)
 
     def backward(self, m: int, k: int, n: int) -> float:
         """Gradients of both factors of `forward`. [s]
@@ -180,50 +207,32 @@ class Distributed:
         columns along kp2 for each of the two products; of the first factor and of the second
         only half is sent.
         """
-        s, times = self.strategy, self.times
-        if s.split is KernelSplit.CR:
-            own = times.product(k, share_of(m, s.kp1), n)
-            own += times.product(m, share_of(n, s.kp1), k)
-            return own + self.all_gather(m, n, KP1)
+        s, product, part = self.strategy, self.times.product, self.part_backward
         a, b = s.kp1, s.kp2
+        if s.split is KernelSplit.CR:
+            own = product(k, self.part(m, a), n) + product(m, self.part(n, a), k)
+            return own + self.all_gather(m, n, KP1)
         if a == b == 1:
-            return times.product(m, n, k) + times.product(k, m, n)
-        own = times.product(share_of(k, a), m, share_of(n, b))
-        own += times.product(share_of(m, a), n, share_of(k, b))
+            return product(m, n, k) + product(k, m, n)
+        own = product(part(k, a), m, part(n, b)) + product(part(m, a), n, part(k, b))
         rows = self.all_gather(k, m, KP1) / 2 + self.all_gather(m, n / b, KP1)
         columns = self.all_gather(m / a, n, KP2) + self.all_gather(k, n, KP2) / 2
         return own + rows + columns
 
-    def update(self, rows: float, columns: float) -> float:
-        """Clip a gradient and apply it to its weight: two elementwise passes, no launch. [s]"""
-        elements, times = rows * columns, self.times
-        return times.elementwise(
-            3 * elements, 4 * elements * times.element_size
-        ) + times.elementwise(4 * elements, 3 * elements * times.element_size)
-
     def reduce_gradient(self, rows: float, columns: float) -> float:
-        """Sum a weight's gradient over the replicas, and update the weight. [s]
+        """Sum a weight's gradient over the replicas; clip it and apply it, without a launch. [s]
 
         CR holds ``rows / kp1``; RC holds 1 / kp1 of the rows and 1 / kp2 of the columns while it
         sums, and gathers the rows along kp1 afterwards.
         """
-        s = self.strategy
+        s, times = self.strategy, self.times
         if s.split is KernelSplit.CR:
-            own = rows / s.kp1, columns
-            return self.all_reduce(*own, DP) + self.update(*own)
-        total = self.all_reduce(rows / s.kp1, columns / s.kp2, DP)
-        if s.kp1 > 1:
-            total += self.all_gather(rows, columns / s.kp2, KP1)
-        return total + self.update(rows, columns / s.kp2)
-
-
-def prepare(times: KernelTimes, run: Callable[[KernelTimes], object]) -> None:
-    """Time all products that ``run`` will ask ``times`` for at once, where they can do that.
-
-    One search over the tilings of many products takes a fraction of as many searches.
-    """
-    at_once = getattr(times, "prepare", None)
-    if at_once is not None:
-        asked = _RecordedProducts(times)
-        run(asked)
-        at_once(list(asked.shapes))
+            rows = rows / s.kp1
+            total = self.all_reduce(rows, columns, DP)
+        else:
+            columns = columns / s.kp2
+            total = self.all_reduce(rows / s.kp1, columns, DP)
+            total += self.all_gather(rows, columns, KP1)
+        elements, word = rows * columns, times.element_size
+        clipped = times.elementwise(3 * elements, 4 * elements * word)
+        return total + (clipped + times.elementwise(4 * elements, 3 * elements * word))

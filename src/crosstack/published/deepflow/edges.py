@@ -10,34 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from crosstack.errors import require, require_quantity
-from crosstack.evaluate.predict import Prediction, Step
-from crosstack.evaluate.step_settings import StepSettings
 from crosstack.io.deepflow.hardware import DeepflowHardware
 from crosstack.io.deepflow.steps import crossing_of
 from crosstack.machine.packages import ABSENT
 from crosstack.machine.system import AllReduceAlgorithm, DimensionKind, System
-from crosstack.mapping.mapping import Mapping
 from crosstack.mapping.placement import Placement
-from crosstack.mapping.strategy import NESTED, MappingOrder, ParallelDimension, Strategy
+from crosstack.mapping.strategy import NESTED, ParallelDimension, Strategy
 from crosstack.model.collectives import Extent, Group
-from crosstack.model.rules import Rules
-from crosstack.published.deepflow.distributed import Distributed, KernelTimes, Peers
-from crosstack.published.deepflow.paper import step_of
+from crosstack.published.deepflow.distributed import Peers
 from crosstack.published.deepflow.ranks import WHERE, check_chips, peers_of
-from crosstack.workload.dtype import Dtype
-
-__all__ = [
-    "Derate",
-    "EdgeSharing",
-    "Edges",
-    "StatedSteps",
-    "edges_of_file",
-    "edges_of_paper",
-    "edges_of_placement",
-    "stated_peers",
-]
-
-KP1, KP2, DP, LP = ParallelDimension
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,33 +139,3 @@ def _ring(
         group=Group(extents=(Extent(dimension=joined, size=degree, members=degree),)),
         all_reduce=AllReduceAlgorithm.RING,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatedSteps:
-    """Steps as the paper counts them, over the links that ``edges`` states of a strategy."""
-
-    edges: Edges
-
-    def __call__(
-        self,
-        workload: Step,
-        strategy: Strategy,
-        system: System,
-        dtype: Dtype,
-        settings: StepSettings | None = None,
-        *,
-        rules: Rules,
-        order: MappingOrder | None = None,
-        mapping: Mapping | None = None,
-        work_limit: float = 0.0,
-    ) -> Prediction:
-        """Time one step; see `crosstack.evaluate.predict.predict`."""
-        edges = self.edges(strategy, system)
-        times: KernelTimes = rules.clock.kernels.times(system.chip, dtype)
-        chips = Distributed(
-            strategy=strategy,
-            times=times,
-            links=stated_peers(strategy, system, edges),
-        )
-        return step_of(workload, chips, settings or StepSettings(), system.chip.main_memory.room)

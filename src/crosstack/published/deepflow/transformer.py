@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 from crosstack.errors import InputError, Problem
 from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder, check_tasks
-from crosstack.published.deepflow.chips import DP, Chips
-from crosstack.published.deepflow.lstm import HOST_BANDWIDTH
+from crosstack.published.deepflow.chips import HOST_BANDWIDTH
+from crosstack.published.deepflow.distributed import DP, Distributed
 from crosstack.workload.transformer_training import TransformerTraining
 
 __all__ = ["Operation", "operations_of", "products_time", "transformer_graph"]
@@ -34,7 +34,7 @@ class Operation:
     reduce: float = 0.0
 
 
-def products_time(job: TransformerTraining, chips: Chips) -> tuple[tuple[str, float], ...]:
+def products_time(job: TransformerTraining, chips: Distributed) -> tuple[tuple[str, float], ...]:
     """Return the forward time of the six products of a layer, of which the estimate is made. [s]"""
     tokens, d, f = job.batch * job.sequence, job.model.hidden, job.model.feed_forward
     rows, head = tokens * job.model.heads, d // job.model.heads
@@ -49,7 +49,7 @@ def products_time(job: TransformerTraining, chips: Chips) -> tuple[tuple[str, fl
     return tuple((name, chips.forward(*shape)) for name, shape in shapes.items())
 
 
-def operations_of(job: TransformerTraining, chips: Chips) -> tuple[Operation, ...]:
+def operations_of(job: TransformerTraining, chips: Distributed) -> tuple[Operation, ...]:
     """Return embedding, the operations of one layer, and head, of one microbatch.
 
     Raises
@@ -66,7 +66,7 @@ def operations_of(job: TransformerTraining, chips: Chips) -> tuple[Operation, ..
     )
 
 
-def _sequences(job: TransformerTraining, chips: Chips) -> int:
+def _sequences(job: TransformerTraining, chips: Distributed) -> int:
     """Return the sequences of a microbatch."""
     s = chips.strategy
     if s.lp > 1:
@@ -84,14 +84,18 @@ def _sequences(job: TransformerTraining, chips: Chips) -> int:
     return max(1, each // (job.microbatches or 1))
 
 
-def _pointwise(chips: Chips, elements: float, work: float, words: float, launches: int) -> float:
+def _pointwise(
+    chips: Distributed, elements: float, work: float, words: float, launches: int
+) -> float:
     """``work`` operations and ``words`` words moved for each of the elements. [s]"""
     times = chips.times
     moved = words * elements * times.element_size
     return times.elementwise(work * elements, moved) + launches * times.launch_overhead
 
 
-def _product(chips: Chips, name: str, m: int, k: int, n: int, reduce: float = 0.0) -> Operation:
+def _product(
+    chips: Distributed, name: str, m: int, k: int, n: int, reduce: float = 0.0
+) -> Operation:
     """A product of a layer, launched twice."""
     product, launch = chips.times.product, chips.times.launch_overhead
     return Operation(
@@ -102,7 +106,7 @@ def _product(chips: Chips, name: str, m: int, k: int, n: int, reduce: float = 0.
     )
 
 
-def _layer(job: TransformerTraining, chips: Chips, batch: int) -> tuple[Operation, ...]:
+def _layer(job: TransformerTraining, chips: Distributed, batch: int) -> tuple[Operation, ...]:
     d, f, length = job.model.hidden, job.model.feed_forward, job.sequence
     tokens, heads, head = batch * length, batch * job.model.heads, d // job.model.heads
     scores, wide = heads * length * length, tokens * d
@@ -136,7 +140,7 @@ def _layer(job: TransformerTraining, chips: Chips, batch: int) -> tuple[Operatio
     )
 
 
-def _embedding(job: TransformerTraining, chips: Chips, batch: int) -> Operation:
+def _embedding(job: TransformerTraining, chips: Distributed, batch: int) -> Operation:
     """Copy vectors from the host and look them up, forward; backward look them up."""
     look = _pointwise(chips, batch * job.model.hidden, 0, 2, 1)
     copied = 2 * batch * job.model.hidden * chips.times.element_size / HOST_BANDWIDTH
@@ -147,7 +151,7 @@ def _embedding(job: TransformerTraining, chips: Chips, batch: int) -> Operation:
     )
 
 
-def _head(job: TransformerTraining, chips: Chips, batch: int) -> Operation:
+def _head(job: TransformerTraining, chips: Distributed, batch: int) -> Operation:
     """Project to words and take the loss."""
     tokens, d, v = batch * job.sequence, job.model.hidden, job.model.vocabulary
     times, launches = chips.times, 4 * chips.times.launch_overhead
