@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -19,14 +20,6 @@ from crosstack.machine.chip import Chip
 from crosstack.machine.compute import Dataflow
 from crosstack.model.kernels.systolic import chosen_dataflow, reuse_of
 from crosstack.workload.dtype import Dtype
-
-__all__ = [
-    "DrawnSchedules",
-    "largest_axis",
-    "nested_schedules",
-    "paired_schedules",
-    "roofline_time",
-]
 
 Floats = NDArray[np.float64]
 
@@ -123,8 +116,8 @@ def paired_schedules(
     sides = [side[:, None, None, None] for side in (m, k, n)]
     drawn2 = drawn_tiles(chip, dtype, 2, count).T[:, :, None]
     drawn1 = drawn_tiles(chip, dtype, 1, count).T[:, None, :]
-    tile2 = [np.minimum(drawn, side) for drawn, side in zip(drawn2, sides, strict=True)]
-    tile1 = [np.minimum(drawn, side) for drawn, side in zip(drawn1, tile2, strict=True)]
+    tile2 = list(map(np.minimum, drawn2, sides))
+    tile1 = list(map(np.minimum, drawn1, tile2))
     (m2, k2, n2), (m1, k1, n1) = tile2, tile1
     outer = [np.ceil(side / tile) for side, tile in zip(sides, tile2, strict=True)]
     inner = [np.ceil(big / small) for big, small in zip(tile2, tile1, strict=True)]
@@ -136,10 +129,7 @@ def paired_schedules(
     a, b, c = m2 * k2 * size, k2 * n2 * size, m2 * n2 * size
     every_a, every_b = runs * a * inner[2], runs * b * inner[0]
     sums = 2 * runs * c * inner[1]
-    whole_a, whole_b, whole_c = (
-        p * q * size for p, q in zip((sides[0], sides[1], sides[0]), (sides[1], sides[2], sides[2]),
-                                     strict=True)
-    )  # fmt: skip
+    whole_a, whole_c, whole_b = (p * q * size for p, q in combinations(sides, 2))
     again_a, again_b = (sides[2] // n2) * whole_a, (sides[0] // m2) * whole_b
     held = (m * k + k * n + m * n) * size > chip.main_memory.room
     spilled = whole_c * held[:, None, None, None]
@@ -162,11 +152,8 @@ def paired_schedules(
     memory = operands[0] + operands[1] + operands[2]
     traffic = (registers[:, None, None, None], shared, l2, memory)
     of_all = work[:, None, None, None]
-    time = np.maximum.reduce(
-        np.broadcast_arrays(
-            *(roofline_time(chip, dtype, i, of_all, t) for i, t in enumerate(traffic))
-        )
-    )
+    times = (roofline_time(chip, dtype, i, of_all, t) for i, t in enumerate(traffic))
+    time = np.maximum.reduce(np.broadcast_arrays(*times))
     # Of equally fast choices the one that moves least through the outer two levels, then the first.
     ties = np.hypot(memory, l2)
     shapes = np.arange(len(m))
@@ -174,22 +161,18 @@ def paired_schedules(
     best = np.where(time == least, ties, np.inf).reshape(len(m), -1).argmin(axis=1)
     at = (shapes, *np.unravel_index(best, time.shape[1:]))
     unit = np.broadcast_to(np.array([x, y, x], np.float64), (len(m), 3))
+
+    def chosen(parts: Iterable[Floats]) -> list[Floats]:
+        return [np.broadcast_to(part, time.shape)[at] for part in parts]
+
+    tiles = (np.stack(chosen(tile), axis=-1) for tile in (tile1, tile2))
     return DrawnSchedules(
         time=time[at],
-        operands=np.stack([np.broadcast_to(moved, time.shape)[at] for moved in operands], axis=-1),
-        traffic=tuple(np.broadcast_to(moved, time.shape)[at] for moved in traffic),
-        tiles=(unit, *_picked((tile1, tile2), time.shape, at), np.stack([m, k, n], axis=-1)),
+        operands=np.stack(chosen(operands), axis=-1),
+        traffic=tuple(chosen(traffic)),
+        tiles=(unit, *tiles, np.stack([m, k, n], axis=-1)),
         dataflow=chosen_dataflow(compute, dtype, compute.dataflow, m, k, n),
     )
-
-
-def _picked(
-    tiles: Iterable[Iterable[Floats]], shape: tuple[int, ...], at: tuple[NDArray[np.intp], ...]
-) -> list[Floats]:
-    """Return the chosen tile of every level, one row a shape."""
-    return [
-        np.stack([np.broadcast_to(side, shape)[at] for side in tile], axis=-1) for tile in tiles
-    ]
 
 
 ORDERS = {  # the shape is renamed: which of (m, k, n) is first, inner, last
@@ -226,9 +209,16 @@ def nested_schedules(
     flows = [largest_axis(*shape) if best else flow for shape in sides.T.tolist()]
     streamed = np.array([STREAMED[flow] for flow in flows])
     orders = np.array([ORDERS[flow] for flow in flows])
-    first, second = (
-        _renamed(chip, dtype, sides, orders[:, i], streamed, count, refills) for i in range(2)
-    )
+    searched = []
+    for order in (orders[:, 0], orders[:, 1]):
+        shape = np.take_along_axis(sides, order.T, axis=0)
+        found = _nested(chip, dtype, shape, streamed, count, refills)
+        # An operand lacks one of M, K, N: A the last, B the first, the output the middle one.
+        lacks = order[:, [2, 0, 1]]
+        operands = np.empty_like(found.operands)
+        np.put_along_axis(operands, (lacks + 1) % 3, found.operands, axis=1)
+        searched.append(replace(found, operands=operands))
+    first, second = searched
     faster = second.time < first.time
 
     def chosen(a: Floats, b: Floats) -> Floats:
@@ -241,26 +231,6 @@ def nested_schedules(
         tiles=tuple(map(chosen, first.tiles, second.tiles)),
         dataflow=np.array([flow.value for flow in flows], object),
     )
-
-
-def _renamed(
-    chip: Chip,
-    dtype: Dtype,
-    sides: Floats,
-    order: NDArray[np.intp],
-    streamed: NDArray[np.intp],
-    count: int,
-    refills: bool,
-) -> DrawnSchedules:
-    """Return the best tiles of one order of the axes, with the operands by their own names."""
-    found = _nested(
-        chip, dtype, np.take_along_axis(sides, order.T, axis=0), streamed, count, refills
-    )
-    # An operand lacks one of M, K, N: A the last, B the first, the output the middle one.
-    lacks = order[:, [2, 0, 1]]
-    operands = np.empty_like(found.operands)
-    np.put_along_axis(operands, (lacks + 1) % 3, found.operands, axis=1)
-    return replace(found, operands=operands)
 
 
 def _nested(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from crosstack.errors import require, require_quantity
+from crosstack.errors import require_quantity
 from crosstack.io.deepflow.hardware import DeepflowHardware
 from crosstack.io.deepflow.steps import crossing_of
 from crosstack.machine.packages import ABSENT
@@ -43,11 +43,7 @@ class EdgeSharing:
     """
 
     crossing: frozenset[ParallelDimension] = frozenset()
-    derates: tuple[Derate, Derate, Derate, Derate] = (Derate(), Derate(), Derate(), Derate())
-
-    def __post_init__(self) -> None:
-        """Check that every dimension has a derate."""
-        require(len(self.derates) == len(ParallelDimension), "derates", self.derates, "one each")
+    derates: tuple[Derate, ...] = (Derate(),) * 4
 
     def __call__(self, strategy: Strategy, system: System) -> EdgeSharing:
         """Return the same whatever the strategy."""
@@ -61,7 +57,7 @@ def edges_of_file(hardware: DeepflowHardware) -> EdgeSharing:
     """Return what a hardware file states: derates and crossings, not those of a placement."""
     system = hardware.system
     derate = Derate(inside=system.intra_derate, between=system.inter_derate)
-    return EdgeSharing(crossing=crossing_of(hardware), derates=(derate, derate, derate, derate))
+    return EdgeSharing(crossing=crossing_of(hardware), derates=(derate,) * 4)
 
 
 def edges_of_placement(placement: Placement) -> EdgeSharing:
@@ -69,14 +65,9 @@ def edges_of_placement(placement: Placement) -> EdgeSharing:
 
     Dimensions communicate at different times, so only the edges of one share a link.
     """
-    kp1, kp2, dp, lp = (
-        Derate(
-            inside=max(1, placement.by_dimension[d].inside),
-            between=max(1, placement.by_dimension[d].between),
-        )
-        for d in ParallelDimension
-    )
-    return EdgeSharing(crossing=placement.crosses, derates=(kp1, kp2, dp, lp))
+    shared = [placement.by_dimension[d] for d in ParallelDimension]
+    derates = (Derate(inside=max(1, s.inside), between=max(1, s.between)) for s in shared)
+    return EdgeSharing(crossing=placement.crosses, derates=tuple(derates))
 
 
 def edges_of_paper(strategy: Strategy, system: System) -> EdgeSharing:
@@ -88,14 +79,17 @@ def edges_of_paper(strategy: Strategy, system: System) -> EdgeSharing:
         if len(extents) > len(inside):
             crossing.add(dimension)
         derates.append(Derate(inside=inside[0] if inside else 0))
-    kp1, kp2, dp, lp = derates
-    return EdgeSharing(crossing=frozenset(crossing), derates=(kp1, kp2, dp, lp))
+    return EdgeSharing(crossing=frozenset(crossing), derates=tuple(derates))
 
 
 def stated_peers(
     strategy: Strategy, system: System, edges: EdgeSharing
 ) -> dict[ParallelDimension, Peers]:
-    """Return whom every dimension communicates with.
+    """Return whom every dimension communicates with: on a ring with its part of shared links.
+
+    Inside a package: bandwidth over derate. Between packages: the same, and no more than inside,
+    where a derate inside says that there is a network: the path to the edge of the package is
+    part of the way.
 
     Raises
     ------
@@ -103,39 +97,24 @@ def stated_peers(
         If the strategy needs more chips than there are.
     """
     check_chips(strategy, system)
-    return {
-        d: _ring(strategy, system, edges, d, crosses=d in edges.crossing) for d in ParallelDimension
-    }
-
-
-def _ring(
-    strategy: Strategy,
-    system: System,
-    edges: EdgeSharing,
-    dimension: ParallelDimension,
-    *,
-    crosses: bool,
-) -> Peers:
-    """Return peers on a ring of which each edge has its part of the links that it shares.
-
-    Inside a package: bandwidth over derate. Between packages: the same, and no more than inside,
-    where a derate inside says that there is a network: the path to the edge of the package is
-    part of the way.
-    """
     inner, outer = system.network[0], system.network[-1]
-    derate = edges.derates[tuple(ParallelDimension).index(dimension)]
-    there = derate.inside and system.n_chips > 1
-    inside = inner.bandwidth / derate.inside if there else ABSENT
-    bandwidth, level = inside, inner
-    if crosses:
-        there = derate.between and outer.size != 1
-        bandwidth, level = (outer.bandwidth / derate.between if there else ABSENT), outer
-        if derate.inside and inner.size != 1:
-            bandwidth = min(bandwidth, inside)
-    degree = strategy.degree(dimension)
-    joined = replace(level, kind=DimensionKind.SWITCH, shape=(), size=degree, bandwidth=bandwidth)
-    return Peers(
-        name=f"{dimension.value}: {WHERE[crosses]}",
-        group=Group(extents=(Extent(dimension=joined, size=degree, members=degree),)),
-        all_reduce=AllReduceAlgorithm.RING,
-    )
+    found = {}
+    for dimension, derate in zip(ParallelDimension, edges.derates, strict=True):
+        crosses, degree = dimension in edges.crossing, strategy.degree(dimension)
+        there = derate.inside and system.n_chips > 1
+        inside = inner.bandwidth / derate.inside if there else ABSENT
+        bandwidth, level = inside, inner
+        if crosses:
+            there = derate.between and outer.size != 1
+            bandwidth, level = (outer.bandwidth / derate.between if there else ABSENT), outer
+            if derate.inside and inner.size != 1:
+                bandwidth = min(bandwidth, inside)
+        joined = replace(
+            level, kind=DimensionKind.SWITCH, shape=(), size=degree, bandwidth=bandwidth
+        )
+        found[dimension] = Peers(
+            name=f"{dimension.value}: {WHERE[crosses]}",
+            group=Group(extents=(Extent(dimension=joined, size=degree, members=degree),)),
+            all_reduce=AllReduceAlgorithm.RING,
+        )
+    return found

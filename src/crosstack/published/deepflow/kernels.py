@@ -11,19 +11,11 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.errors import require, require_whole
 from crosstack.machine.chip import Chip
 from crosstack.machine.compute import Dataflow
-from crosstack.model.kernels.clock import (
-    COMPUTE,
-    ChipTimes,
-    KernelTime,
-    product_time,
-)
+from crosstack.model.kernels.clock import COMPUTE, ChipTimes, KernelTime, product_time
 from crosstack.published.deepflow import drawn_tiles
 from crosstack.workload.dtype import Dtype
-
-__all__ = ["DrawnTiles", "TileSearch", "tiles_of_2020", "tiles_of_2021", "tiles_of_2025"]
 
 Floats = NDArray[np.float64]
 
@@ -68,14 +60,6 @@ class DrawnTiles:
     n_drawn: int = 20
     tiles_refill: bool = False
     first_shape_sets_dataflow: bool = False
-
-    def __post_init__(self) -> None:
-        """Check every field."""
-        require(isinstance(self.search, TileSearch), "search", self.search, ", ".join(TileSearch))
-        require_whole("n_drawn", self.n_drawn)
-        for name in ("tiles_refill", "first_shape_sets_dataflow"):
-            value = getattr(self, name)
-            require(isinstance(value, bool), name, value, "True or False")
 
     @property
     def shapes_at_once(self) -> int:
@@ -159,15 +143,12 @@ class _StepTimes(ChipTimes):
 
     def _timed(self, m: Floats, k: Floats, n: Floats, batch: Floats) -> KernelTime:
         if self._dataflow is None and self.chip.compute.dataflow is Dataflow.BEST:
-            self._dataflow = drawn_tiles.largest_axis(
-                float(batch[0] * m[0]), float(k[0]), float(n[0])
-            )
+            first = float(batch[0] * m[0]), float(k[0]), float(n[0])
+            self._dataflow = drawn_tiles.largest_axis(*first)
         return product_time(
             self.clock,
             self.chip,
-            m,
-            k,
-            n,
+            *(m, k, n),
             batch=batch,
             dtype=self.dtype,
             dataflow=self._dataflow,

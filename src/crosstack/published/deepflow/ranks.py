@@ -15,27 +15,7 @@ from crosstack.model.collectives import Group, group_of
 from crosstack.model.collectives.group import domain_group
 from crosstack.published.deepflow.distributed import Peers
 
-__all__ = ["WHERE", "check_chips", "peers_of"]
-
 WHERE = ("link inside a package", "link between packages")
-
-
-def sizes_of(system: System) -> tuple[int, ...]:
-    """Return how many chips, or blocks of the level below, each level joins. [1]
-
-    Raises
-    ------
-    InputError
-        If a level leaves that free.
-    """
-    free = [f"system.network[{i}].size" for i, d in enumerate(system.network) if d.size is None]
-    if free:
-        raise InputError(Problem(free[0], "required: an order of ranks fills levels of a size."))
-    return tuple(level.size or 1 for level in system.network)
-
-
-def _degrees(strategy: Strategy, order: MappingOrder) -> tuple[int, ...]:
-    return tuple(strategy.degree(d) for d in order)
 
 
 def check_chips(strategy: Strategy, system: System) -> None:
@@ -48,29 +28,30 @@ def check_chips(strategy: Strategy, system: System) -> None:
 def peers_of(
     strategy: Strategy, system: System, order: MappingOrder
 ) -> dict[ParallelDimension, Peers]:
-    """Return whom every dimension communicates with.
-
-    Parameters
-    ----------
-    strategy : Strategy
-        What is numbered.
-    system : System
-        The machine.
-    order : tuple of ParallelDimension
-        The dimensions, innermost first.
+    """Return whom every dimension communicates with, in an ``order``, innermost first.
 
     Raises
     ------
     InputError
-        If the strategy needs more chips than there are, or the order leaves out a dimension.
+        If the strategy needs more chips than there are, the order leaves out a dimension, or a
+        level of the network leaves free how many it joins.
     """
     check_chips(strategy, system)
-    whole, sizes = whole_order(strategy, order), sizes_of(system)
-    degrees = _degrees(strategy, whole)
-    return {
-        d: _named(d, system, _group(system, sizes, degrees, number))
-        for number, d in enumerate(whole)
-    }
+    free = [i for i, level in enumerate(system.network) if level.size is None]
+    if free:
+        message = "required: an order of ranks fills levels of a size."
+        raise InputError(Problem(f"system.network[{free[0]}].size", message))
+    sizes = tuple(level.size or 1 for level in system.network)
+    whole = whole_order(strategy, order)
+    degrees = tuple(strategy.degree(d) for d in whole)
+    found = {}
+    for number, dimension in enumerate(whole):
+        group = _group(system, sizes, degrees, number)
+        leaves = any(extent.dimension is not system.network[0] for extent in group.extents)
+        found[dimension] = Peers(
+            name=f"{dimension.value}: {WHERE[leaves]}", group=group, all_reduce=system.all_reduce
+        )
+    return found
 
 
 def _group(system: System, sizes: tuple[int, ...], degrees: tuple[int, ...], number: int) -> Group:
@@ -81,10 +62,3 @@ def _group(system: System, sizes: tuple[int, ...], degrees: tuple[int, ...], num
     last = max(i for i, level in enumerate(system.network) if any(level is d for d in levels))
     inside = math.prod(degrees[:number])
     return domain_group(system.network, system.domain_size, inside, degrees[number], last=last)
-
-
-def _named(dimension: ParallelDimension, system: System, group: Group) -> Peers:
-    leaves = any(extent.dimension is not system.network[0] for extent in group.extents)
-    return Peers(
-        name=f"{dimension.value}: {WHERE[leaves]}", group=group, all_reduce=system.all_reduce
-    )

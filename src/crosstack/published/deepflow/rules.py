@@ -1,8 +1,6 @@
-"""The rule sets of DeepFlow: its paper, and the releases of the public tool.
+"""The rule sets of DeepFlow: its paper (``ardalani2022deepflow``) and releases of the public tool.
 
-Sources: ``ardalani2022deepflow``, ``deepflow_code`` at commits e8fc755 (2025-09-15, with its two
-programs), 566c192 (2021-09-11) and e4e5d38 (2020-10-30), which generates chips as that of 2021.
-Placement has not changed from 2020 to 2025.
+The release of 2020 generates chips as that of 2021; placement has not changed from 2020 to 2025.
 """
 
 from __future__ import annotations
@@ -16,31 +14,23 @@ from crosstack.published.deepflow.placement import BlockPlacement
 from crosstack.published.deepflow.release import RELEASES
 from crosstack.published.deepflow.steps import ReleaseSteps
 
-__all__ = ["release"]
-
-_CHIPS = {
-    "deepflow-paper": Generation(sheds_units=True),
-    "deepflow-2025": GENERATION_2025,
-    "deepflow-2025-graph": GENERATION_2025,
-    "deepflow-2021": GENERATION_2021,
-    "deepflow-2020": GENERATION_2021,
-}
-_KERNELS = {
-    "deepflow-2025": tiles_of_2025,
-    "deepflow-2025-graph": tiles_of_2025,
-    "deepflow-2021": tiles_of_2021,
-    "deepflow-2020": tiles_of_2020,
+_MADE = {
+    "deepflow-2025": (tiles_of_2025, GENERATION_2025),
+    "deepflow-2025-graph": (tiles_of_2025, GENERATION_2025),
+    "deepflow-2021": (tiles_of_2021, GENERATION_2021),
+    "deepflow-2020": (tiles_of_2020, GENERATION_2021),
 }
 
 
 def release(name: str) -> Rules:
     """Return the rule set of the paper or of a release."""
-    if name not in RELEASES:
-        return Rules(name=name, chips=_CHIPS[name])
+    if name == "deepflow-paper":
+        return Rules(name=name, chips=Generation(sheds_units=True))
+    kernels, chips = _MADE[name]
     return Rules(
         name=name,
-        clock=Clock(kernels=_KERNELS[name]()),
+        clock=Clock(kernels=kernels()),
         step=ReleaseSteps(release=RELEASES[name]),
-        chips=_CHIPS[name],
+        chips=chips,
         placement=BlockPlacement(),
     )
