@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 
 import pytest
 
@@ -171,3 +172,13 @@ def test_not_a_number_never_passes():
 def test_a_number_too_large_for_a_float_is_bad_input():
     with pytest.raises(InputError):
         require_quantity("size", 10**400, "B")
+
+
+@pytest.mark.parametrize(
+    "error", [InputError([Problem("a", "b"), Problem("c", "d", 3)]), infeasible()]
+)
+def test_an_error_comes_back_from_another_process_as_it_was(error):
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)

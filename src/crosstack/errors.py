@@ -10,6 +10,8 @@ import difflib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from crosstack.quantities import compared
 
@@ -77,6 +79,10 @@ class InputError(CrosstackError, ValueError):
         )
         super().__init__("\n".join(self.lines()))
 
+    def __reduce__(self) -> tuple[type[InputError], tuple[tuple[Problem, ...]]]:
+        """Return how another process makes it again: from its problems, not from its text."""
+        return type(self), (self.problems,)
+
     def lines(self) -> Iterator[str]:
         """Yield a line for each of the first `MOST_SHOWN` problems, and how many more there are."""
         yield from map(str, self.problems[:MOST_SHOWN])
@@ -130,6 +136,11 @@ class InfeasibleError(CrosstackError):
             f"infeasible: {resource}: {where} needs {needed}, the limit is {there}. "
             f"What would make it fit: {'; '.join(self.levers)}."
         )
+
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        """Return how another process makes it again: from what it names, not from its text."""
+        names = ("resource", "demand", "limit", "unit", "where", "levers")
+        return partial(type(self), **{name: getattr(self, name) for name in names}), ()
 
 
 class LimitError(CrosstackError):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from crosstack.errors import InputError, Problem, require_whole, unknown_name
-from crosstack.records import brief, known_again, require_type, require_types
+from crosstack.records import brief, require_type, require_types
 from crosstack.workload.architectures import Transformer
 from crosstack.workload.architectures.graphs import decode, forward, prefill, training
 from crosstack.workload.dataflow import Graph
@@ -132,7 +133,7 @@ class Job:
         return () if of is None else of.left_out
 
 
-@known_again(16)
+@lru_cache(16)
 def _workload(job: Job) -> Workload:
     return workload_of(job.graph, block=job.block, items="batch", name=job.name)
 
