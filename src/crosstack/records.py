@@ -9,12 +9,15 @@ import reprlib
 import types
 import typing
 from collections.abc import Callable
-from functools import cache, lru_cache, wraps
-from typing import Any
+from functools import cache, lru_cache, partial, wraps
+from typing import Annotated, Any
 
-from crosstack.errors import InputError, Problem
+from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
 
-__all__ = ["brief", "known_again", "plain", "require_type", "require_types"]
+__all__ = [
+    "Bytes", "Checked", "Count", "Name", "Natural", "Number", "brief", "known_again", "plain",
+    "require_type", "require_types",
+]  # fmt: skip
 
 P = typing.ParamSpec("P")
 R = typing.TypeVar("R")
@@ -74,6 +77,29 @@ def known_again(maxsize: int, *, by_value: int = 0) -> Callable[[Callable[P, R]]
 
 
 Check = Callable[[object], bool]
+Rule = Callable[[str, Any], None]
+
+
+def _require_name(field: str, value: str) -> None:
+    require(value.strip() != "", field, value, "a name")
+
+
+# Fields that say their range as well; `require_types` looks at it.
+Name = Annotated[str, _require_name]
+Count = Annotated[int, require_whole]  # at least 1
+Natural = Annotated[int, partial(require_whole, minimum=0)]
+Number = Annotated[float, partial(require_quantity, unit="1")]
+Bytes = Annotated[float, partial(require_quantity, unit="B")]
+
+
+class Checked:
+    """A record whose fields are what their annotations say, looked at when it is made."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        require_types(self)
 
 
 def require_type(field: str, value: object, hint: Any) -> None:
@@ -94,7 +120,8 @@ def require_type(field: str, value: object, hint: Any) -> None:
 def require_types(record: Any) -> None:
     """Raise `InputError` with every field of a record that does not hold what its annotation says.
 
-    To be called first of all in ``__post_init__``; see `require_type`.
+    To be called first of all in ``__post_init__``; see `require_type`. Ranges of numbers are looked
+    at where a field has one, such as `Count`.
     """
     kind: Any = type(record)  # mypy takes a type for something without a hash
     wrong = [
@@ -104,6 +131,23 @@ def require_types(record: Any) -> None:
     ]
     if wrong:
         raise InputError(wrong)
+    for field, optional, rule in _rules_of(kind):
+        value = getattr(record, field)
+        if not (optional and value is None):
+            rule(field, value)
+
+
+@cache
+def _rules_of(record: Any) -> tuple[tuple[str, bool, Rule], ...]:
+    """Return name, whether it may be None, and the rule of every field with a range."""
+    found: list[tuple[str, bool, Rule]] = []
+    hints = typing.get_type_hints(record, include_extras=True)
+    for item in dataclasses.fields(record):
+        hint = hints[item.name]
+        parts = typing.get_args(hint) if _is_union(hint) else (hint,)
+        rules = [part.__metadata__[0] for part in parts if hasattr(part, "__metadata__")]
+        found += [(item.name, type(None) in parts, rule) for rule in rules if item.init]
+    return tuple(found)
 
 
 def _problem(field: str, value: object, hint: Any) -> Problem:

@@ -28,8 +28,7 @@ from crosstack.workload.axes import AxisUse
 from crosstack.workload.draft import Draft
 from crosstack.workload.functions import Function
 from crosstack.workload.graph_workload import workload_of
-from crosstack.workload.lstm import LstmModel
-from crosstack.workload.lstm_graph import language_model_graph
+from crosstack.workload.lstm import LstmModel, language_model_graph
 from crosstack.workload.passes.backward import training
 from crosstack.workload.published_steps import LSTMS
 

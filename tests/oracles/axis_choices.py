@@ -128,7 +128,11 @@ def _index(
 
 def _place(kernel: LoweredKernel, split: Split) -> str:
     """Return the group of the first axis that is split; empty: none."""
-    named = [kernel.product.place(axis) for axis in split.along]
+    groups = ("outer", "m", "k", "n")
+    named = [
+        next((group for group in groups if axis in getattr(kernel.product, group)), "")
+        for axis in split.along
+    ]
     return next((place for place in named if place), "")
 
 

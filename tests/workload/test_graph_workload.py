@@ -24,8 +24,7 @@ from crosstack.workload.fft_graph import fourier_graph
 from crosstack.workload.graph_workload import workload_of
 from crosstack.workload.hpl_graph import factorisation_graph
 from crosstack.workload.lowering import lowered
-from crosstack.workload.lstm import LstmModel
-from crosstack.workload.lstm_graph import language_model_graph
+from crosstack.workload.lstm import LstmModel, language_model_graph
 from crosstack.workload.operations import Role
 from crosstack.workload.passes.backward import training
 from crosstack.workload.ssm_graph import hyena_graph, mamba_graph

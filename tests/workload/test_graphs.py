@@ -26,12 +26,10 @@ from crosstack.workload.fft_graph import fourier_graph
 from crosstack.workload.hpl_graph import factorisation_graph
 from crosstack.workload.kernels import Collective
 from crosstack.workload.lowering import lowered
-from crosstack.workload.lstm import LstmModel
-from crosstack.workload.lstm_graph import language_model_graph
+from crosstack.workload.lstm import LstmModel, language_model_graph
 from crosstack.workload.operations import Role
 from crosstack.workload.passes.backward import training
-from crosstack.workload.product import Product
-from crosstack.workload.product_graph import product_graph
+from crosstack.workload.product import Product, product_graph
 from crosstack.workload.sharding import PARTIAL, REPLICATED
 
 WORDS = LstmModel(batch=2, sequence=4, vocabulary=5, layers=2, width=3)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from crosstack.errors import require, require_whole
-from crosstack.records import require_types
+from crosstack.errors import require
+from crosstack.records import Count, Natural, require_types
 
 Axes = tuple[str, ...]
 
@@ -29,46 +29,34 @@ class AxisSize:
     """An axis by its name, how long it is [1], and what it is for."""
 
     name: str
-    size: int
+    size: Count
     use: AxisUse = AxisUse.FEATURE
 
     def __post_init__(self) -> None:
-        """Check that it has a name without blanks, and a size."""
         require_types(self)
         require(self.name.split() == [self.name], "name", self.name, "a word")
-        require_whole("size", self.size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
     """An axis that is read or written at ``stride * at + dilation * tap - padding``.
 
-    Parameters
-    ----------
-    axis : str
-        The axis of an operand or of the result that the window slides over.
-    at, tap : str
-        The axes that say where the window is, and where in it.
-    stride, dilation, padding : int
-        Steps from window to window and from tap to tap; places before the axis that count as
-        zero, as do those behind its end. [1]
+    ``axis`` is that of an operand or of the result that the window slides over; ``at`` and ``tap``
+    say where the window is, and where in it. ``padding`` places before the axis count as zero, as
+    do those behind its end. [1]
     """
 
     axis: str
     at: str
     tap: str
-    stride: int = 1
-    dilation: int = 1
-    padding: int = 0
+    stride: Count = 1
+    dilation: Count = 1
+    padding: Natural = 0
 
     def __post_init__(self) -> None:
-        """Check that it joins three axes in whole steps."""
         require_types(self)
         names = {self.axis, self.at, self.tap}
         require(len(names) == 3, "axis", self.axis, "three different axes")
-        for name in ("stride", "dilation"):
-            require_whole(name, getattr(self, name))
-        require_whole("padding", self.padding, minimum=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,25 +65,17 @@ class Causal:
 
     The last query stands at the last key, so that queries may follow keys kept from before. What
     does not count is zero, and no softmax looks at it; a kernel that knows leaves out the work
-    (``dao2022flashattention``).
-
-    Parameters
-    ----------
-    query, key : str
-        Axes of the tensor.
-    window : int
-        How many keys each query sees at most, its own included; 0: all before it. [1]
+    (``dao2022flashattention``). ``query`` and ``key`` are axes of the tensor; each query sees
+    ``window`` keys at most, its own included, 0: all before it. [1]
     """
 
     query: str
     key: str
-    window: int = 0
+    window: Natural = 0
 
     def __post_init__(self) -> None:
-        """Check that there are two axes."""
         require_types(self)
         require(self.query != self.key, "key", self.key, "another axis than the query's")
-        require_whole("window", self.window, minimum=0)
 
     def density(self, n_queries: int, n_keys: int) -> float:
         """Share of the entries that count. [1]

@@ -1,30 +1,15 @@
 """A workload as a graph of operations over named axes, from which everything else is derived.
 
-The records, from the small to the large:
+Names of axes say what happens: an axis that a product's operands have and its result does not is
+added up; what an operand of a sum does not have is broadcast. Nothing is reshaped, split or
+transposed by an operation: an `Operand` calls axes by other names. Blocks run once, or along an
+axis: layers of a model, and the steps of a recurrence, are the same thing.
 
-* `AxisSize`: a name (batch, sequence, heads, head_size, hidden, expert, ...) and how long it is.
-* `Tensor`: the names of its axes, a dtype, a role (weight, activation, gradient, index, ...).
-* `Operation`: a *function* of a table (`crosstack.workload.functions`), the tensors it reads and
-  the one it makes. The names of axes say what happens: an axis that a product's operands have and
-  its result does not is added up; what an operand of a sum does not have is broadcast. An
-  `Operand` may call axes by other names, so that keys are tokens under another name, and a width
-  may be seen as heads times head size. Nothing is reshaped, split or transposed by an operation.
-* `Block`: operations that run once, or along an axis, handing on what they carry: layers of a
-  model, and the steps of a recurrence, are the same thing. A tensor that has the axis is sliced.
-* `Graph`: axes, tensors and blocks, in order. A graph of one's own is one block that runs once.
-
-Kinds of loop nest are few (contraction, convolution, elementwise, reduction, gather, scatter,
-scan, concatenation), and the derivative of each is made of the same few: that of a product is a
-product, that of a convolution is one with its window in the result, gather and scatter are each
-other's, a scan runs the other way, what was put together is cut, a repeated block repeats in
-reverse. So the backward pass of any graph is a graph
-(`crosstack.workload.passes.backward`); a block of it names the block it is the *twin* of, and reads
-that block's tensors as they were at the same place. What memory keeps is what is read that way:
-nothing has to say so. Sizes, work and products of matrices follow from axes
-(`crosstack.workload.loops`); what an engine needs besides (which axis streams, which lies side by
-side) is the use of an axis.
-
-What is not here: how often a graph runs, on what, and in which layout.
+Kinds of loop nest are few, and the derivative of each is made of the same few, so the backward pass
+of any graph is a graph (`crosstack.workload.passes.backward`): a block of it names the block it is
+the *twin* of, and reads that block's tensors as they were at the same place. What memory keeps is
+what is read that way: nothing has to say so. Sizes, work and products of matrices follow from axes
+(`crosstack.workload.loops`). How often a graph runs, on what, and in which layout, is not here.
 
 Source of the idea that shards and layouts are assignments of named axes: ``xu2021gspmd``.
 """
@@ -77,7 +62,6 @@ class Graph:
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        """Check the graph and derive the order of the operations of every block."""
         require_types(self)
         require(len(self.blocks) > 0, "blocks", len(self.blocks), "at least one block")
         problems = name_problems(self.axes, self.tensors, self.blocks)
@@ -87,7 +71,7 @@ class Graph:
             "sizes": {axis.name: axis.size for axis in self.axes},
             "uses": {axis.name: axis.use for axis in self.axes},
             "tensor": {tensor.name: tensor for tensor in self.tensors},
-            "makers": {o.output.tensor: (b, o) for b in self.blocks for o in b.operations},
+            "makers": {o.made: (b, o) for b in self.blocks for o in b.operations},
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
@@ -121,7 +105,13 @@ class Graph:
                 yield f"{place}.axes", f"got {got}; allowed: {stored}."
 
     def _order(self, b: int, block: Block) -> tuple[int, ...]:
-        edges = block_edges(block.operations)
+        makers = {operation.made: i for i, operation in enumerate(block.operations)}
+        edges = [
+            (makers[name], j)
+            for j, operation in enumerate(block.operations)
+            for name in operation.reads
+            if name in makers
+        ]
         order, _ = topological_order(len(block.operations), edges)
         if len(order) < len(block.operations):
             names = cycle_of(len(block.operations), edges, order)
@@ -145,13 +135,12 @@ class Graph:
 
     def nest(self, block: Block, operation: Operation) -> LoopNest:
         """Return the loop nest of an operation of a block."""
-        roles = [self.tensor[operand.tensor].role for operand in operation.inputs]
         return LoopNest(
             operation=operation,
             inputs=tuple(self.names(block, operand) for operand in operation.inputs),
             output=self.names(block, operation.output),
             uses=self.uses,
-            weights=tuple(role is Role.WEIGHT for role in roles),
+            weights=tuple(self.tensor[name].role is Role.WEIGHT for name in operation.reads),
         )
 
     def nests(self) -> Iterator[tuple[Block, LoopNest]]:
@@ -169,7 +158,7 @@ class Graph:
         """Blocks that belong to no backward pass, nor add up its gradients."""
         gradients = {t.name for t in self.tensors if t.role is Role.GRADIENT}
         blocks = (block for block in self.blocks if not block.twin)
-        return tuple(b for b in blocks if {o.output.tensor for o in b.operations} - gradients)
+        return tuple(b for b in blocks if {o.made for o in b.operations} - gradients)
 
     def repeats(self, block: Block) -> int:
         """How often a block runs. [1]"""
@@ -213,14 +202,3 @@ class Graph:
     def gradients(self) -> Mapping[str, str]:
         """By tensor, the one that is its gradient."""
         return {t.of: t.name for t in self.tensors if t.of and t.role is Role.GRADIENT}
-
-
-def block_edges(operations: tuple[Operation, ...]) -> list[tuple[int, int]]:
-    """Return (maker, reader) of what operations make for one another, by their places."""
-    makers = {operation.output.tensor: i for i, operation in enumerate(operations)}
-    return [
-        (makers[operand.tensor], j)
-        for j, operation in enumerate(operations)
-        for operand in operation.inputs
-        if operand.tensor in makers
-    ]

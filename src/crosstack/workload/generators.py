@@ -15,16 +15,9 @@ from crosstack.workload.workload import Workload
 
 
 def dlrm(*, training: bool = True, name: str = "dlrm", **shape: Any) -> Workload:
-    """Return a recommendation model on ``samples`` samples of one iteration.
+    """Return a recommendation model, with its derived backward pass if it is in ``training``.
 
-    Parameters
-    ----------
-    training : bool
-        With the backward pass, which is derived.
-    name : str
-        For people.
-    shape
-        As `crosstack.workload.dlrm_graph.recommendation_graph`.
+    ``shape`` as `crosstack.workload.dlrm_graph.recommendation_graph`.
     """
     require_type("training", training, bool)
     graph = recommendation_graph(**shape)

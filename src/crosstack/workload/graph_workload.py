@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from crosstack.errors import InputError, Problem, nearest
+import numpy as np
+
+from crosstack.errors import InputError, Problem
 from crosstack.workload.axes import AxisUse
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.functions import OperationKind
-from crosstack.workload.kernel_graph import AXES, KernelGraph
-from crosstack.workload.kernels import Axis
+from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.lowering import lowered
 from crosstack.workload.operations import Block, Role
 from crosstack.workload.passes.routing import of_one_item
+from crosstack.workload.validation import unknown
 from crosstack.workload.workload import BlockOf, End, Workload
 
 
@@ -72,12 +74,9 @@ def workload_of(graph: Graph, *, block: str = "", items: str = "", name: str = "
     )
 
 
-def _check_name(field: str, name: str, known: Iterable[str], what: str) -> None:
-    names = list(known)
-    close = ", ".join(map(repr, nearest(name, names)))
-    hint = f" Nearest: {close}." if close else ""
-    if name not in names:
-        raise InputError(Problem(field, f"no {what} is called {name!r}.{hint}"))
+def _check_name(field: str, name: str, known: Collection[str], what: str) -> None:
+    for problem in unknown(field, what, name, known):
+        raise InputError(problem)
 
 
 def _chosen(graph: Graph, block: str) -> tuple[Block, list[Block], list[Block]]:
@@ -112,7 +111,7 @@ def _end(graph: Graph, block: Block) -> End:
 
 def _weights(graph: Graph, block: Block) -> set[str]:
     """Return the weights that a block reads."""
-    read = {x.tensor for operation in block.operations for x in operation.inputs}
+    read = {name for operation in block.operations for name in operation.reads}
     return {tensor for tensor in read if graph.tensor[tensor].role is Role.WEIGHT}
 
 
@@ -121,9 +120,8 @@ def _tables(graph: Graph, block: Block) -> set[str]:
     read: dict[bool, set[str]] = {True: set(), False: set()}
     for operation in block.operations:
         looked_up = operation.kind is OperationKind.GATHER
-        names = operation.inputs[:1] if looked_up else operation.inputs
-        read[looked_up] |= {x.tensor for x in names if graph.tensor[x.tensor].role is Role.WEIGHT}
-    return read[True] - read[False]
+        read[looked_up] |= {*(operation.reads[:1] if looked_up else operation.reads)}
+    return (read[True] - read[False]) & _weights(graph, block)
 
 
 def _size(graph: Graph, tensors: Iterable[str]) -> float:
@@ -133,14 +131,8 @@ def _size(graph: Graph, tensors: Iterable[str]) -> float:
 
 def _tokens(graph: Graph, kernels: KernelGraph) -> int:
     """Largest extent that is cut into tiles over the kernels, at most all tokens. [1]"""
-    extents = {
-        Axis.OUTER: kernels.outer, Axis.M: kernels.m, Axis.K: kernels.k, Axis.N: kernels.columns
-    }  # fmt: skip
-    tiled = (
-        int(extents[AXES[code]][i])
-        for i, code in enumerate(kernels.tiling.tolist())
-        if AXES[code] in extents
-    )
+    one = np.ones_like(kernels.m)
+    extents = np.stack([kernels.outer, kernels.m, kernels.k, kernels.columns, one])
+    longest = int(extents[kernels.tiling, np.arange(kernels.n)].max())
     sizes = [axis.size for axis in graph.axes if axis.use is AxisUse.TOKEN]
-    longest = max(tiled, default=1)
     return min(longest, math.prod(sizes)) if sizes else longest

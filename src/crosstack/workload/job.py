@@ -14,10 +14,8 @@ from crosstack.workload.architectures.graphs import decode, forward, prefill, tr
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.graph_workload import workload_of
-from crosstack.workload.lstm import LstmModel
-from crosstack.workload.lstm_graph import language_model
-from crosstack.workload.product import Product
-from crosstack.workload.product_graph import product
+from crosstack.workload.lstm import LstmModel, language_model
+from crosstack.workload.product import Product, product
 from crosstack.workload.transformer_training import TransformerTraining
 from crosstack.workload.workload import Workload
 

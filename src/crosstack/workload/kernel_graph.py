@@ -3,21 +3,18 @@
 Kernels are numbered in listing order, edges (one per tensor and consumer) in tensor order. Axes
 are numbered as in `AXES`. A graph is made of a list of kernels (`kernel_graph`), or of operations
 over named axes (`crosstack.workload.lowering`).
-
-Source of what a kernel is: the dataflow graph of ``ko2025dfmodel`` (section III.B); here a tensor
-with several readers is one tensor, where the source keeps one copy a reader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.errors import MOST_SHOWN, InputError, Problem, nearest, require, require_whole
+from crosstack.errors import InputError, Problem, require, require_whole
 from crosstack.records import known_again, require_type
 from crosstack.workload.dtype import Dtype, dtype_of_word
 from crosstack.workload.kernels import (
@@ -33,6 +30,7 @@ from crosstack.workload.kernels import (
     Tensor,
 )
 from crosstack.workload.ordering import cycle_of, topological_order
+from crosstack.workload.validation import twice, unknown
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -42,7 +40,16 @@ AXES: tuple[Axis, ...] = (Axis.OUTER, Axis.M, Axis.K, Axis.N, Axis.NONE, Axis.PA
 AXIS_CODE: dict[Axis, int] = {axis: i for i, axis in enumerate(AXES)}
 ROUNDING = 1e-6  # relative: published files round sizes to about eight digits
 SIZES_DISAGREE = "sizes disagree"  # how the problem of an operand begins
-_SAVED = (Saved.INPUT, Saved.OUTPUT, Saved.MASK)
+# Columns that are fields of a kernel, by the same name.
+_SAME = (
+    "outer", "m", "k", "operations", "row_wise", "memory_traffic", "cache_size", "sram_extra",
+    "memory_extra", "density", "weight_size", "output_size",
+)  # fmt: skip
+_SAVED = {
+    "saved_input": Saved.INPUT,
+    "saved_output": Saved.OUTPUT,
+    "saved_mask": Saved.MASK,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -152,15 +159,11 @@ class KernelGraph:
         return _of_columns, tuple(getattr(self, name) for name in _COLUMNS)
 
     def __repr__(self) -> str:
-        """Say how large it is."""
         joined = f"{self.n:,} kernels, {len(self.tensor_size):,} tensors"
         return f"KernelGraph({joined}, word={self.word}, dtype={self.dtype.value!r})"
 
     def __len__(self) -> int:
-        """Return the number of kernels."""
         return self.n
-
-    # ------------------------------------------------------------ work and weights
 
     @property
     def work(self) -> Floats:
@@ -189,21 +192,32 @@ class KernelGraph:
         return bool((self.sharers > 1).any())
 
     @property
+    @known_again(16)
     def index(self) -> Mapping[str, int]:
         """Number of every kernel by its name. [1]"""
-        return _index(self)
+        return {name: i for i, name in enumerate(self.names)}
 
     # ------------------------------------------------------------ as a list
 
     @property
+    @known_again(16)
     def kernels(self) -> tuple[Kernel, ...]:
         """Kernels as a list of records."""
-        return _listed_kernels(self)
+        return tuple(self._kernel(i) for i in range(self.n))
 
     @property
+    @known_again(16)
     def tensors(self) -> tuple[Tensor, ...]:
         """Tensors as a list of records."""
-        return _listed_tensors(self)
+        readers: list[list[Consumer]] = [[] for _ in self.tensor_size]
+        makers = dict(zip(self.tensor.tolist(), self.source.tolist(), strict=True))
+        for e, t in enumerate(self.tensor.tolist()):
+            name, operand = self.names[self.target[e]], int(self.operand[e])
+            readers[t].append(Consumer(kernel=name, operand=operand, elided=bool(self.elided[e])))
+        return tuple(
+            Tensor(producer=self.names[makers[t]], consumers=tuple(readers[t]), size=size)
+            for t, size in enumerate(self.tensor_size.tolist())
+        )
 
     def listing(
         self, kernels: Sequence[Kernel] | None = None, tensors: Sequence[Tensor] | None = None
@@ -216,35 +230,24 @@ class KernelGraph:
             dtype=self.dtype,
         )
 
-    def kernel(self, i: int) -> Kernel:
-        """Return kernel ``i`` as a record."""
-        kind, kept = self.kind(i), (self.saved_input, self.saved_output, self.saved_mask)
-        saved = next((s for s, some in zip(_SAVED, kept, strict=True) if some[i]), Saved.NOTHING)
-        repeats = max(1, round(float(self.repeats[i]) / int(self.operations[i])))
+    def _kernel(self, i: int) -> Kernel:
+        own = {name: getattr(self, name)[i].tolist() for name in _SAME}
+        own["density"] = tuple(own["density"])
+        kept = (saved for name, saved in _SAVED.items() if getattr(self, name)[i])
+        kind, repeats = self.kind(i), max(1, round(float(self.repeats[i]) / own["operations"]))
         return Kernel(
             name=self.names[i],
             kind=kind,
-            m=int(self.m[i]),
             n=int(self.columns[i]),
-            k=int(self.k[i]),
-            outer=int(self.outer[i]),
-            output_size=float(self.output_size[i]),
             input_sizes=tuple(self.input_sizes[i, : kind.n_inputs].tolist()),
-            weight_size=float(self.weight_size[i]),
             unit=ComputeUnit.SYSTOLIC if self.systolic[i] else ComputeUnit.SIMD,
             tiling=AXES[self.tiling[i]],
             direction=Direction.BACKWARD if self.backward[i] else Direction.FORWARD,
-            memory_traffic=float(self.memory_traffic[i]),
             communications=self.messages[i],
             repeats=repeats if self.counted_inputs[i] else None,
-            operations=int(self.operations[i]),
-            cache_size=float(self.cache_size[i]),
-            sram_extra=float(self.sram_extra[i]),
-            memory_extra=float(self.memory_extra[i]),
-            saved=saved,
-            row_wise=bool(self.row_wise[i]),
-            density=tuple(self.density[i].tolist()),
+            saved=next(kept, Saved.NOTHING),
             routing=Routing(**dict(zip(_ROUTING, self.routing[i].tolist(), strict=True))),
+            **own,
         )
 
     def kind(self, i: int) -> KernelKind:
@@ -256,30 +259,8 @@ class KernelGraph:
 
 _ROUTING = tuple(f.name for f in fields(Routing))
 _COLUMNS = tuple(f.name for f in fields(KernelGraph) if f.init)
-
-
-@known_again(16)
-def _index(graph: KernelGraph) -> Mapping[str, int]:
-    return {name: i for i, name in enumerate(graph.names)}
-
-
-@known_again(16)
-def _listed_kernels(graph: KernelGraph) -> tuple[Kernel, ...]:
-    return tuple(graph.kernel(i) for i in range(graph.n))
-
-
-@known_again(16)
-def _listed_tensors(graph: KernelGraph) -> tuple[Tensor, ...]:
-    readers: list[list[Consumer]] = [[] for _ in graph.tensor_size]
-    makers = [0] * len(readers)
-    for e, t in enumerate(graph.tensor.tolist()):
-        makers[t] = int(graph.source[e])
-        name, operand = graph.names[graph.target[e]], int(graph.operand[e])
-        readers[t].append(Consumer(kernel=name, operand=operand, elided=bool(graph.elided[e])))
-    return tuple(
-        Tensor(producer=graph.names[i], consumers=tuple(some), size=float(size))
-        for i, some, size in zip(makers, readers, graph.tensor_size, strict=True)
-    )
+_KINDS: dict[Any, type] = {"Ints": np.int64, "Floats": np.float64, "Bools": np.bool_}
+_ARRAYS = {f.name: _KINDS[f.type] for f in fields(KernelGraph) if f.type in _KINDS}
 
 
 def _of_columns(*columns: Any) -> KernelGraph:
@@ -294,6 +275,87 @@ def bits(mask: int) -> list[int]:
         found.append(low.bit_length() - 1)
         mask ^= low
     return found
+
+
+Edge = tuple[int, int, int, int, bool]  # maker, reader, operand, tensor, elided
+Join = tuple[int, int, int]  # maker, reader, operand
+
+
+def graph_of_columns(
+    kernels: Mapping[str, Any],
+    inputs: Sequence[Sequence[float]],
+    edges: Sequence[Edge],
+    joins: Sequence[Join],
+    order: tuple[int, ...],
+    levels: tuple[int, ...],
+    outside: Sequence[Sequence[str | None]] | None = None,
+    **more: Any,
+) -> KernelGraph:
+    """Return a graph of the columns of its kernels, and of its edges.
+
+    Parameters
+    ----------
+    kernels : mapping
+        Columns but those that follow from the rest, as sequences; with ``routing``, records.
+    inputs : sequence
+        Bytes of the operands of every kernel. [B]
+    edges, joins : sequence
+        See `KernelGraph`.
+    order, levels : tuple of int
+        Of the edges, see `crosstack.workload.ordering.topological_order`.
+    outside : sequence, optional
+        Names of the operands of every kernel, None of one that no kernel makes nor hands over.
+    more
+        Other fields of the graph.
+    """
+    n, table = len(inputs), np.array([e[:4] for e in edges], dtype=np.int64).reshape(-1, 4)
+    sizes, unfed = np.zeros((n, 2)), np.zeros((n, 2), dtype=np.bool_)
+    for i, own in enumerate(inputs):
+        sizes[i, : len(own)] = own
+        unfed[i, : len(own)] = True if outside is None else [x is not None for x in outside[i]]
+    unfed[table[:, 1], table[:, 2]] = False
+    numbers: dict[str | None, int] = {}
+    unmade = np.full((n, 2), -1, dtype=np.int64)
+    for i, place in np.argwhere(unfed).tolist() if outside else ():
+        unmade[i, place] = numbers.setdefault(outside[i][place], len(numbers))  # type: ignore[index]
+    preds, succs = [0] * n, [0] * n
+    for i, j, *_ in edges:
+        preds[j] |= 1 << i
+        succs[i] |= 1 << j
+    spread = [[getattr(one, name) for name in _ROUTING] for one in kernels["routing"]]
+    columns = {**kernels, "routing": spread}
+    found: dict[str, Any] = {
+        name: np.array(columns[name], _ARRAYS[name]) for name in columns if name in _ARRAYS
+    }
+    messages, level = kernels["messages"], np.array(levels, dtype=np.int64)
+    periodic = [sum((c.size for c in some if c.periodic), 0.0) for some in messages]
+    source, target, operand, tensor = (column.copy() for column in table.T)
+    starts, ends, places = np.array(joins, dtype=np.int64).reshape(-1, 3).T.copy()
+    return KernelGraph(
+        **{**columns, **found, **more},
+        n=n,
+        rows=found["outer"] * found["m"],
+        has_weight=found["weight_size"] > 0,
+        two_inputs=np.array([len(own) == 2 for own in inputs], dtype=np.bool_),
+        periodic_size=np.array(periodic),
+        input_sizes=sizes,
+        open_inputs=unfed,
+        outside=unmade,
+        open_output=~np.isin(np.arange(n), source),
+        source=source,
+        target=target,
+        operand=operand,
+        tensor=tensor,
+        elided=np.array([e[4] for e in edges], dtype=np.bool_),
+        join_source=starts,
+        join_target=ends,
+        join_operand=places,
+        order=order,
+        levels=levels,
+        depth=level[target] - level[source] + 1,
+        preds=tuple(preds),
+        succs=tuple(succs),
+    )
 
 
 # ---------------------------------------------------------------- from a list
@@ -331,18 +393,12 @@ def kernel_graph(
     require_type("dtype", dtype, Dtype | None)
     require(len(kernels) > 0, "kernels", len(kernels), "at least one kernel")
     require_whole("word", word, what="bytes")
-    index: dict[str, int] = {}
-    problems: list[Problem] = []
-    for i, kernel in enumerate(kernels):
-        if kernel.name in index:
-            first = index[kernel.name]
-            message = f"duplicate kernel name {kernel.name!r}; kernels[{first}] has it already."
-            problems.append(Problem(f"kernels[{i}].name", message))
-        index.setdefault(kernel.name, i)
-    problems.extend(_tensor_problems(kernels, tensors, index))
+    index = {kernel.name: i for i, kernel in reversed([*enumerate(kernels)])}
+    problems = [*twice("kernel", ((f"kernels[{i}]", k.name) for i, k in enumerate(kernels)))]
+    problems += _tensor_problems(kernels, tensors, index)
     if problems:
         raise InputError(problems)
-    edges = [
+    edges: list[Edge] = [
         (index[tensor.producer], index[c.kernel], c.operand, t, c.elided)
         for t, tensor in enumerate(tensors)
         for c in tensor.consumers
@@ -352,133 +408,65 @@ def kernel_graph(
     if len(order) < len(kernels):
         loop = " -> ".join(kernels[i].name for i in cycle_of(len(kernels), pairs, order))
         raise InputError(Problem("tensors", f"the graph has a cycle: {loop}."))
-    table = np.array([e[:4] for e in edges], dtype=np.int64).reshape(-1, 4)
-    inputs, unfed = _operands(kernels, table)
-    joins = _joins(kernels, unfed, {edge[0] for edge in edges})
-    return KernelGraph(
-        n=len(kernels),
+    return graph_of_columns(
+        _columns(kernels),
+        [kernel.input_sizes for kernel in kernels],
+        edges,
+        _joins(kernels, edges),
+        order,
+        levels,
         word=word,
         dtype=dtype or dtype_of_word(word),
-        **_columns(kernels),
-        input_sizes=inputs,
-        open_inputs=unfed,
-        outside=np.full(unfed.shape, -1, dtype=np.int64),
-        open_output=~np.isin(np.arange(len(kernels)), table[:, 0]),
         tensor_size=np.array([tensor.size for tensor in tensors], dtype=np.float64),
-        source=table[:, 0].copy(),
-        target=table[:, 1].copy(),
-        operand=table[:, 2].copy(),
-        tensor=table[:, 3].copy(),
-        elided=np.array([e[4] for e in edges], dtype=np.bool_),
-        join_source=joins[:, 0].copy(),
-        join_target=joins[:, 1].copy(),
-        join_operand=joins[:, 2].copy(),
-        order=order,
-        **edge_columns(table[:, 0], table[:, 1], levels),
+        splits=np.zeros((0, 4, 3), dtype=np.int64),
+        layouts=(),
     )
 
 
-def routing_column(some: Iterable[Routing]) -> Floats:
-    """Return the column of a graph that says how tokens are spread."""
-    return np.array([[getattr(x, name) for name in _ROUTING] for x in some], dtype=np.float64)
-
-
-def edge_columns(source: Ints, target: Ints, levels: tuple[int, ...]) -> dict[str, Any]:
-    """Return the columns of a graph that follow from its edges and the level of every kernel.
-
-    Parameters
-    ----------
-    source, target : ndarray of int, shape (edges,)
-        Kernels that an edge joins. [1]
-    levels : tuple of int
-        See `KernelGraph`. [1]
-    """
-    preds, succs = [0] * len(levels), [0] * len(levels)
-    for i, j in zip(source.tolist(), target.tolist(), strict=True):
-        preds[j] |= 1 << i
-        succs[i] |= 1 << j
-    level = np.array(levels, dtype=np.int64)
-    depth = level[target] - level[source] + 1
-    return {"levels": levels, "depth": depth, "preds": tuple(preds), "succs": tuple(succs)}
-
-
 def _columns(kernels: Sequence[Kernel]) -> dict[str, Any]:
-    def ints(values: Iterable[int]) -> Ints:
-        return np.array(tuple(values), dtype=np.int64)
-
-    def reals(values: Iterable[float]) -> Floats:
-        return np.array(tuple(values), dtype=np.float64)
-
-    def bools(values: Iterable[bool]) -> Bools:
-        return np.array(tuple(values), dtype=np.bool_)
-
-    outer, m = ints(x.outer for x in kernels), ints(x.m for x in kernels)
+    same = {name: [getattr(kernel, name) for kernel in kernels] for name in _SAME}
+    saved = {name: [x.saved is kind for x in kernels] for name, kind in _SAVED.items()}
+    gemm = [x.kind.is_gemm for x in kernels]
     return {
+        **same,
+        **saved,
         "names": tuple(x.name for x in kernels),
-        "outer": outer,
-        "m": m,
-        "k": ints(x.k for x in kernels),
-        "columns": ints(x.n for x in kernels),
-        "rows": outer * m,
-        "systolic": bools(x.unit is ComputeUnit.SYSTOLIC for x in kernels),
-        "gemm": bools(x.kind.is_gemm for x in kernels),
-        "two_inputs": bools(x.kind.n_inputs == 2 for x in kernels),
-        "has_weight": bools(x.weight_size > 0 for x in kernels),
-        "tiling": ints(AXIS_CODE[x.tiling] for x in kernels),
-        "backward": bools(x.direction is Direction.BACKWARD for x in kernels),
-        "repeats": reals(float((x.repeats or 1) * x.operations) for x in kernels),
-        "operations": ints(x.operations for x in kernels),
-        "counted_inputs": bools(x.repeats is not None for x in kernels),
-        "row_wise": bools(x.row_wise for x in kernels),
-        "splits": np.zeros((0, 4, 3), dtype=np.int64),
-        "layouts": (),
-        "adds": bools(False for _ in kernels),
-        "memory_traffic": reals(x.memory_traffic for x in kernels),
-        "cache_size": reals(x.cache_size for x in kernels),
-        "sram_extra": reals(x.sram_extra for x in kernels),
-        "memory_extra": reals(x.memory_extra for x in kernels),
-        "saved_input": bools(x.saved is Saved.INPUT for x in kernels),
-        "saved_output": bools(x.saved is Saved.OUTPUT for x in kernels),
-        "saved_mask": bools(x.saved is Saved.MASK for x in kernels),
-        "density": np.array([x.density for x in kernels], dtype=np.float64),
-        "routing": routing_column(x.routing for x in kernels),
+        "columns": [x.n for x in kernels],
+        "systolic": [x.unit is ComputeUnit.SYSTOLIC for x in kernels],
+        "gemm": gemm,
+        "tiling": [AXIS_CODE[x.tiling] for x in kernels],
+        "backward": [x.direction is Direction.BACKWARD for x in kernels],
+        "repeats": [float((x.repeats or 1) * x.operations) for x in kernels],
+        "counted_inputs": [x.repeats is not None for x in kernels],
+        "adds": [False] * len(kernels),
+        "routing": [x.routing for x in kernels],
         "messages": tuple(x.communications for x in kernels),
-        "periodic_size": reals(
-            sum(c.size for c in x.communications if c.periodic) for x in kernels
-        ),
-        "weight_size": reals(x.weight_size for x in kernels),
-        "sharers": ints(1 for _ in kernels),
-        "output_size": reals(x.output_size for x in kernels),
+        "sharers": [1] * len(kernels),
     }
 
 
-def _operands(kernels: Sequence[Kernel], table: Ints) -> tuple[Floats, Bools]:
-    """Return bytes of every operand, and which of them no edge feeds."""
-    sizes = np.zeros((len(kernels), 2))
-    unfed = np.zeros((len(kernels), 2), dtype=np.bool_)
-    for i, kernel in enumerate(kernels):
-        sizes[i, : len(kernel.input_sizes)] = kernel.input_sizes
-        unfed[i, : len(kernel.input_sizes)] = True
-    unfed[table[:, 1], table[:, 2]] = False
-    return sizes, unfed
-
-
-def _joins(kernels: Sequence[Kernel], open_inputs: Bools, taken: set[int]) -> Ints:
-    """Return (producer, reader, operand) of what one copy of a graph hands to the next.
+def _joins(kernels: Sequence[Kernel], edges: Sequence[Edge]) -> list[Join]:
+    """Return what one copy of a graph hands to the next.
 
     A result that no kernel reads becomes the operands of the same direction and bytes that none
     makes, but for its own kernel's. Sums over the batch, as gradients of weights, stay.
     """
-    found = []
-    for i, maker in enumerate(kernels):
-        if i in taken or any(c.periodic for c in maker.communications):
-            continue
-        for j, operand in np.argwhere(open_inputs).tolist():
-            size, reader = kernels[j].input_sizes[operand], kernels[j]
-            same = abs(size - maker.output_size) <= ROUNDING * size
-            if same and i != j and reader.direction is maker.direction:
-                found.append((i, j, operand))
-    return np.array(found, dtype=np.int64).reshape(-1, 3)
+    taken, fed = {edge[0] for edge in edges}, {edge[1:3] for edge in edges}
+    given = [
+        (i, kernel)
+        for i, kernel in enumerate(kernels)
+        if i not in taken and not any(c.periodic for c in kernel.communications)
+    ]
+    return [
+        (i, j, operand)
+        for i, maker in given
+        for j, reader in enumerate(kernels)
+        for operand, size in enumerate(reader.input_sizes)
+        if i != j
+        and (j, operand) not in fed
+        and reader.direction is maker.direction
+        and abs(size - maker.output_size) <= ROUNDING * size
+    ]
 
 
 # ---------------------------------------------------------------- checks
@@ -494,17 +482,10 @@ def _tensor_problems(
     problems: list[Problem] = []
     producers: set[str] = set()
     fed: dict[tuple[str, int], str] = {}
-
-    def unknown(path: str, name: str) -> None:
-        # Looking for the nearest of thousands of names takes a while.
-        close = nearest(name, index) if len(problems) < MOST_SHOWN else []
-        hint = f" Nearest: {', '.join(repr(c) for c in close)}." if close else ""
-        problems.append(Problem(path, f"no kernel is called {name!r}.{hint}"))
-
     for t, tensor in enumerate(tensors):
         path, maker = f"tensors[{t}]", tensor.producer
         if maker not in index:
-            unknown(f"{path}.producer", maker)
+            problems += unknown(f"{path}.producer", "kernel", maker, index, len(problems))
             continue
         if maker in producers:
             problems.append(Problem(f"{path}.producer", f"{maker!r} already makes a tensor."))
@@ -514,32 +495,28 @@ def _tensor_problems(
             message = f"got {tensor.size:.17g} B, but {maker!r} makes {made:.17g} B."
             problems.append(Problem(f"{path}.size", message))
         for c, consumer in enumerate(tensor.consumers):
-            where = f"{path}.consumers[{c}]"
+            where, key = f"{path}.consumers[{c}]", (consumer.kernel, consumer.operand)
             if consumer.kernel not in index:
-                unknown(where, consumer.kernel)
+                problems += unknown(where, "kernel", consumer.kernel, index, len(problems))
                 continue
-            reader = kernels[index[consumer.kernel]]
-            problems += _reader_problems(where, reader, consumer, tensor, fed)
+            reader, first = kernels[index[consumer.kernel]], fed.get(key, "")
+            problems += _reader_problems(where, reader, consumer, tensor, first)
             if not consumer.elided:
-                fed.setdefault((consumer.kernel, consumer.operand), maker)
+                fed.setdefault(key, maker)
     return problems
 
 
 def _reader_problems(
-    where: str,
-    reader: Kernel,
-    consumer: Consumer,
-    tensor: Tensor,
-    fed: Mapping[tuple[str, int], str],
+    where: str, reader: Kernel, consumer: Consumer, tensor: Tensor, first: str
 ) -> Iterator[Problem]:
+    """Yield what is wrong with a reader of a tensor, of which ``first`` feeds the operand."""
     operand, maker = consumer.operand, tensor.producer
     if not 0 <= operand < reader.kind.n_inputs:
         allowed = "0" if reader.kind.n_inputs == 1 else "0 or 1"
         message = f"got {operand}; allowed for {reader.name!r}: {allowed}."
         yield Problem(f"{where}.operand", message)
         return
-    first = fed.get((consumer.kernel, operand))
-    if not consumer.elided and first is not None:
+    if not consumer.elided and first:
         message = f"operand {operand} of {reader.name!r} is already what {first!r} makes"
         yield Problem(where, f"{message}; allowed: one tensor an operand.")
     size = reader.input_sizes[operand]

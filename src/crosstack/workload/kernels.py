@@ -13,10 +13,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import assert_never
 
-from crosstack.errors import require, require_quantity, require_whole
-from crosstack.records import require_types
+from crosstack.errors import require, require_quantity
+from crosstack.records import Bytes, Checked, Count, Name, require_types
 
 MOST_ELEMENTS = 2**62  # of a tensor: they are counted in 64-bit whole numbers
 
@@ -47,24 +46,20 @@ class KernelKind(StrEnum):
     @property
     def n_inputs(self) -> int:
         """Number of activation operands."""
-        match self:
-            case KernelKind.GEMM | KernelKind.ELEMENTWISE_2:
-                return 2
-            case KernelKind.GEMM_WEIGHT | KernelKind.ELEMENTWISE:
-                return 1
-            case _:
-                assert_never(self)
+        return _KINDS[self][0]
 
     @property
     def is_gemm(self) -> bool:
         """Whether the kernel contracts over K."""
-        match self:
-            case KernelKind.GEMM | KernelKind.GEMM_WEIGHT:
-                return True
-            case KernelKind.ELEMENTWISE | KernelKind.ELEMENTWISE_2:
-                return False
-            case _:
-                assert_never(self)
+        return _KINDS[self][1]
+
+
+_KINDS = {
+    KernelKind.GEMM_WEIGHT: (1, True),
+    KernelKind.GEMM: (2, True),
+    KernelKind.ELEMENTWISE: (1, False),
+    KernelKind.ELEMENTWISE_2: (2, False),
+}
 
 
 class ComputeUnit(StrEnum):
@@ -124,7 +119,7 @@ class Placement(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Communication:
+class Communication(Checked):
     """Communication a kernel brings with it, besides what its sharding causes.
 
     ``periodic`` runs over the data-parallel chips, once per iteration (the gradient
@@ -134,27 +129,16 @@ class Communication:
     """
 
     collective: Collective
-    size: float
+    size: Bytes
     periodic: bool = False
-
-    def __post_init__(self) -> None:
-        """Check the size."""
-        require_types(self)
-        require_quantity("size", self.size, "B")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routing:
     """How tokens of one sequence are spread over the groups of a kernel, as over experts.
 
-    Parameters
-    ----------
-    sent : float
-        Chance that a token is sent to a group; 1: all go everywhere. [1]
-    tokens : float
-        Of one sequence. [1]
-    filled : float
-        Share of its elements that tokens fill on average. [1]
+    ``sent`` is the chance that a token is sent to a group, 1: all go everywhere; ``tokens`` are
+    those of one sequence, ``filled`` the share of its elements that they fill on average. [1]
     """
 
     sent: float = 1.0
@@ -162,8 +146,6 @@ class Routing:
     filled: float = 1.0
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
-        require_types(self)
         for name in ("sent", "filled"):
             share = getattr(self, name)
             require(0 < share <= 1, name, share, "a share above 0, at most 1")
@@ -226,65 +208,52 @@ class Kernel:
         How tokens are spread over its groups, whose weights are read where there are any.
     """
 
-    name: str
+    name: Name
     kind: KernelKind
-    m: int
-    n: int
-    k: int = 1
-    outer: int = 1
-    output_size: float
+    m: Count
+    n: Count
+    k: Count = 1
+    outer: Count = 1
+    output_size: Bytes
     input_sizes: tuple[float, ...]
-    weight_size: float = 0.0
+    weight_size: Bytes = 0.0
     unit: ComputeUnit
     tiling: Axis = Axis.N
     direction: Direction = Direction.FORWARD
-    memory_traffic: float = 0.0
+    memory_traffic: Bytes = 0.0
     communications: tuple[Communication, ...] = ()
-    repeats: int | None = None
-    operations: int = 1
-    cache_size: float = 0.0
-    sram_extra: float = 0.0
-    memory_extra: float = 0.0
+    repeats: Count | None = None
+    operations: Count = 1
+    cache_size: Bytes = 0.0
+    sram_extra: Bytes = 0.0
+    memory_extra: Bytes = 0.0
     saved: Saved = Saved.NOTHING
     row_wise: bool = False
     density: tuple[float, float, float] = (1.0, 1.0, 1.0)
     routing: Routing = Routing()
 
     def __post_init__(self) -> None:
-        """Check every field; see `InputError`."""
         require_types(self)
-        require(isinstance(self.name, str) and self.name.strip() != "", "name", self.name, "a name")
-        for axis in ("outer", "m", "k", "n"):
-            require_whole(axis, getattr(self, axis))
-        if not self.kind.is_gemm:
-            require(self.k == 1, "k", self.k, "1: an elementwise kernel contracts nothing")
+        gemm, count = self.kind.is_gemm, self.kind.n_inputs
+        require(gemm or self.k == 1, "k", self.k, "1: an elementwise kernel contracts nothing")
         for axes in ("m x n", "m x k", "k x n"):
             elements = self.outer * math.prod(getattr(self, axis) for axis in axes.split(" x "))
             allowed = f"outer x {axes} below 2^62, but it is {elements:.3g}"
             require(elements < MOST_ELEMENTS, "outer", self.outer, allowed)
-        require(
-            len(self.input_sizes) == self.kind.n_inputs,
-            "input_sizes",
-            self.input_sizes,
-            f"{self.kind.n_inputs} sizes for {self.kind.value}",
-        )
-        for i, size in enumerate(self.input_sizes):
+        inputs = self.input_sizes
+        allowed = f"{count} sizes for {self.kind.value}"
+        require(len(inputs) == count, "input_sizes", inputs, allowed)
+        for i, size in enumerate(inputs):
             require_quantity(f"input_sizes[{i}]", size, "B")
-        sizes = ("output_size", "weight_size", "memory_traffic", "cache_size")
-        for name in (*sizes, "sram_extra", "memory_extra"):
-            require_quantity(name, getattr(self, name), "B")
-        if self.kind is not KernelKind.GEMM_WEIGHT:
-            require(self.weight_size == 0, "weight_size", self.weight_size, "0: it has no weight")
-        if self.repeats is not None:
-            require_whole("repeats", self.repeats)
-        require_whole("operations", self.operations)
+        none = self.kind is KernelKind.GEMM_WEIGHT or self.weight_size == 0
+        require(none, "weight_size", self.weight_size, "0: it has no weight")
         cut = self.tiling is not Axis.PARTIAL
         require(cut, "tiling", self.tiling, "outer, m, k, n or none")
-        single = not self.kind.is_gemm or self.operations == 1
+        single = not gemm or self.operations == 1
         require(single, "operations", self.operations, "1: a product counts its own")
         forward = self.saved is Saved.NOTHING or self.direction is Direction.FORWARD
         require(forward, "saved", self.saved, "nothing, in the backward pass")
-        rows = not (self.kind.is_gemm and self.row_wise)
+        rows = not (gemm and self.row_wise)
         require(rows, "row_wise", self.row_wise, "false: a product adds up over K")
         shares = all(0 < share <= 1 for share in self.density)
         require(shares, "density", self.density, "shares above 0, at most 1")
@@ -298,13 +267,8 @@ class Kernel:
         """
         elements = float(self.outer) * self.m * self.n * (self.repeats or 1) * self.operations
         elements *= self.routing.filled
-        match self.unit:
-            case ComputeUnit.SYSTOLIC:
-                return 2.0 * elements * self.k
-            case ComputeUnit.SIMD:
-                return elements
-            case _:
-                assert_never(self.unit)
+        each = {ComputeUnit.SYSTOLIC: 2.0 * self.k, ComputeUnit.SIMD: 1.0}[self.unit]
+        return each * elements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,10 +291,8 @@ class Tensor:
 
     producer: str
     consumers: tuple[Consumer, ...]
-    size: float
+    size: Bytes
 
     def __post_init__(self) -> None:
-        """Check the size and that somebody reads it."""
         require_types(self)
-        require_quantity("size", self.size, "B")
         require(len(self.consumers) > 0, "consumers", self.consumers, "at least one consumer")

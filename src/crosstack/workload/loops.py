@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from crosstack.workload.axes import Axes, AxisUse
-from crosstack.workload.functions import TABLE, OperationKind
+from crosstack.workload.functions import TABLE, Function, OperationKind
 from crosstack.workload.operations import Operation
 
 
@@ -31,10 +31,6 @@ class ProductAxes:
     def uses_twice(self) -> bool:
         """Whether numbers of both factors enter several products: rows, columns, and a depth."""
         return bool(self.m and self.n and self.k)
-
-    def place(self, axis: str) -> str:
-        """Name of the group that has an axis; empty where none has."""
-        return next((g for g in ("outer", "m", "k", "n") if axis in getattr(self, g)), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +61,13 @@ class LoopNest:
                 return self.inputs[0]
             case _:
                 return union(self.looped(self.output), *map(self.looped, self.inputs))
+
+    @property
+    def parts(self) -> tuple[tuple[Axes, ...], Axes]:
+        """Axes of the parts of a concatenation or of a slice, and of the whole."""
+        if self.operation.function is Function.CONCATENATE:
+            return self.inputs, self.output
+        return (self.output,), self.inputs[0]
 
     @property
     def work(self) -> float:
@@ -107,10 +110,8 @@ class LoopNest:
 
     def elements(self, axes: Axes) -> ProductAxes:
         """Return axes of elements by what they are for: groups, tokens, and all others."""
-        by_use: dict[AxisUse, list[str]] = {use: [] for use in AxisUse}
-        for axis in axes:
-            by_use[self.uses[axis]].append(axis)
         outer, m, n = (
-            tuple(by_use[use]) for use in (AxisUse.GROUP, AxisUse.FEATURE, AxisUse.TOKEN)
+            tuple(axis for axis in axes if self.uses[axis] is use)
+            for use in (AxisUse.GROUP, AxisUse.FEATURE, AxisUse.TOKEN)
         )
         return ProductAxes(outer=outer, m=m, k=(), n=n)

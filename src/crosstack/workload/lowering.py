@@ -19,9 +19,6 @@ before (``join_*``).
 * The gradient of a weight is a sum over chips that work on different data (``periodic_size``).
   That of a table that is only looked up in is added to the rows in question, where they lie.
 * A weight without the axis that a block repeats along is one for all repetitions (``sharers``).
-* What a mask of scores leaves out (later tokens, tokens behind a window) says ``density``.
-* Of places for tokens that are sent to groups, as to experts, ``routing`` says how many are filled,
-  and how many groups the tokens of some sequences are sent to.
 * A mask is kept where the backward pass reads it. Nothing else has to be said of what is kept:
   edges to backward kernels do.
 """
@@ -40,8 +37,8 @@ from crosstack.workload.axes import AxisUse
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import TABLE, OperationKind
-from crosstack.workload.kernel_graph import AXIS_CODE, KernelGraph, edge_columns, routing_column
-from crosstack.workload.kernels import Axis, Collective, Communication, Routing
+from crosstack.workload.kernel_graph import AXIS_CODE, Edge, Join, KernelGraph, graph_of_columns
+from crosstack.workload.kernels import Axis, Collective, Communication
 from crosstack.workload.loops import LoopNest, ProductAxes
 from crosstack.workload.operations import Block, Operation, Role
 from crosstack.workload.ordering import topological_order
@@ -49,9 +46,8 @@ from crosstack.workload.passes.merged import Merged, appends, merged, of_before
 from crosstack.workload.passes.routing import Places, places, routing_of
 from crosstack.workload.sharding import PARTIAL, REPLICATED, splits
 
-ROWS = (OperationKind.REDUCTION, OperationKind.SCAN)
 _NO_OPERAND = (Role.WEIGHT, Role.MASK, Role.CONSTANT)
-PLACES = ("n", "k", "m", "outer")  # where tokens are looked for, first to last
+# Groups of axes by name, where tokens are looked for, first to last.
 TILING = {"n": Axis.N, "k": Axis.K, "m": Axis.M, "outer": Axis.OUTER}
 WorkOf = Callable[[Operation], float]
 
@@ -92,7 +88,7 @@ def kernels_of(
     blocks = [graph.block(block), *(b for b in graph.blocks if b.twin == block)]
     others, spread = merged(graph, blocks, work), places(graph)
     return tuple(
-        LoweredKernel.of(graph, each, operation, work, others, spread)
+        _lowered(graph, each, operation, work, others, spread)
         for each in blocks
         for operation in each.operations
         if operation not in others
@@ -101,49 +97,16 @@ def kernels_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweredKernel:
-    """What the arrays say of one operation.
+    """What the arrays say of one operation of a block: ``columns`` of them, and what joins it.
 
-    Parameters
-    ----------
-    block, nest
-        Where it is, and what it loops over.
-    dtype : Dtype
-        Of what it makes.
-    product : ProductAxes
-        Its axes by what they are in products, or in the elements that it works on.
-    splits : mapping
-        By group of those axes: how its operands and its result lie where the first of the group
-        that may be split is, see `crosstack.workload.sharding`.
-    streams : frozenset of str
-        Axes that data streams along.
-    extents : mapping
-        Of its groups of axes, see `crosstack.workload.loops.ProductAxes`. [1]
-    operands : tuple of int
-        Which of its inputs count. [1]
-    reads : tuple of str
-        The tensors that those lie in.
-    input_sizes : tuple of float
-        Bytes of those. [B]
-    cached : tuple of bool
-        Which of those are keys and values of before, or weights that were looked up.
-    appends : bool
-        Whether it puts new keys and values behind those of before.
-    masks : frozenset of str
-        Masks that it reads.
-    output_size, weight_size, cache_size : float
-        As in `KernelGraph`. [B]
-    sharers : int
-        As in `KernelGraph`. [1]
-    density : tuple of float
-        As in `KernelGraph`. [1]
-    routing : Routing
-        How tokens are spread over its groups.
-    messages : tuple of Communication
-        What it sends besides what its sharding causes.
-    each : float
-        Operations on each element that it makes. [FLOP]
-    matrices : bool
-        Whether it is a product of matrices: of vectors, no number is used twice, and lanes do it.
+    ``product`` are its axes by what they are in products, or in the elements that it works on, and
+    ``extents`` how long those groups are [1]; ``splits``: how its operands and its result lie where
+    the first axis of a group that may be split is. ``operands`` tells which inputs count, ``reads``
+    the tensors that those lie in, ``input_sizes`` their bytes [B], ``cached`` which are keys and
+    values of before, or weights that were looked up. ``appends``: whether it puts new keys and
+    values behind those; ``masks`` are those that it reads. ``each`` is operations on each element
+    that it makes [FLOP]; ``matrices``: whether it is a product of matrices, as of vectors no number
+    is used twice.
     """
 
     block: Block
@@ -151,7 +114,6 @@ class LoweredKernel:
     dtype: Dtype
     product: ProductAxes
     splits: dict[str, tuple[str, ...]]
-    streams: frozenset[str]
     extents: dict[str, int]
     operands: tuple[int, ...]
     reads: tuple[str, ...]
@@ -159,139 +121,114 @@ class LoweredKernel:
     cached: tuple[bool, ...]
     appends: bool
     masks: frozenset[str]
-    output_size: float
-    weight_size: float
-    cache_size: float
-    sharers: int
-    density: tuple[float, float, float]
-    routing: Routing
-    messages: tuple[Communication, ...]
     each: float
     matrices: bool
+    columns: dict[str, Any]
 
-    @classmethod
-    def of(
-        cls,
-        graph: Graph,
-        block: Block,
-        operation: Operation,
-        work: WorkOf,
-        others: Merged,
-        spread: Mapping[str, Places],
-    ) -> LoweredKernel:
-        """Return what the arrays say of an operation of a block.
 
-        Parameters
-        ----------
-        graph, block, operation
-            The operation and where it is.
-        work : callable
-            As `lowered`.
-        others : Merged
-            Operations that are no kernels of their own.
-        spread : mapping
-            Axes of places for tokens, see `crosstack.workload.passes.routing`.
-        """
-        nest, behind = graph.nest(block, operation), appends(graph, operation)
-        operands = _operands(graph, operation)
-        rows = _adds_rows(graph, operation)
-        product, matrices = nest.product, operation.multiplies and nest.product.uses_twice
-        if behind or rows:
-            product = nest.elements(nest.inputs[operands[0]])
-        elif operation.multiplies and not matrices:
-            product = nest.elements(nest.output)
-        extents = {g: graph.count(getattr(product, g)) for g in PLACES}
+def _lowered(
+    graph: Graph,
+    block: Block,
+    operation: Operation,
+    work: WorkOf,
+    others: Merged,
+    spread: Mapping[str, Places],
+) -> LoweredKernel:
+    """Return what the arrays say of an operation, of which ``others`` are no kernels."""
+    nest, behind = graph.nest(block, operation), appends(graph, operation)
+    operands = _operands(graph, operation)
+    rows = _adds_rows(graph, operation)
+    product, matrices = nest.product, operation.multiplies and nest.product.uses_twice
+    if behind or rows:
+        product = nest.elements(nest.inputs[operands[0]])
+    elif operation.multiplies and not matrices:
+        product = nest.elements(nest.output)
+    extents = {g: graph.count(getattr(product, g)) for g in TILING}
 
-        def size(tensor: str) -> float:
-            return graph.count(graph.own_axes(block, tensor)) * graph.tensor[tensor].dtype.size
+    def size(tensor: str) -> float:
+        return graph.count(graph.own_axes(block, tensor)) * graph.tensor[tensor].dtype.size
 
-        roles = {x.tensor: graph.tensor[x.tensor].role for x in operation.inputs}
-        read = [operation.inputs[i].tensor for i in operands]
-        lies = tuple(others.lies.get(tensor, tensor) for tensor in read)
-        cached = {
-            tensor: size(tensor)
-            for tensor in roles
-            if of_before(graph, tensor)
-            or (tensor in others.lies and graph.tensor[others.lies[tensor]].role is Role.WEIGHT)
-        }
-        sizes, counted = tuple(map(size, read)), [*map(graph.counted, read), 1.0, 1.0]
-        made = graph.tensor[operation.output.tensor]
-        output = min(size(made.name), sizes[0]) if rows else size(made.name)
-        of_weight = others.weights.get(made.name, "")
-        looked_up = operation.kind is OperationKind.GATHER and nest.weights[0]
-        elements = graph.count(nest.inputs[0] if rows else nest.output)
-        weights = [i for i, weight in enumerate(nest.weights) if weight]
-        own = matrices and len(weights) == 1
-        weight = operation.inputs[weights[0]].tensor if own else of_weight
-        sent = output + others.sent.get(operation.name, 0.0)
-        summed = Communication(collective=Collective.ALL_REDUCE, size=sent, periodic=True)
-        one = nest.work if operation.multiplies else work(operation)
-        done = one * graph.count(nest.loops) + others.work.get(operation.name, 0.0)
-        return cls(
-            block=block,
-            nest=nest,
-            dtype=made.dtype,
-            product=product,
-            splits=_splits(graph, block, nest, product, operands),
-            streams=_streams(graph),
-            extents=extents,
-            operands=operands,
-            reads=lies,
-            input_sizes=sizes,
-            cached=tuple(tensor in cached for tensor in read),
-            appends=behind,
-            masks=frozenset(name for name, role in roles.items() if role is Role.MASK),
-            output_size=output,
-            cache_size=sum(cached.values()) + output * looked_up,
-            weight_size=size(weight) if own else 0.0,
-            sharers=graph.repeats(block) if weight and graph.shares(block, weight) else 1,
-            density=(counted[0], counted[1], graph.counted(made.name)),
-            routing=routing_of(graph, nest, spread),
-            messages=(summed,) if of_weight and not rows else (),
-            each=1.0 if matrices else done / elements,
-            matrices=matrices,
-        )
+    roles = {name: graph.tensor[name].role for name in operation.reads}
+    read = [operation.reads[i] for i in operands]
+    cached = {
+        tensor: size(tensor)
+        for tensor in roles
+        if of_before(graph, tensor)
+        or (tensor in others.lies and graph.tensor[others.lies[tensor]].role is Role.WEIGHT)
+    }
+    sizes, counted = tuple(map(size, read)), [*map(graph.counted, read), 1.0, 1.0]
+    made = graph.tensor[operation.made]
+    output = min(size(made.name), sizes[0]) if rows else size(made.name)
+    of_weight = others.weights.get(made.name, "")
+    looked_up = operation.kind is OperationKind.GATHER and nest.weights[0]
+    weights = [i for i, weight in enumerate(nest.weights) if weight]
+    own = operation.reads[weights[0]] if matrices and len(weights) == 1 else ""
+    weight = own or of_weight
+    sent = output + others.sent.get(operation.name, 0.0)
+    summed = Communication(collective=Collective.ALL_REDUCE, size=sent, periodic=True)
+    one = nest.work if operation.multiplies else work(operation)
+    done = one * graph.count(nest.loops) + others.work.get(operation.name, 0.0)
+    each = 1.0 if matrices else done / graph.count(nest.inputs[0] if rows else nest.output)
+    linear = {*operands} <= {*TABLE[operation.function].linear}
+    return LoweredKernel(
+        block=block,
+        nest=nest,
+        dtype=made.dtype,
+        product=product,
+        splits=_splits(graph, block, nest, product, operands),
+        extents=extents,
+        operands=operands,
+        reads=tuple(others.lies.get(tensor, tensor) for tensor in read),
+        input_sizes=sizes,
+        cached=tuple(tensor in cached for tensor in read),
+        appends=behind,
+        masks=frozenset(name for name, role in roles.items() if role is Role.MASK),
+        each=each,
+        matrices=matrices,
+        columns={
+            "names": operation.name,
+            "outer": extents["outer"],
+            "m": extents["m"],
+            "k": extents["k"],
+            "columns": extents["n"],
+            "systolic": matrices,
+            "gemm": matrices,
+            "tiling": AXIS_CODE[_tiling(graph, nest, product)],
+            "backward": block.twin != "",
+            "repeats": each,
+            "operations": max(1, round(each)),
+            "row_wise": operation.kind in (OperationKind.REDUCTION, OperationKind.SCAN),
+            "adds": operation.kind is OperationKind.ELEMENTWISE and linear,
+            "cache_size": sum(cached.values()) + output * looked_up,
+            "density": (counted[0], counted[1], graph.counted(made.name)),
+            "routing": routing_of(graph, nest, spread),
+            "messages": (summed,) if of_weight and not rows else (),
+            "weight_size": size(own) if own else 0.0,
+            "sharers": graph.repeats(block) if weight and graph.shares(block, weight) else 1,
+            "output_size": output,
+            **dict.fromkeys(("memory_traffic", "sram_extra", "memory_extra"), 0.0),
+            **dict.fromkeys(("counted_inputs", "saved_input", "saved_output"), False),
+        },
+    )
 
-    @property
-    def backward(self) -> bool:
-        """Whether it belongs to the backward pass."""
-        return self.block.twin != ""
 
-    @property
-    def adds(self) -> bool:
-        """Whether it makes parts of sums of operands that are, element by element."""
-        operation = self.nest.operation
-        linear = {*TABLE[operation.function].linear}
-        return operation.kind is OperationKind.ELEMENTWISE and {*self.operands} <= linear
-
-    @property
-    def tiling(self) -> int:
-        """Place in the arrays' axes of what is cut into tiles."""
-        nest, product = self.nest, self.product
-        whole = nest.operation.kind is OperationKind.REDUCTION
-        if whole and self.streams & {*nest.operation.over}:
-            return AXIS_CODE[Axis.NONE]
-        cut = (TILING[place] for place in PLACES if self.streams & {*getattr(product, place)})
-        return AXIS_CODE[next(cut, Axis.NONE)]
+def _tiling(graph: Graph, nest: LoopNest, product: ProductAxes) -> Axis:
+    """Return what is cut into tiles: axes of tokens, if there are any, of more than one."""
+    tokens = {axis for axis, use in graph.uses.items() if use is AxisUse.TOKEN}
+    streams = {axis for axis in tokens if graph.sizes[axis] > 1} or tokens
+    whole = nest.operation.kind is OperationKind.REDUCTION
+    if whole and streams & {*nest.operation.over}:
+        return Axis.NONE
+    cut = (axis for group, axis in TILING.items() if streams & {*getattr(product, group)})
+    return next(cut, Axis.NONE)
 
 
 def _splits(
     graph: Graph, block: Block, nest: LoopNest, product: ProductAxes, operands: tuple[int, ...]
 ) -> dict[str, tuple[str, ...]]:
-    """Return how operands and result lie where each group of axes is split.
-
-    Parameters
-    ----------
-    graph, block, nest
-        The operation and where it is.
-    product : ProductAxes
-        Its groups of axes.
-    operands : tuple of int
-        Which of its inputs count. [1]
-    """
     along = {split.along[0]: split for split in splits(graph, block, nest, (1,))}
     found = {}
-    for group in PLACES:
+    for group in TILING:
         axis = next((axis for axis in getattr(product, group) if axis in along), None)
         if axis is not None:
             ends = along[axis]
@@ -301,92 +238,86 @@ def _splits(
 
 def _adds_rows(graph: Graph, operation: Operation) -> bool:
     """Whether an operation adds to the rows of a table that were looked up, and to no others."""
-    made = graph.tensor[operation.output.tensor]
-    scatters = operation.kind is OperationKind.SCATTER and made.of != ""
-    return scatters and graph.tensor[made.of].role is Role.WEIGHT
-
-
-def _streams(graph: Graph) -> frozenset[str]:
-    """Return the axes that data streams along: of tokens, and if there is one, of more than one."""
-    tokens = frozenset(axis for axis, use in graph.uses.items() if use is AxisUse.TOKEN)
-    return frozenset(axis for axis in tokens if graph.sizes[axis] > 1) or tokens
+    of = graph.tensor[operation.made].of
+    scatters = operation.kind is OperationKind.SCATTER and of != ""
+    return scatters and graph.tensor[of].role is Role.WEIGHT
 
 
 def _operands(graph: Graph, operation: Operation) -> tuple[int, ...]:
     """Return which inputs count as operands of the kernel, two at most."""
-    roles = [graph.tensor[x.tensor].role for x in operation.inputs]
+    names = operation.reads
+    roles = [graph.tensor[name].role for name in names]
     read = [i for i, role in enumerate(roles) if role not in _NO_OPERAND]
     if appends(graph, operation):
-        return tuple(i for i in read if not of_before(graph, operation.inputs[i].tensor))
+        return tuple(i for i in read if not of_before(graph, names[i]))
     if len(read) > 2:
-        inside = [operation.inputs[i].tensor in graph.makers for i in range(len(roles))]
-        read = [i for i in read if inside[i] or roles[i] is not Role.INDEX]
+        read = [i for i in read if names[i] in graph.makers or roles[i] is not Role.INDEX]
     if len(read) > 2:
         message = f"reads {len(read)} tensors; allowed: two besides weights and masks."
         raise InputError(Problem(operation.name, message))
     return tuple(read)
 
 
-def _edges(kernels: Sequence[LoweredKernel]) -> list[tuple[int, int, int, int]]:
-    """Return (maker, reader, operand, tensor), by maker, then by reader."""
-    maker = {k.nest.operation.output.tensor: i for i, k in enumerate(kernels)}
-    found = sorted(
-        (maker[tensor], j, place)
-        for j, kernel in enumerate(kernels)
-        for place, tensor in enumerate(kernel.reads)
-        if tensor in maker
-    )
-    numbers = {source: t for t, source in enumerate(dict.fromkeys(i for i, *_ in found))}
-    return [(i, j, place, numbers[i]) for i, j, place in found]
-
-
-def _joins(kernels: Sequence[LoweredKernel]) -> list[tuple[int, int, int]]:
-    """Return (maker, reader, operand) of what a block hands on to the next time that it runs.
-
-    What a kernel hands to itself, as a sum over times, stays in the layout that it has.
-    """
-    maker = {k.nest.operation.output.tensor: i for i, k in enumerate(kernels)}
-    return sorted(
-        (maker[after], j, place)
-        for j, kernel in enumerate(kernels)
-        for place, tensor in enumerate(kernel.reads)
-        for before, after in kernel.block.carries
-        if tensor == before and maker[after] != j
-    )
+# ---------------------------------------------------------------- arrays
 
 
 def _arrays(kernels: Sequence[LoweredKernel]) -> KernelGraph:
-    n, edges = len(kernels), _edges(kernels)
-    joins = np.array(_joins(kernels), dtype=np.int64).reshape(-1, 3)
-    order, levels = topological_order(n, [(i, j) for i, j, *_ in edges])
-    table = np.array(edges, dtype=np.int64).reshape(-1, 4)
+    edges, joins = _edges_and_joins(kernels)
+    order, levels = topological_order(len(kernels), [edge[:2] for edge in edges])
+    columns: dict[str, Any] = {
+        name: tuple(kernel.columns[name] for kernel in kernels) for name in kernels[0].columns
+    }
+    later = {name for kernel in kernels if kernel.block.twin for name in kernel.masks}
+    columns["saved_mask"] = [bool(k.masks & later) and not k.block.twin for k in kernels]
+    makers = {tensor: maker for maker, _, _, tensor, _ in edges}
+    named = {name for kernel in kernels for ends in kernel.splits.values() for name in ends}
+    layouts = (REPLICATED, PARTIAL, *sorted(named - {REPLICATED, PARTIAL}))
+    table = np.full((len(kernels), len(TILING), 3), -1, dtype=np.int64)
+    for i, kernel in enumerate(kernels):
+        for group, (*inputs, output) in kernel.splits.items():
+            row = table[i, AXIS_CODE[TILING[group]]]
+            row[: len(inputs)], row[2] = [*map(layouts.index, inputs)], layouts.index(output)
     dtype = _dtype(kernels)
-    made = dict(table[:, [3, 0]].tolist())  # the maker of every tensor
-    output_size = np.array([x.output_size for x in kernels])
-    return KernelGraph(
-        n=n,
+    return graph_of_columns(
+        columns,
+        [kernel.input_sizes for kernel in kernels],
+        edges,
+        joins,
+        order,
+        levels,
+        [
+            [None if known else name for name, known in zip(k.reads, k.cached, strict=True)]
+            for k in kernels
+        ],
         word=int(dtype.size),
         dtype=dtype,
-        **_extents(kernels),
-        **_operand_arrays(kernels, table),
-        **_costs(kernels),
-        **_split_arrays(kernels),
-        **_flags(kernels),
-        output_size=output_size,
-        tensor_size=output_size[[made[t] for t in range(len(made))]],
-        open_output=~np.isin(np.arange(n), table[:, 0]),
-        source=table[:, 0].copy(),
-        target=table[:, 1].copy(),
-        operand=table[:, 2].copy(),
-        tensor=table[:, 3].copy(),
-        elided=np.array([kernels[i].appends for i, *_ in edges], dtype=np.bool_),
-        join_source=joins[:, 0].copy(),
-        join_target=joins[:, 1].copy(),
-        join_operand=joins[:, 2].copy(),
-        order=order,
-        names=tuple(kernel.nest.operation.name for kernel in kernels),
-        **edge_columns(table[:, 0], table[:, 1], levels),
+        tensor_size=np.array([columns["output_size"][makers[t]] for t in range(len(makers))]),
+        splits=table,
+        layouts=layouts,
     )
+
+
+def _edges_and_joins(kernels: Sequence[LoweredKernel]) -> tuple[list[Edge], list[Join]]:
+    """Return edges by maker, then by reader, and what a block hands on to its next run.
+
+    What a kernel hands to itself, as a sum over times, stays in the layout that it has.
+    """
+    maker = {kernel.nest.operation.made: i for i, kernel in enumerate(kernels)}
+    reads = [
+        (j, place, tensor)
+        for j, kernel in enumerate(kernels)
+        for place, tensor in enumerate(kernel.reads)
+    ]
+    found = sorted((maker[tensor], j, place) for j, place, tensor in reads if tensor in maker)
+    numbers = {source: t for t, source in enumerate(dict.fromkeys(i for i, *_ in found))}
+    edges = [(i, j, place, numbers[i], kernels[i].appends) for i, j, place in found]
+    joins = sorted(
+        (maker[after], j, place)
+        for j, place, tensor in reads
+        for before, after in kernels[j].block.carries
+        if tensor == before and maker[after] != j
+    )
+    return edges, joins
 
 
 def _dtype(kernels: Sequence[LoweredKernel]) -> Dtype:
@@ -397,76 +328,3 @@ def _dtype(kernels: Sequence[LoweredKernel]) -> Dtype:
     if dtype.size < 1:
         raise InputError(Problem("dtype", f"got {dtype.value}; allowed: whole bytes an element."))
     return dtype
-
-
-def _extents(kernels: Sequence[LoweredKernel]) -> dict[str, Any]:
-    outer, m, k, n = (
-        np.array([x.extents[g] for x in kernels], dtype=np.int64) for g in ("outer", "m", "k", "n")
-    )
-    tiling = np.array([x.tiling for x in kernels], dtype=np.int64)
-    return {"outer": outer, "m": m, "k": k, "columns": n, "rows": outer * m, "tiling": tiling}
-
-
-def _operand_arrays(kernels: Sequence[LoweredKernel], table: np.ndarray) -> dict[str, Any]:
-    n = len(kernels)
-    sizes, unfed = np.zeros((n, 2)), np.zeros((n, 2), dtype=np.bool_)
-    for i, kernel in enumerate(kernels):
-        count = len(kernel.operands)
-        sizes[i, :count] = kernel.input_sizes
-        unfed[i, :count] = [not cached for cached in kernel.cached]
-    unfed[table[:, 1], table[:, 2]] = False
-    numbers: dict[str, int] = {}
-    outside = np.full((n, 2), -1, dtype=np.int64)
-    for i, place in np.argwhere(unfed).tolist():
-        outside[i, place] = numbers.setdefault(kernels[i].reads[place], len(numbers))
-    two = np.array([len(kernel.operands) == 2 for kernel in kernels])
-    return {"input_sizes": sizes, "open_inputs": unfed, "outside": outside, "two_inputs": two}
-
-
-def _split_arrays(kernels: Sequence[LoweredKernel]) -> dict[str, Any]:
-    named = {name for kernel in kernels for ends in kernel.splits.values() for name in ends}
-    layouts = (REPLICATED, PARTIAL, *sorted(named - {REPLICATED, PARTIAL}))
-    number = {name: i for i, name in enumerate(layouts)}
-    table = np.full((len(kernels), len(PLACES), 3), -1, dtype=np.int64)
-    for i, kernel in enumerate(kernels):
-        for group, (*inputs, output) in kernel.splits.items():
-            row = table[i, AXIS_CODE[TILING[group]]]
-            row[: len(inputs)], row[2] = [number[name] for name in inputs], number[output]
-    return {"splits": table, "layouts": layouts}
-
-
-def _costs(kernels: Sequence[LoweredKernel]) -> dict[str, Any]:
-    nothing = np.zeros(len(kernels))
-    return {
-        "repeats": np.array([x.each for x in kernels]),
-        "cache_size": np.array([x.cache_size for x in kernels]),
-        "operations": np.array([max(1, round(x.each)) for x in kernels], dtype=np.int64),
-        "weight_size": np.array([x.weight_size for x in kernels]),
-        "sharers": np.array([x.sharers for x in kernels], dtype=np.int64),
-        "density": np.array([x.density for x in kernels]),
-        "routing": routing_column(x.routing for x in kernels),
-        "messages": tuple(x.messages for x in kernels),
-        "periodic_size": np.array([sum((c.size for c in x.messages), 0.0) for x in kernels]),
-        "memory_traffic": nothing,
-        "sram_extra": nothing,
-        "memory_extra": nothing,
-    }
-
-
-def _flags(kernels: Sequence[LoweredKernel]) -> dict[str, Any]:
-    nothing = np.zeros(len(kernels), dtype=np.bool_)
-    multiplies = np.array([kernel.matrices for kernel in kernels])
-    backward = np.array([kernel.backward for kernel in kernels])
-    later = frozenset(name for kernel in kernels if kernel.backward for name in kernel.masks)
-    return {
-        "systolic": multiplies,
-        "gemm": multiplies.copy(),
-        "has_weight": np.array([kernel.weight_size > 0 for kernel in kernels]),
-        "backward": backward,
-        "counted_inputs": nothing,
-        "row_wise": np.array([kernel.nest.operation.kind in ROWS for kernel in kernels]),
-        "adds": np.array([kernel.adds for kernel in kernels]),
-        "saved_input": nothing,
-        "saved_output": nothing,
-        "saved_mask": np.array([bool(kernel.masks & later) for kernel in kernels]) & ~backward,
-    }

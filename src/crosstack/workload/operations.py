@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from crosstack.errors import require
-from crosstack.records import require_types
+from crosstack.records import Name, require_types
 from crosstack.workload.axes import Axes, Causal, Window
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import TABLE, Function, OperationKind
@@ -33,25 +33,13 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """A tensor by the axes it has, in order of storage.
+    """A tensor by the axes it has, in order of storage; without any it is a single number.
 
-    Parameters
-    ----------
-    name : str
-        Unique among the tensors of a graph.
-    axes : tuple of str
-        None: a single number.
-    dtype : Dtype
-        Of every element.
-    role : Role
-        What it is for.
-    mask : Causal or None
-        Which of its elements count.
-    of : str
-        The tensor that it is the gradient or the optimizer state of.
+    ``mask`` says which of its elements count; it is the gradient or the optimizer state ``of``
+    another tensor.
     """
 
-    name: str
+    name: Name
     axes: Axes
     dtype: Dtype = Dtype.BF16
     role: Role = Role.ACTIVATION
@@ -59,9 +47,7 @@ class Tensor:
     of: str = ""
 
     def __post_init__(self) -> None:
-        """Check that no axis stands twice."""
         require_types(self)
-        require(self.name.strip() != "", "name", self.name, "a name")
         require(len({*self.axes}) == len(self.axes), "axes", self.axes, "every axis once")
         ends = self.mask and {self.mask.query, self.mask.key}
         require(not ends or ends <= {*self.axes}, "mask", self.mask, "axes of the tensor")
@@ -80,7 +66,6 @@ class Operand:
     axes: Axes = ()
 
     def __post_init__(self) -> None:
-        """Check that no axis stands twice."""
         require_types(self)
         require(len({*self.axes}) == len(self.axes), "axes", self.axes, "every axis once")
 
@@ -95,10 +80,8 @@ class Operation:
         Unique among the operations of a graph.
     function : Function
         What it computes, see `crosstack.workload.functions.TABLE`.
-    inputs : tuple of Operand
-        What it reads.
-    output : Operand
-        What it makes.
+    inputs, output : Operand
+        What it reads and makes.
     over : tuple of str
         Axes of the rows that it reduces, of the places that it gathers from or scatters to, or of
         the scan.
@@ -112,7 +95,7 @@ class Operation:
         The operation whose derivative it belongs to.
     """
 
-    name: str
+    name: Name
     function: Function
     inputs: tuple[Operand, ...]
     output: Operand
@@ -123,9 +106,7 @@ class Operation:
     twin: str = ""
 
     def __post_init__(self) -> None:
-        """Check counts against the row of the function."""
         require_types(self)
-        require(self.name.strip() != "", "name", self.name, "a name")
         row = TABLE[self.function]
         for field, count, (fewest, most) in (
             ("inputs", len(self.inputs), row.operands),
@@ -147,6 +128,16 @@ class Operation:
     def multiplies(self) -> bool:
         """Whether it is a matrix product, plain or implied by windows."""
         return self.kind in (OperationKind.CONTRACTION, OperationKind.CONVOLUTION)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the tensors that it reads."""
+        return tuple(operand.tensor for operand in self.inputs)
+
+    @property
+    def made(self) -> str:
+        """Name of the tensor that it makes."""
+        return self.output.tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +165,7 @@ class Block:
         that it had there, at the same place of the axis.
     """
 
-    name: str
+    name: Name
     operations: tuple[Operation, ...]
     axis: str = ""
     carries: tuple[tuple[str, str], ...] = ()
@@ -182,9 +173,7 @@ class Block:
     twin: str = ""
 
     def __post_init__(self) -> None:
-        """Check that what repeats says along what."""
         require_types(self)
-        require(self.name.strip() != "", "name", self.name, "a name")
         once = not (self.carries or self.reverse)
         require(bool(self.axis) or once, "axis", self.axis, "an axis, where something is carried")
         firsts = [before for before, _ in self.carries]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from crosstack.workload.axes import Axes
 from crosstack.workload.functions import TABLE, Function, OperationKind, Result
 from crosstack.workload.loops import LoopNest, union
 
@@ -14,9 +13,10 @@ Problems = list[tuple[str, str]]  # field of the operation, message
 
 def shape_problems(nest: LoopNest, sizes: Mapping[str, int]) -> Problems:
     """Return what is wrong with the axes of an operation: pairs of a field and a message."""
-    rule = _RULES[nest.operation.kind]
-    others = (_window_problems, _rotary, _lengths)
-    return [*rule(nest), *(problem for other in others for problem in other(nest, sizes))]
+    found = _RULES[nest.operation.kind](nest)
+    if nest.operation.kind is OperationKind.CONCATENATION and not found:
+        found = _lengths(nest, sizes)
+    return [*found, *_window_problems(nest, sizes), *_odd_halves(nest, sizes)]
 
 
 def _named(axes: Iterable[str]) -> str:
@@ -37,9 +37,8 @@ def _within(field: str, some: Iterable[str], axes: Iterable[str], what: str) -> 
 def _product(nest: LoopNest) -> Problems:
     first, second = (nest.looped(axes) for axes in nest.inputs)
     result = nest.looped(nest.output)
-    alone = {*first} ^ {*second}
     found = _within("output", result, union(first, second), "an operand")
-    left = alone - {*result}
+    left = ({*first} ^ {*second}) - {*result}
     if left:
         message = f"{_named(left)} stands in one operand alone; what is added up, in both."
         found.append(("inputs", message))
@@ -64,29 +63,19 @@ def _reduction(nest: LoopNest) -> Problems:
             found += _equal("output", {*nest.output} & {*rows}, left)
             if len({*nest.output} - {*rows}) != 1:
                 found.append(("output", "allowed: one axis of places, besides those of the rows."))
-    others = union(*nest.inputs[1:])
-    return found + _within("inputs", others, rows, "the first operand")
+    return found + _within("inputs", union(*nest.inputs[1:]), rows, "the first operand")
 
 
 def _gather(nest: LoopNest) -> Problems:
-    table, index = nest.inputs
-    over = nest.operation.over
-    found = _within("over", over, table, "the first operand")
-    found += _equal("output", nest.output, union([a for a in table if a not in over], index))
-    return found + _apart(nest, index)
-
-
-def _scatter(nest: LoopNest) -> Problems:
-    values, index = nest.inputs
-    over = nest.operation.over
-    found = _within("over", over, nest.output, "the result")
-    made = union([a for a in nest.output if a not in over], index)
-    return found + _equal("inputs", values, made) + _apart(nest, index)
-
-
-def _apart(nest: LoopNest, index: Iterable[str]) -> Problems:
-    both = {*nest.operation.over} & {*index}
-    return [("over", f"the index has {_named(both)} itself.")] if both else []
+    """Return what is wrong with a gather, or with a scatter, which goes the other way."""
+    over, index = nest.operation.over, nest.inputs[1]
+    scatters = nest.operation.kind is OperationKind.SCATTER
+    table, values = (nest.output, nest.inputs[0]) if scatters else (nest.inputs[0], nest.output)
+    found = _within("over", over, table, "the result" if scatters else "the first operand")
+    read = union([a for a in table if a not in over], index)
+    found += _equal("inputs" if scatters else "output", values, read)
+    both = {*over} & {*index}
+    return found + ([("over", f"the index has {_named(both)} itself.")] if both else [])
 
 
 def _scan(nest: LoopNest) -> Problems:
@@ -101,7 +90,7 @@ def _scan(nest: LoopNest) -> Problems:
 
 def _concatenation(nest: LoopNest) -> Problems:
     (axis,) = nest.operation.over
-    parts, whole = _ends(nest)
+    parts, whole = nest.parts
     found = _within("over", [axis], whole, "the operand" if len(parts) == 1 else "the result")
     for part in parts:
         if len({*part} - {*whole}) != 1 or axis in part:
@@ -109,17 +98,8 @@ def _concatenation(nest: LoopNest) -> Problems:
     return found
 
 
-def _ends(nest: LoopNest) -> tuple[tuple[Axes, ...], Axes]:
-    """Return the axes of the parts of a concatenation, and of the whole."""
-    if nest.operation.function is Function.CONCATENATE:
-        return nest.inputs, nest.output
-    return (nest.output,), nest.inputs[0]
-
-
 def _lengths(nest: LoopNest, sizes: Mapping[str, int]) -> Problems:
-    if nest.operation.kind is not OperationKind.CONCATENATION or _concatenation(nest):
-        return []
-    (axis,), (parts, whole) = nest.operation.over, _ends(nest)
+    (axis,), (parts, whole) = nest.operation.over, nest.parts
     count = sum(sizes[a] for part in parts for a in part if a not in whole)
     if count == sizes[axis] or (len(parts) == 1 and count < sizes[axis]):
         return []
@@ -128,21 +108,21 @@ def _lengths(nest: LoopNest, sizes: Mapping[str, int]) -> Problems:
 
 def _window_problems(nest: LoopNest, sizes: Mapping[str, int]) -> Problems:
     found: Problems = []
-    axes = {*union(nest.output, *nest.inputs)}
+    ends = (nest.output, *nest.inputs)
     for i, window in enumerate(nest.operation.windows):
         field = f"windows[{i}]"
         unknown = {window.axis, window.at, window.tap} - {*sizes}
+        beside = (window.axis in one and {window.at, window.tap} & {*one} for one in ends)
         if unknown:
             found.append((field, f"no axis is called {_named(unknown)}."))
-        elif window.axis not in axes:
+        elif window.axis not in union(*ends):
             found.append((field, f"no operand has {window.axis}."))
-        elif any({window.axis, other} <= {*one} for other in (window.at, window.tap)
-                 for one in (nest.output, *nest.inputs)):  # fmt: skip
+        elif any(beside):
             found.append((field, f"{window.axis} stands beside {window.at} or {window.tap}."))
     return found
 
 
-def _rotary(nest: LoopNest, sizes: Mapping[str, int]) -> Problems:
+def _odd_halves(nest: LoopNest, sizes: Mapping[str, int]) -> Problems:
     if nest.operation.function not in _HALVES:
         return []
     odd = [a for a in nest.operation.over if sizes.get(a, 0) % 2]
@@ -155,7 +135,7 @@ _RULES: dict[OperationKind, Callable[[LoopNest], Problems]] = {
     OperationKind.ELEMENTWISE: _elementwise,
     OperationKind.REDUCTION: _reduction,
     OperationKind.GATHER: _gather,
-    OperationKind.SCATTER: _scatter,
+    OperationKind.SCATTER: _gather,
     OperationKind.SCAN: _scan,
     OperationKind.CONCATENATION: _concatenation,
 }

@@ -15,20 +15,19 @@ What a split needs and makes follows from the names of axes alone:
   find zero, and the result is partial (``shoeybi2019megatron``, its embedding);
 * what is linear in operands that are partial makes something partial.
 
-Megatron's pairs of columns and rows, sequence and context parallelism, experts on different chips
-and data parallelism are splits along different axes; nothing here knows them by name. Source of
-the idea: ``xu2021gspmd``.
+Source of the idea: ``xu2021gspmd``.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from crosstack.workload.axes import Axes
 from crosstack.workload.dataflow import Graph
-from crosstack.workload.functions import TABLE, Function, OperationKind, Result
+from crosstack.workload.functions import TABLE, OperationKind, Result
 from crosstack.workload.loops import LoopNest, union
 from crosstack.workload.operations import Block
 
@@ -104,23 +103,17 @@ def _axes(nest: LoopNest, sizes: Mapping[str, int]) -> Iterator[str]:
     if operation.kind is OperationKind.GATHER and len(operation.over) == 1:
         loops, kept = (*loops, *operation.over), kept - {*operation.over}
     if operation.kind is OperationKind.CONCATENATION:  # a part has other places than the whole
-        kept |= {*union(nest.output, *nest.inputs)} - {*_common(nest)}
+        parts, whole = nest.parts
+        kept |= {*union(whole, *parts)} - ({*whole} & {*union(*parts)})
     for axis in loops:
         if axis not in kept and sizes[axis] > 1:
             yield axis
 
 
-def _common(nest: LoopNest) -> Iterator[str]:
-    """Yield the axes of a concatenation that are no part of an axis, and have none."""
-    concatenates = nest.operation.function is Function.CONCATENATE
-    whole, parts = (nest.output, nest.inputs) if concatenates else (nest.inputs[0], (nest.output,))
-    yield from (axis for axis in whole if axis in union(*parts))
-
-
 def _added(nest: LoopNest) -> Axes:
     """Return the axes that are added up, of an operation that adds up over any."""
     kind, row = nest.operation.kind, TABLE[nest.operation.function]
-    sums = kind in (OperationKind.CONTRACTION, OperationKind.CONVOLUTION, OperationKind.SCATTER)
+    sums = nest.operation.multiplies or kind is OperationKind.SCATTER
     means = kind is OperationKind.REDUCTION and row.result is Result.REDUCES and bool(row.linear)
     if not (sums or means):
         return ()
@@ -164,46 +157,32 @@ def _split(
     graph: Graph, nest: LoopNest, along: Layout, mesh: Sequence[int], seen: Sequence[_Stored]
 ) -> Split | None:
     """Return what a split means for every tensor; None where the result cannot lie like that."""
-    if not _has_parts(along, mesh, graph.sizes):
-        return None
-    ends = (*nest.inputs, nest.output)
-    ways = {a: _ways(along, a, mesh) for a in along}
+    ways = {
+        axis: math.prod(n for other, n in zip(along, mesh, strict=True) if other == axis)
+        for axis in along
+    }
+    several = {axis for axis in ways if along.count(axis) > 1} - {REPLICATED, PARTIAL}
+    if any(ways[axis] > graph.sizes[axis] for axis in several):
+        return None  # not every chip would have a part
+    linear = TABLE[nest.operation.function].linear
     layouts = []
-    for place, (axes, stored) in enumerate(zip(ends, seen, strict=True)):
+    for place, (axes, stored) in enumerate(zip((*nest.inputs, nest.output), seen, strict=True)):
         result = place == len(nest.inputs)
         layout = []
         for axis in along:
-            if axis in (REPLICATED, PARTIAL):
-                whole = axis == REPLICATED or not (result or place in _linear(nest))
-                layout.append(REPLICATED if whole else PARTIAL)
-                continue
-            if axis not in axes:
-                layout.append(PARTIAL if result else REPLICATED)
-                continue
-            own = stored.whole.get(axis) or _begun(stored, axis, ways[axis], graph.sizes)
+            if axis == REPLICATED:
+                own: str | None = REPLICATED
+            elif axis == PARTIAL:
+                own = PARTIAL if result or place in linear else REPLICATED
+            elif axis not in axes:
+                own = PARTIAL if result else REPLICATED
+            else:
+                own = stored.whole.get(axis) or _begun(stored, axis, ways[axis], graph.sizes)
             if own is None and result:
                 return None
             layout.append(own or REPLICATED)
         layouts.append(tuple(layout))
     return Split(along=along, inputs=tuple(layouts[:-1]), output=layouts[-1])
-
-
-def _linear(nest: LoopNest) -> tuple[int, ...]:
-    return TABLE[nest.operation.function].linear
-
-
-def _ways(along: Layout, axis: str, mesh: Sequence[int]) -> int:
-    """Over how many chips an axis is split. [1]"""
-    found = 1
-    for other, ways in zip(along, mesh, strict=True):
-        found *= ways if other == axis else 1
-    return found
-
-
-def _has_parts(along: Layout, mesh: Sequence[int], sizes: Mapping[str, int]) -> bool:
-    """Whether an axis that several dimensions split has a part for each of their chips."""
-    several = {a for a in along if along.count(a) > 1} - {REPLICATED, PARTIAL}
-    return all(_ways(along, axis, mesh) <= sizes[axis] for axis in several)
 
 
 def _begun(stored: _Stored, axis: str, ways: int, sizes: Mapping[str, int]) -> str | None:

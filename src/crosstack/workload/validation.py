@@ -3,43 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from crosstack.errors import MOST_SHOWN, Problem, nearest
-from crosstack.workload.axes import Axes, AxisSize
+from crosstack.workload.axes import AxisSize
+from crosstack.workload.kernels import MOST_ELEMENTS
 from crosstack.workload.operations import Block, Operation, Role, Tensor
 
-MOST_ELEMENTS = 2**62  # of a tensor: they are counted in 64-bit whole numbers
+Placed = list[tuple[str, Operation]]  # operations with their path
 
 
 def name_problems(
     axes: tuple[AxisSize, ...], tensors: tuple[Tensor, ...], blocks: tuple[Block, ...]
 ) -> list[Problem]:
     """Return names that stand twice, and names that nothing has."""
-    operations = [
-        (f"blocks[{b}].operations[{o}]", operation)
-        for b, block in enumerate(blocks)
-        for o, operation in enumerate(block.operations)
-    ]
+    operations = _placed(blocks)
     found = [
-        *_twice("axis", ((f"axes[{i}]", axis.name) for i, axis in enumerate(axes))),
-        *_twice("tensor", ((f"tensors[{i}]", t.name) for i, t in enumerate(tensors))),
-        *_twice("block", ((f"blocks[{i}]", block.name) for i, block in enumerate(blocks))),
-        *_twice("operation", ((path, o.name) for path, o in operations)),
+        *twice("axis", ((f"axes[{i}]", axis.name) for i, axis in enumerate(axes))),
+        *twice("tensor", ((f"tensors[{i}]", t.name) for i, t in enumerate(tensors))),
+        *twice("block", ((f"blocks[{i}]", block.name) for i, block in enumerate(blocks))),
+        *twice("operation", ((path, o.name) for path, o in operations)),
     ]
     known_axes, known = {axis.name for axis in axes}, {tensor.name for tensor in tensors}
     for path, name in _axes_named(tensors, blocks, operations):
-        found += _unknown(path, "axis", name, known_axes, len(found))
+        found += unknown(path, "axis", name, known_axes, len(found))
     for path, name in _tensors_named(blocks, operations):
-        found += _unknown(path, "tensor", name, known, len(found))
+        found += unknown(path, "tensor", name, known, len(found))
     for b, block in enumerate(blocks):
-        before = {other.name for other in blocks[:b]}
         if block.twin:
-            found += _unknown(f"blocks[{b}].twin", "block before it", block.twin, before, 0)
+            before = {other.name for other in blocks[:b]}
+            found += unknown(f"blocks[{b}].twin", "block before it", block.twin, before)
     return found
 
 
-def _twice(what: str, named: Iterable[tuple[str, str]]) -> Iterator[Problem]:
+def twice(what: str, named: Iterable[tuple[str, str]]) -> Iterator[Problem]:
+    """Yield names of ``what`` that stand at two of their paths."""
     first: dict[str, str] = {}
     for path, name in named:
         if name in first:
@@ -48,17 +46,29 @@ def _twice(what: str, named: Iterable[tuple[str, str]]) -> Iterator[Problem]:
         first.setdefault(name, path)
 
 
-def _unknown(path: str, what: str, name: str, known: set[str], count: int) -> Iterator[Problem]:
-    if name in known:
-        return
-    # Looking for the nearest of thousands of names takes a while.
-    close = nearest(name, sorted(known)) if count < MOST_SHOWN else []
-    hint = f" Nearest: {', '.join(map(repr, close))}." if close else ""
-    yield Problem(path, f"no {what} is called {name!r}.{hint}")
+def unknown(
+    path: str, what: str, name: str, known: Collection[str], count: int = 0
+) -> Iterator[Problem]:
+    """Yield a name that is none of ``known``, with the nearest where few problems were found.
+
+    Looking for the nearest of thousands of names takes a while.
+    """
+    if name not in known:
+        close = nearest(name, sorted(known)) if count < MOST_SHOWN else []
+        hint = f" Nearest: {', '.join(map(repr, close))}." if close else ""
+        yield Problem(path, f"no {what} is called {name!r}.{hint}")
+
+
+def _placed(blocks: tuple[Block, ...]) -> Placed:
+    return [
+        (f"blocks[{b}].operations[{o}]", operation)
+        for b, block in enumerate(blocks)
+        for o, operation in enumerate(block.operations)
+    ]
 
 
 def _axes_named(
-    tensors: tuple[Tensor, ...], blocks: tuple[Block, ...], operations: list[tuple[str, Operation]]
+    tensors: tuple[Tensor, ...], blocks: tuple[Block, ...], operations: Placed
 ) -> Iterator[tuple[str, str]]:
     for t, tensor in enumerate(tensors):
         yield from ((f"tensors[{t}].axes", axis) for axis in tensor.axes)
@@ -67,18 +77,13 @@ def _axes_named(
         yield from ((f"{path}.over", axis) for axis in operation.over)
 
 
-def _tensors_named(
-    blocks: tuple[Block, ...], operations: list[tuple[str, Operation]]
-) -> Iterator[tuple[str, str]]:
+def _tensors_named(blocks: tuple[Block, ...], operations: Placed) -> Iterator[tuple[str, str]]:
     for path, operation in operations:
-        yield from ((f"{path}.inputs[{i}]", x.tensor) for i, x in enumerate(operation.inputs))
-        yield f"{path}.output", operation.output.tensor
+        yield from ((f"{path}.inputs[{i}]", name) for i, name in enumerate(operation.reads))
+        yield f"{path}.output", operation.made
     for b, block in enumerate(blocks):
         for i, pair in enumerate(block.carries):
             yield from ((f"blocks[{b}].carries[{i}]", name) for name in pair)
-
-
-# ---------------------------------------------------------------- tensors
 
 
 def tensor_problems(
@@ -86,12 +91,11 @@ def tensor_problems(
 ) -> Iterator[Problem]:
     """Yield tensors that are too large, made twice or by nobody, and carries that do not fit."""
     makers: dict[str, str] = {}
-    for b, block in enumerate(blocks):
-        for o, operation in enumerate(block.operations):
-            path, made = f"blocks[{b}].operations[{o}]", operation.output.tensor
-            if made in makers:
-                yield Problem(f"{path}.output", f"{makers[made]} makes {made!r} already.")
-            makers.setdefault(made, path)
+    for path, operation in _placed(blocks):
+        if operation.made in makers:
+            message = f"{makers[operation.made]} makes {operation.made!r} already."
+            yield Problem(f"{path}.output", message)
+        makers.setdefault(operation.made, path)
     for i, tensor in enumerate(tensors.values()):
         if tensor.role is Role.ACTIVATION and tensor.name not in makers:
             message = "an activation that no operation makes; what comes from outside is an input."
@@ -107,31 +111,24 @@ def _carry_problems(
     path: str, pair: tuple[str, str], block: Block, tensors: Mapping[str, Tensor]
 ) -> Iterator[Problem]:
     before, after = pair
-    made = {operation.output.tensor for operation in block.operations}
+    made = {operation.made for operation in block.operations}
     if before in made:
         yield Problem(path, f"the block makes {before!r} itself; allowed: what was made before.")
     if after not in made:
         yield Problem(path, f"the block does not make {after!r}.")
-    first, later = tensors[before], tensors[after]
-    if first.axes != tuple(axis for axis in later.axes if axis != block.axis):
-        axes = f"{_shown(first.axes)} and {_shown(later.axes)}"
+    first, later = tensors[before].axes, tensors[after].axes
+    if first != tuple(axis for axis in later if axis != block.axis):
+        axes = f"({', '.join(first)}) and ({', '.join(later)})"
         yield Problem(path, f"{before!r} and {after!r} have different axes: {axes}.")
-
-
-def _shown(axes: Axes) -> str:
-    return f"({', '.join(axes)})"
-
-
-# ---------------------------------------------------------------- order of blocks
 
 
 def order_problems(tensors: Mapping[str, Tensor], blocks: tuple[Block, ...]) -> Iterator[Problem]:
     """Yield what is read before it is made, or where it cannot be seen."""
-    maker = {o.output.tensor: b for b, block in enumerate(blocks) for o in block.operations}
+    maker = {o.made: b for b, block in enumerate(blocks) for o in block.operations}
     for b, block in enumerate(blocks):
         for o, operation in enumerate(block.operations):
-            for i, operand in enumerate(operation.inputs):
-                why = _hidden(tensors[operand.tensor], b, maker, blocks)
+            for i, name in enumerate(operation.reads):
+                why = _hidden(tensors[name], b, maker, blocks)
                 if why:
                     yield Problem(f"blocks[{b}].operations[{o}].inputs[{i}]", why)
         for i, (before, _) in enumerate(block.carries):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from crosstack.errors import require, require_quantity, require_whole
-from crosstack.records import brief, require_types
+from crosstack.errors import require
+from crosstack.records import Bytes, Checked, Count, brief, require_types
 from crosstack.workload.axes import AxisSize, AxisUse
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.kernel_graph import KernelGraph
@@ -45,37 +45,22 @@ class BlockOf:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class End:
+class End(Checked):
     """Kernels that run before the first layer or behind the last one, such as a head with its loss.
 
-    Parameters
-    ----------
-    name : str
-        For people.
-    graph : KernelGraph
-        Of one sequence, with its backward pass where there is one.
-    count : int
-        How often they run, one after the other. [1]
-    table_size : float
-        Bytes of the weights that are looked up in, on the chips that run it. [B]
-    shared_size : float
-        Bytes of its weights that another end has as well: a tied table of tokens. [B]
+    ``graph`` is of one sequence, with its backward pass where there is one; it runs ``count``
+    times, one after the other [1]. ``table_size`` are bytes of the weights that are looked up in,
+    on the chips that run it, ``shared_size`` of its weights that another end has as well: a tied
+    table of tokens. [B]
     """
 
     name: str
     graph: KernelGraph
-    count: int = 1
-    table_size: float = 0.0
-    shared_size: float = 0.0
+    count: Count = 1
+    table_size: Bytes = 0.0
+    shared_size: Bytes = 0.0
 
     __repr__ = brief
-
-    def __post_init__(self) -> None:
-        """Check count and sizes."""
-        require_types(self)
-        require_whole("count", self.count)
-        require_quantity("table_size", self.table_size, "B")
-        require_quantity("shared_size", self.shared_size, "B")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,13 +101,13 @@ class Workload:
     """
 
     graph: KernelGraph
-    n_layers: int = 1
-    layers_in_graph: int = 1
-    global_batch_size: int = 1
-    sequence_length: int = 1
-    boundary_size: float = 0.0
+    n_layers: Count = 1
+    layers_in_graph: Count = 1
+    global_batch_size: Count = 1
+    sequence_length: Count = 1
+    boundary_size: Bytes = 0.0
     placement: Placement = Placement.SEARCHED
-    data_size: float = 0.0
+    data_size: Bytes = 0.0
     before: tuple[End, ...] = ()
     after: tuple[End, ...] = ()
     name: str = "workload"
@@ -133,21 +118,13 @@ class Workload:
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        """Check counts and sizes."""
         require_types(self)
         require(bool(self.item), "item", self.item, "a word, such as sample")
-        for name in ("n_layers", "layers_in_graph", "global_batch_size", "sequence_length"):
-            require_whole(name, getattr(self, name))
-        length, allowed = self.sequence_length, f"up to 2^28, {LONGEST_SEQUENCE}"
+        length, layers = self.sequence_length, self.layers_in_graph
+        allowed = f"up to 2^28, {LONGEST_SEQUENCE}"
         require(length <= LONGEST_SEQUENCE, "sequence_length", length, allowed)
-        require(
-            self.n_layers % self.layers_in_graph == 0,
-            "n_layers",
-            self.n_layers,
-            f"a multiple of layers_in_graph = {self.layers_in_graph}",
-        )
-        require_quantity("boundary_size", self.boundary_size, "B")
-        require_quantity("data_size", self.data_size, "B")
+        whole = self.n_layers % layers == 0
+        require(whole, "n_layers", self.n_layers, f"a multiple of layers_in_graph = {layers}")
 
     @property
     def item_length(self) -> int:

@@ -11,8 +11,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.functions import Function, OperationKind
@@ -20,6 +21,7 @@ from crosstack.workload.operations import Block, Operation, Role
 
 WorkOf = Callable[[Operation], float]
 Where = tuple[Block, Operation]
+Readers = Mapping[str, Sequence[Operation]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,17 +44,15 @@ class Merged:
         By gradient of a weight, or part of one: that weight.
     """
 
-    lies: Mapping[str, str] = field(default_factory=dict)
-    beside: frozenset[str] = frozenset()
-    work: Mapping[str, float] = field(default_factory=dict)
-    sent: Mapping[str, float] = field(default_factory=dict)
-    sums: frozenset[str] = frozenset()
-    weights: Mapping[str, str] = field(default_factory=dict)
+    lies: Mapping[str, str]
+    beside: frozenset[str]
+    work: Mapping[str, float]
+    sent: Mapping[str, float]
+    sums: frozenset[str]
+    weights: Mapping[str, str]
 
     def __contains__(self, operation: Operation) -> bool:
-        """Whether an operation is no kernel."""
-        made = operation.output.tensor
-        return made in self.lies or made in self.beside or made in self.sums
+        return any(operation.made in some for some in (self.lies, self.beside, self.sums))
 
 
 def merged(graph: Graph, blocks: Sequence[Block], work: WorkOf) -> Merged:
@@ -68,20 +68,23 @@ def merged(graph: Graph, blocks: Sequence[Block], work: WorkOf) -> Merged:
         Operations on each element that an operation loops over. [FLOP]
     """
     operations = [(block, operation) for block in blocks for operation in block.operations]
-    readers: dict[str, list[Operation]] = {}
+    readers: dict[str, list[Operation]] = defaultdict(list)
     for _, operation in operations:
-        for operand in operation.inputs:
-            readers.setdefault(operand.tensor, []).append(operation)
+        for name in operation.reads:
+            readers[name].append(operation)
     sums, weights = _carried(graph, operations, readers)
     beside = _beside(operations, readers, weights)
-    made = [(b, o) for b, o in operations if o.output.tensor in beside]
-    hosts = {o.twin: o.name for _, o in reversed(operations) if _hosts(o, beside)}
-    done: dict[str, float] = {}
-    for block, operation in made:
+    # The kernel of each derivative that adds up beside what it makes.
+    hosts = {
+        o.twin: o.name
+        for _, o in reversed(operations)
+        if o.twin and not o.multiplies and o.made not in beside
+    }
+    done: dict[str, float] = defaultdict(float)
+    for block, operation in operations:
         host = hosts.get(operation.twin, "")
-        if host:
-            each = work(operation) * graph.count(graph.nest(block, operation).loops)
-            done[host] = done.get(host, 0.0) + each
+        if host and operation.made in beside:
+            done[host] += work(operation) * graph.count(graph.nest(block, operation).loops)
     return Merged(
         lies=_in_place(graph, operations, readers),
         beside=beside,
@@ -99,31 +102,28 @@ def of_before(graph: Graph, tensor: str) -> bool:
 
 def appends(graph: Graph, operation: Operation) -> bool:
     """Whether an operation puts new keys and values behind those of before."""
-    before = any(of_before(graph, operand.tensor) for operand in operation.inputs)
+    before = any(of_before(graph, name) for name in operation.reads)
     return operation.kind is OperationKind.CONCATENATION and before
 
 
-def _in_place(
-    graph: Graph, operations: Sequence[Where], readers: Mapping[str, Sequence[Operation]]
-) -> dict[str, str]:
-    kept = {o.output.tensor for _, o in operations if appends(graph, o)}
+def _in_place(graph: Graph, operations: Sequence[Where], readers: Readers) -> dict[str, str]:
+    kept = {o.made for _, o in operations if appends(graph, o)}
     found = {}
     for _, operation in operations:
-        name, first = operation.output.tensor, next((x.tensor for x in operation.inputs), "")
-        if operation.function is Function.SLICE and first in kept:
+        name, first = operation.made, next(iter(operation.reads), "")
+        later = readers.get(name, ()) if operation.kind is OperationKind.GATHER else ()
+        multiplied = later and all(reader.multiplies for reader in later)
+        part = operation.function is Function.SLICE and first in kept
+        if part or (multiplied and graph.tensor[first].role is Role.WEIGHT):
             found[name] = first
-        elif operation.kind is OperationKind.GATHER and name in readers:
-            products = all(reader.multiplies for reader in readers[name])
-            if products and graph.tensor[first].role is Role.WEIGHT:
-                found[name] = first
     return found
 
 
 def _carried(
-    graph: Graph, operations: Sequence[Where], readers: Mapping[str, Sequence[Operation]]
+    graph: Graph, operations: Sequence[Where], readers: Readers
 ) -> tuple[frozenset[str], dict[str, str]]:
     """Return carried sums that are added up in place, and the weights of all their gradients."""
-    makers = {o.output.tensor: o for _, o in operations}
+    makers = {o.made: o for _, o in operations}
     sums: set[str] = set()
     weights = {
         name: of
@@ -131,12 +131,12 @@ def _carried(
         if (of := graph.tensor[name].of) and graph.tensor[of].role is Role.WEIGHT
     }
     for block, operation in operations:
-        total = operation.output.tensor
+        total = operation.made
         before = next((first for first, last in block.carries if last == total), "")
-        if total in weights and before in _reads(operation) and operation.function is Function.ADD:
+        adds = operation.function is Function.ADD and before in operation.reads
+        if total in weights and adds:
             within, parts = _parts(makers, operation, before)
-            own = all(part in makers and len(readers[part]) == 1 for part in (*within, *parts))
-            if own:
+            if all(part in makers and len(readers[part]) == 1 for part in (*within, *parts)):
                 sums |= {total, *within}
                 weights |= dict.fromkeys(parts, weights[total])
     return frozenset(sums), weights
@@ -146,37 +146,31 @@ def _parts(
     makers: Mapping[str, Operation], operation: Operation, before: str
 ) -> tuple[list[str], list[str]]:
     """Return sums on the way to one that is carried as ``before``, and what they are sums of."""
-    waiting = [part for part in _reads(operation) if part != before]
+    waiting = [part for part in operation.reads if part != before]
     within, parts = list[str](), list[str]()
     while waiting:
         part = waiting.pop()
         maker = makers.get(part)
         if maker is not None and maker.function is Function.ADD and not maker.twin:
             within.append(part)
-            waiting += _reads(maker)
+            waiting += maker.reads
         else:
             parts.append(part)
     return within, parts
 
 
-def _reads(operation: Operation) -> list[str]:
-    return [operand.tensor for operand in operation.inputs]
-
-
 def _beside(
-    operations: Sequence[Where],
-    readers: Mapping[str, Sequence[Operation]],
-    weights: Mapping[str, str],
+    operations: Sequence[Where], readers: Readers, weights: Mapping[str, str]
 ) -> frozenset[str]:
     """Return gradients that are sums, and steps of the same derivatives that lead to them alone."""
-    if not any(o.multiplies and o.output.tensor in weights for _, o in operations):
+    if not any(o.multiplies and o.made in weights for _, o in operations):
         return frozenset()
-    found = {
-        o.output.tensor
-        for _, o in operations
-        if o.function is Function.SUM and o.output.tensor in weights
-    }
-    found |= {*_steps(operations, readers, found)}
+    found = {o.made for _, o in operations if o.function is Function.SUM and o.made in weights}
+    for _, operation in reversed(operations):
+        later = readers.get(operation.made, ())
+        alone = all(o.made in found and o.twin == operation.twin for o in later)
+        if later and alone and operation.twin and not operation.multiplies:
+            found.add(operation.made)
     return frozenset(found)
 
 
@@ -192,37 +186,14 @@ def _sent(
     """
     products: dict[bool, str] = {}
     for block, operation in operations:
-        made = operation.output.tensor
-        if operation.multiplies and made in weights:
-            products.setdefault(graph.shares(block, weights[made]), operation.name)
+        if operation.multiplies and operation.made in weights:
+            shared = graph.shares(block, weights[operation.made])
+            products.setdefault(shared, operation.name)
     first, found = next(iter(products.values()), ""), dict[str, float]()
     for block, operation in operations:
-        made = operation.output.tensor
+        made = operation.made
         if made in beside and made in weights:
             with_it = products.get(graph.shares(block, weights[made]), first)
-            found[with_it] = found.get(with_it, 0.0) + _bytes(graph, block, operation)
+            size = graph.count(graph.own_axes(block, made)) * graph.tensor[made].dtype.size
+            found[with_it] = found.get(with_it, 0.0) + size
     return found
-
-
-def _steps(
-    operations: Sequence[Where], readers: Mapping[str, Sequence[Operation]], sums: set[str]
-) -> Iterator[str]:
-    known = {*sums}
-    for _, operation in reversed(operations):
-        made, later = operation.output.tensor, readers.get(operation.output.tensor, ())
-        alone = all(o.output.tensor in known and o.twin == operation.twin for o in later)
-        if later and alone and operation.twin and not operation.multiplies:
-            known.add(made)
-            yield made
-
-
-def _hosts(operation: Operation, beside: frozenset[str]) -> bool:
-    """Whether an operation is a kernel that adds up beside what it makes."""
-    return (
-        not operation.multiplies and bool(operation.twin) and operation.output.tensor not in beside
-    )
-
-
-def _bytes(graph: Graph, block: Block, operation: Operation) -> float:
-    tensor = operation.output.tensor
-    return graph.count(graph.own_axes(block, tensor)) * graph.tensor[tensor].dtype.size

@@ -16,21 +16,20 @@ def differentiable(graph: Graph, of: Container[Role]) -> frozenset[str]:
         before = -1
         while len(active) > before:  # once more where something active is carried
             before = len(active)
-            active |= {
-                block.operations[i].output.tensor
-                for i in graph.orders[block.name]
-                if _depends(block.operations[i], active)
-            }
-            active |= {first for first, last in block.carries if last in active}
-            active |= {last for first, last in block.carries if first in active}
+            for i in graph.orders[block.name]:
+                if _depends(block.operations[i], active):
+                    active.add(block.operations[i].made)
+            for pair in block.carries:
+                if active & {*pair}:
+                    active |= {*pair}
     return frozenset(active)
 
 
 def _depends(operation: Operation, active: Container[str]) -> bool:
     derivatives = TABLE[operation.function].derivatives
     return any(
-        operand.tensor in active and (i >= len(derivatives) or derivatives[i] is not None)
-        for i, operand in enumerate(operation.inputs)
+        name in active and (i >= len(derivatives) or derivatives[i] is not None)
+        for i, name in enumerate(operation.reads)
     )
 
 
@@ -40,15 +39,14 @@ def kept(graph: Graph) -> Mapping[str, float]:
     Weights are there anyway; what a block has to itself is kept every time it runs.
     """
     backward = [block for block in graph.blocks if block.twin]
-    made = {o.output.tensor for block in backward for o in block.operations}
+    made = {o.made for block in backward for o in block.operations}
     found: dict[str, float] = {}
     for block in backward:
         twin = graph.block(block.twin)
-        inside = {o.output.tensor for o in twin.operations} | {first for first, _ in twin.carries}
-        for name in {x.tensor for o in block.operations for x in o.inputs} - made:
+        inside = {o.made for o in twin.operations} | {first for first, _ in twin.carries}
+        for name in {name for o in block.operations for name in o.reads} - made:
             tensor = graph.tensor[name]
-            if tensor.role in (Role.WEIGHT, Role.GRADIENT):
-                continue
-            own = name in inside and twin.axis not in tensor.axes
-            found[name] = graph.size(name) * (graph.repeats(twin) if own else 1)
+            if tensor.role not in (Role.WEIGHT, Role.GRADIENT):
+                own = name in inside and twin.axis not in tensor.axes
+                found[name] = graph.size(name) * (graph.repeats(twin) if own else 1)
     return found
