@@ -21,7 +21,7 @@ from crosstack.workload.axes import Axes
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.kernel_graph import AXIS_CODE, Floats, Ints, KernelGraph
 from crosstack.workload.kernels import Axis
-from crosstack.workload.lowering import PLACES, LoweredKernel
+from crosstack.workload.lowering import TILING, LoweredKernel
 from crosstack.workload.operations import Block
 from crosstack.workload.sharding import PARTIAL, REPLICATED, Layout, Split, part, splits
 from oracles.layout_steps import Conversion, LayoutStep, conversion
@@ -167,7 +167,7 @@ class _Compiled:
     ) -> dict[str, float]:
         """Return what a choice costs: a number for every column."""
         nest, along = kernel.nest, split.along
-        groups = {g: self.count(getattr(kernel.product, g), along) for g in PLACES}
+        groups = {g: self.count(getattr(kernel.product, g), along) for g in TILING}
         whole = {"m": groups["outer"] * groups["m"], "k": groups["k"], "columns": groups["n"]}
         cut = {Axis.OUTER: "m", Axis.M: "m", Axis.K: "k", Axis.N: "columns"}
         codes = {AXIS_CODE[axis]: name for axis, name in cut.items()}

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from crosstack.errors import InputError, Problem, require_whole, unknown_name
-from crosstack.records import brief, require_type, require_types
+from crosstack.records import Count, brief, require_type, require_types
 from crosstack.workload.architectures import Transformer
 from crosstack.workload.architectures.graphs import decode, forward, prefill, training
 from crosstack.workload.dataflow import Graph
@@ -66,7 +66,7 @@ class Job:
 
     model: Transformer
     kind: JobKind | str = JobKind.TRAIN
-    batch: int = 1
+    batch: Count = 1
     sequence: int | None = None
     context: int | None = None
     dtype: Dtype | str = Dtype.BF16
@@ -75,14 +75,12 @@ class Job:
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        """Check every field; a kind and a type of number may be given by their names."""
         require_types(self)
         for name, known in (("kind", JobKind), ("dtype", Dtype)):
             value = getattr(self, name)
             if value not in list(known):
                 raise unknown_name(name, f"{name} is", value, list(known))
             object.__setattr__(self, name, known(value))
-        require_whole("batch", self.batch)
         decoding = self.kind is JobKind.DECODE
         if decoding and self.sequence is None:
             object.__setattr__(self, "sequence", 1)

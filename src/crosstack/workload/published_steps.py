@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from crosstack.errors import InputError, Problem, require_whole, unknown_name
-from crosstack.records import require_type
+from crosstack.errors import InputError, Problem, unknown_name
+from crosstack.records import Checked, Count, require_type
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.job import Job, JobKind, Work
 from crosstack.workload.lstm import LstmModel
@@ -19,34 +19,22 @@ from crosstack.workload.product import Product
 from crosstack.workload.transformer_training import CHOICES, TransformerTraining
 from crosstack.workload.workload import Workload
 
-__all__ = ["BATCHES", "CHANGES", "LSTMS", "Batch", "as_step", "changed_step"]
-
 Step = TypeVar("Step", bound=Work)
 # Fields of a step that are asked for beside its model.
 CHANGES = ("batch", "sequence", "microbatches", *CHOICES, "interleave")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """What a model is published to have been trained on in one step.
+class Batch(Checked):
+    """What a model is published to have been trained on in one step: sequences, tokens of one. [1]
 
-    Parameters
-    ----------
-    batch, sequence : int
-        Sequences of a step, and tokens of one. [1]
-    source, where : str
-        Key in ``data/references.bib``, and table or section there.
+    ``source`` is a key in ``data/references.bib``, ``where`` a table or section there.
     """
 
-    batch: int
-    sequence: int
+    batch: Count
+    sequence: Count
     source: str
     where: str
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        require_whole("batch", self.batch)
-        require_whole("sequence", self.sequence)
 
 
 def _of(source: str, where: str, sequence: int, batches: Mapping[str, int]) -> dict[str, Batch]:
@@ -103,9 +91,9 @@ def as_step(given: Work, changes: Mapping[str, Any]) -> tuple[Work, Dtype | None
             raise unknown_name(name, "change of a step is", name, CHANGES)
     if not isinstance(given, Job):
         return changed_step(given, changes), None
-    if given.kind is not JobKind.TRAIN or given.sequence is None or given.block:
-        return changed_step(given, changes), Dtype(given.dtype)
-    step = TransformerTraining(model=given.model, batch=given.batch, sequence=given.sequence)
+    step: Work = given
+    if given.kind is JobKind.TRAIN and given.sequence is not None and not given.block:
+        step = TransformerTraining(model=given.model, batch=given.batch, sequence=given.sequence)
     return changed_step(step, changes), Dtype(given.dtype)
 
 
@@ -118,16 +106,15 @@ def changed_step(step: Step, changes: Mapping[str, Any]) -> Step:
         If the step has no such field, or does not allow the value.
     """
     given = {name: changes[name] for name in CHANGES if changes.get(name) is not None}
-    if given and isinstance(step, Product):
-        raise InputError(Problem(next(iter(given)), "a single product has none."))
-    for name in given:
+    for name, value in given.items():
+        if isinstance(step, Product):
+            raise InputError(Problem(name, "a single product has none."))
         sized = not isinstance(step, Workload) and name in ("batch", "sequence")
         if not sized and not isinstance(step, TransformerTraining):
             raise InputError(Problem(name, "allowed for the training of a transformer only."))
-    for name, choices in CHOICES.items():
-        if name in given:
-            known = [choice.value for choice in choices]
-            if given[name] not in known:
-                raise unknown_name(name, f"{name} is", given[name], known)
-            given[name] = choices(given[name])
+        if name in CHOICES:
+            known = [choice.value for choice in CHOICES[name]]
+            if value not in known:
+                raise unknown_name(name, f"{name} is", value, known)
+            given[name] = CHOICES[name](value)
     return replace(step, **given) if given else step

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
+from typing import Annotated
 
-from crosstack.errors import require, require_quantity, require_whole
-from crosstack.records import require_type
+from crosstack.errors import require_quantity
+from crosstack.records import Checked, Count, Number
 from crosstack.workload.architectures import Transformer
-
-__all__ = [
-    "CHOICES",
-    "Exchange",
-    "Recompute",
-    "Schedule",
-    "TransformerTraining",
-    "training_of",
-]
 
 
 class Exchange(StrEnum):
@@ -67,25 +60,20 @@ CHOICES: dict[str, type[StrEnum]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransformerTraining:
+class TransformerTraining(Checked):
     """A model and one step of its training, with what is decided of it; None: that is not given.
 
     Parameters
     ----------
     model : Transformer
         What is trained.
-    batch : int
-        Sequences of one step. [1]
-    sequence : int
-        Tokens of a sequence. [1]
+    batch, sequence : int
+        Sequences of one step, and tokens of each. [1]
     microbatches : int
         Parts of a replica's batch that follow one another through the pipeline. [1]
-    exchange : Exchange
-        What the chips of a kernel split send one another.
-    recompute : Recompute
-        What the backward pass computes again.
-    schedule : Schedule
-        In which order a stage takes its microbatches.
+    exchange, recompute, schedule
+        What the chips of a kernel split send one another, what the backward pass computes again,
+        and in which order a stage takes its microbatches.
     interleave : int
         Stages on every chip, spread over the model; above 1 with `Schedule.ONE_F_ONE_B`. [1]
     tokens : float
@@ -96,29 +84,16 @@ class TransformerTraining:
     """
 
     model: Transformer
-    batch: int
-    sequence: int
-    microbatches: int | None = None
+    batch: Count
+    sequence: Count
+    microbatches: Count | None = None
     exchange: Exchange | None = None
     recompute: Recompute | None = None
     schedule: Schedule | None = None
-    interleave: int | None = None
-    tokens: float = 0.0
-    ideal_stages: int = 1
-    communication: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Check every field."""
-        require_type("model", self.model, Transformer)
-        for field in ("batch", "sequence", "microbatches", "interleave", "ideal_stages"):
-            if getattr(self, field) is not None:
-                require_whole(field, getattr(self, field))
-        require_quantity("tokens", self.tokens, "1")
-        require_quantity("communication", self.communication, "s")
-        for name, choices in CHOICES.items():
-            value = getattr(self, name)
-            allowed = f"one of {choices.__name__}: {', '.join(choices)}"
-            require(value is None or isinstance(value, choices), name, value, allowed)
+    interleave: Count | None = None
+    tokens: Number = 0.0
+    ideal_stages: Count = 1
+    communication: Annotated[float, partial(require_quantity, unit="s")] = 0.0
 
     @property
     def name(self) -> str:
