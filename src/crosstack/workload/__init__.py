@@ -21,20 +21,7 @@ from crosstack.workload.kernels import (
 from crosstack.workload.workload import Workload
 
 __all__ = [
-    "Axis",
-    "Collective",
-    "Communication",
-    "ComputeUnit",
-    "Consumer",
-    "Direction",
-    "Dtype",
-    "Job",
-    "JobKind",
-    "Kernel",
-    "KernelGraph",
-    "KernelKind",
-    "Placement",
-    "Tensor",
-    "Transformer",
+    "Axis", "Collective", "Communication", "ComputeUnit", "Consumer", "Direction", "Dtype", "Job",
+    "JobKind", "Kernel", "KernelGraph", "KernelKind", "Placement", "Tensor", "Transformer",
     "Workload",
-]
+]  # fmt: skip

@@ -48,14 +48,7 @@ _SIZES = {
 
 
 def dtype_of_size(size: float, among: Iterable[Dtype] = ()) -> Dtype:
-    """Return the usual type whose elements have ``size`` bytes.
-
-    Parameters
-    ----------
-    size : float
-        [B]
-    among : iterable of Dtype
-        What there is to choose from; all where it is empty.
+    """Return the usual type with elements of ``size`` [B], ``among`` some where any are given.
 
     Raises
     ------
@@ -73,13 +66,6 @@ def dtype_of_size(size: float, among: Iterable[Dtype] = ()) -> Dtype:
 def dtype_of_word(word: int) -> Dtype:
     """Return what elements of ``word`` bytes are computed with where nothing else is said.
 
-    Parameters
-    ----------
-    word : int
-        Bytes of one element. [B]
-
-    Notes
-    -----
     The floating-point type that fills the word: ``fp8``, ``bf16``, ``fp32``, ``fp64``; a word
     between two takes the wider, and none is wider than ``fp64``.
     """

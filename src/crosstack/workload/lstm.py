@@ -57,17 +57,10 @@ class LstmModel(Checked):
 def language_model_graph(model: LstmModel, *, dtype: Dtype = Dtype.BF16) -> Graph:
     """Return a model and its loss, forward: `crosstack.workload.passes.backward` derives the rest.
 
-    Parameters
-    ----------
-    model : LstmModel
-        Its shape and that of one batch; a cell has four gates, and no projection.
-    dtype : Dtype
-        Of every tensor.
-
     Raises
     ------
     InputError
-        If a cell has another number of gates, or a projection.
+        If a cell has another number of gates than four, or a projection.
 
     Notes
     -----

@@ -8,20 +8,10 @@ Edges = Sequence[tuple[int, int]]
 
 
 def topological_order(n: int, edges: Edges) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return an order of 0 to n - 1 in which edges lead forward, and the level of each.
+    """Return an order of 0 to n - 1 in which edges lead forward, and the level of each. [1]
 
-    Parameters
-    ----------
-    n : int
-        How many there are. [1]
-    edges : sequence of (int, int)
-        Pairs: the first is needed by the second.
-
-    Returns
-    -------
-    (order, levels)
-        What is part of a cycle, or needs it, is left out of the order. A level is the longest way
-        from something that needs nothing. [1]
+    Of an edge, the first is needed by the second. What is part of a cycle, or needs it, is left out
+    of the order. A level is the longest way from something that needs nothing.
     """
     successors: list[list[int]] = [[] for _ in range(n)]
     waiting = [0] * n

@@ -14,20 +14,8 @@ from crosstack.workload.architectures.layer import (
     Position,
 )
 from crosstack.workload.architectures.transformer import Transformer
-from crosstack.workload.architectures.unsaid import require_said
 
 __all__ = [
-    "Activation",
-    "AttentionKind",
-    "Experts",
-    "FlopCount",
-    "LatentAttention",
-    "LayerKind",
-    "Norm",
-    "NormPlace",
-    "ParameterCount",
-    "Position",
-    "Transformer",
-    "mean_keys",
-    "require_said",
-]
+    "Activation", "AttentionKind", "Experts", "FlopCount", "LatentAttention", "LayerKind", "Norm",
+    "NormPlace", "ParameterCount", "Position", "Transformer", "mean_keys",
+]  # fmt: skip

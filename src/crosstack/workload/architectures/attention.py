@@ -23,15 +23,7 @@ ROTARY_BASE = 10_000.0  # ``su2021roformer``
 
 
 def attention(layer: LayerDraft, x: str) -> str:
-    """Add attention; return what it adds to its tokens.
-
-    Parameters
-    ----------
-    layer : LayerDraft
-        What is written down.
-    x : str
-        Tokens, normed where they are.
-    """
+    """Add attention of tokens, normed where they are; return what it adds to them."""
     model = layer.model
     if model.latent is not None:
         if layer.absorbed and layer.cached:
@@ -75,29 +67,14 @@ def _out(layer: LayerDraft, attended: str, size: str) -> str:
 
 def _attended(layer: LayerDraft, queries: str, keys: Read, values: Read, size: str) -> str:
     """Return the weighted values of every head."""
-    if layer.model.group == 1:
-        return _weighted(layer, queries, keys, values, "heads", size)
-    return _weighted(layer, queries, keys, values, "kv_heads group", size)
+    heads = "heads" if layer.model.group == 1 else "kv_heads group"
+    return _weighted(layer, queries, keys, values, heads, size)
 
 
 def _weighted(
     layer: LayerDraft, queries: str, keys: Read, values: Read, heads: str, size: str
 ) -> str:
-    """Return the weighted values.
-
-    Parameters
-    ----------
-    layer : LayerDraft
-        What is written down.
-    queries : str
-        Of all heads, their width last.
-    keys, values : str or Operand
-        Of all tokens.
-    heads : str
-        Axes that scores call heads by.
-    size : str
-        The axis of a value.
-    """
+    """Return the weighted values, of queries whose width is last; scores call axes ``heads``."""
     model, seen, draft = layer.model, layer.seen, layer.draft
     factor = model.head_size**-0.5
     if model.score_cap:

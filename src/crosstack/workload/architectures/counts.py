@@ -7,24 +7,12 @@ from dataclasses import astuple, dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterCount:
-    """Parameters of a model by kind; each is held and updated in its own way.
+    """Parameters of a model by kind; each is held and updated in its own way. [1]
 
-    Parameters
-    ----------
-    embedding : int
-        Of tokens and of learned positions, and what leads from their width to that of a layer. [1]
-    attention : int
-        Projections of attention, biases included. [1]
-    feed_forward : int
-        Feed-forward networks of layers without experts. [1]
-    routed, shared : int
-        Experts that tokens are sent to, and those that see every token. [1]
-    router : int
-        What chooses the experts. [1]
-    norms : int
-        All norms. [1]
-    head : int
-        The last projection; 0 where it is the embedding's table. [1]
+    ``embedding`` is of tokens and of learned positions, and what leads from their width to that of
+    a layer; ``attention`` has its biases; ``feed_forward`` is of layers without experts, ``routed``
+    and ``shared`` of the experts that tokens are sent to and of those that see every token;
+    ``head`` is 0 where it is the embedding's table.
     """
 
     embedding: int = 0
@@ -44,20 +32,11 @@ class ParameterCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlopCount:
-    """Work of one token in a forward pass by kind, products alone; two FLOP a multiplication.
+    """Work of one token in a forward pass by kind, products alone, two FLOP each. [FLOP]
 
-    Parameters
-    ----------
-    projections : float
-        Into queries, keys and values, and out of attention. [FLOP]
-    attention : float
-        Scores and weighted values. [FLOP]
-    feed_forward : float
-        Feed-forward networks of layers without experts. [FLOP]
-    routed, shared, router : float
-        Experts that the token is sent to, those that see every token, and the choice. [FLOP]
-    head : float
-        The last projection, with what leads to the embedding's width. [FLOP]
+    ``projections`` are those into queries, keys and values, and out of attention, ``attention``
+    scores and weighted values; ``head`` has what leads to the embedding's width; the others as of
+    `ParameterCount`.
     """
 
     projections: float = 0.0
@@ -75,23 +54,16 @@ class FlopCount:
 
 
 def mean_keys(tokens: int, *, cached: int = 0, causal: bool = True, window: int = 0) -> float:
-    """Keys that a new token looks at, the mean over all new tokens of a sequence.
+    """Keys that a new token looks at, the mean over all new tokens of a sequence. [1]
 
     Parameters
     ----------
-    tokens : int
-        New ones. [1]
-    cached : int
-        Those before them. [1]
+    tokens, cached : int
+        New ones, and those before them. [1]
     causal : bool
         Whether a token looks at itself and what is before it only; else at all of the sequence.
     window : int
         Keys that it looks at, at most; 0: all. [1]
-
-    Notes
-    -----
-    Causal, all seen: ``cached + (tokens + 1) / 2``, which is about half of the sequence where
-    nothing is cached.
     """
     if not causal:
         return float(min(cached + tokens, window or cached + tokens))

@@ -33,15 +33,7 @@ CHOSEN = f"{TOKENS} active"
 
 
 def feed_forward(layer: LayerDraft, x: str) -> str:
-    """Add the feed-forward network of a layer; return what it adds to its tokens.
-
-    Parameters
-    ----------
-    layer : LayerDraft
-        What is written down.
-    x : str
-        Tokens, normed where they are.
-    """
+    """Add the feed-forward network of a layer to tokens ``x``; return what it adds to them."""
     experts = layer.model.experts
     if not layer.kind.experts or experts is None:
         layer.axes(feed_forward=layer.model.feed_forward)
@@ -61,22 +53,9 @@ def feed_forward(layer: LayerDraft, x: str) -> str:
 def _network(
     layer: LayerDraft, x: str, lead: str, width: str, weights: Weights, label: str = ""
 ) -> str:
-    """Add a network: up, the nonlinearity with a gate where there is one, and down.
+    """Add a network of rows ``lead``: up, the nonlinearity with a gate if there is one, and down.
 
-    Parameters
-    ----------
-    layer : LayerDraft
-        What is written down.
-    x : str
-        What it reads.
-    lead : str
-        Axes of the rows that it works on.
-    width : str
-        The axis inside.
-    weights : callable
-        What returns a weight.
-    label : str
-        What its names begin with.
+    ``width`` is the axis inside; names begin with ``label``.
     """
     model, inner = layer.model, f"{lead} {width}"
 

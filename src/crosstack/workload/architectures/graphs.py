@@ -1,19 +1,14 @@
 """Graphs of a transformer, all of one record: training, the reading of prompts, and writing.
 
 Tokens become vectors in a block that runs once; layers follow, in a block for each kind of them
-(`Transformer.layer_kinds`) that repeats as often as there are such layers; then the last norm and
-the head, once. Layers of one kind follow one another, whichever way the model mixes them: what a
-layer does and takes is the same.
-
-A graph is of a whole batch. Reading a prompt keeps keys and values, and makes the word behind the
-last token. Writing reads what was kept, for one token or for some that a smaller model, which is
-another record, has drafted. Training appends the derived backward pass.
+(`Transformer.layer_kinds`) that repeats as often as there are such layers, whichever way the model
+mixes them; then the last norm and the head, once. A graph is of a whole batch.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import Any
 
 from crosstack.errors import require, require_quantity, require_whole
 from crosstack.records import require_type
@@ -71,21 +66,13 @@ def forward(
     return written.graph()
 
 
-def training(
-    model: Transformer,
-    *,
-    sequence: int,
-    batch: int = 1,
-    dtype: Dtype = Dtype.BF16,
-    capacity: float = 1.0,
-) -> Graph:
+def training(model: Transformer, *, sequence: int, batch: int = 1, **more: Any) -> Graph:
     """Return a training step: a forward pass with its loss, and the backward pass derived from it.
 
     Parameters and errors as `forward`. The step of the optimizer is not in the graph.
     """
-    more = {"dtype": dtype, "capacity": capacity}
-    graph = forward(model, sequence=sequence, batch=batch, loss=True, **more)  # type: ignore[arg-type]
-    return backward.training(graph, "loss")
+    whole = forward(model, sequence=sequence, batch=batch, loss=True, **more)
+    return backward.training(whole, "loss")
 
 
 def prefill(
@@ -99,7 +86,7 @@ def prefill(
 ) -> Graph:
     """Return the reading of prompts: keys and values are kept, and the last token's word is made.
 
-    Parameters and errors as `forward`; ``absorbed`` as `decode`, which reads what is kept.
+    Parameters and errors as `forward`; ``absorbed`` as `decode`.
     """
     absorbed = absorbed and model.latent is not None
     written = _Written(model=model, dtype=dtype, capacity=capacity, keeps=True, absorbed=absorbed)
@@ -356,25 +343,18 @@ def _layer(layer: LayerDraft, x: str) -> str:
             normed = layer.norm("feed_forward_norm", x)
         both = [attended, feed_forward(layer, normed)]
         if places in (NormPlace.AFTER, NormPlace.BOTH):
-            both = [layer.norm(f"{name}_after", y) for name, y in zip(_PARTS, both, strict=True)]
+            names = ("attention_after", "feed_forward_after")
+            both = [layer.norm(name, y) for name, y in zip(names, both, strict=True)]
         return layer.add("out", layer.add("attention_added", x, both[0]), both[1])
     x = _added(layer, "attention", x, attended)
     normed = layer.norm("feed_forward_norm", x) if before else x
     return _added(layer, "feed_forward", x, feed_forward(layer, normed), "out")
 
 
-_PARTS = ("attention", "feed_forward")
-
-
 def _added(layer: LayerDraft, name: str, x: str, part: str, called: str = "") -> str:
     """Add a part of a layer to the tokens, with the norm behind it where there is one."""
     places, added = layer.model.norms, called or f"{name}_added"
-    match places:
-        case NormPlace.AFTER:
-            return layer.norm(called or f"{name}_after", layer.add(f"{name}_added", x, part))
-        case NormPlace.BOTH:
-            return layer.add(added, x, layer.norm(f"{name}_after", part))
-        case NormPlace.BEFORE | NormPlace.SHARED:
-            return layer.add(added, x, part)
-        case _:
-            assert_never(places)
+    if places is NormPlace.AFTER:
+        return layer.norm(called or f"{name}_after", layer.add(f"{name}_added", x, part))
+    part = layer.norm(f"{name}_after", part) if places is NormPlace.BOTH else part
+    return layer.add(added, x, part)

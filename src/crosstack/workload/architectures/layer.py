@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from crosstack.errors import require, require_whole
-from crosstack.records import require_types
+from crosstack.errors import require
+from crosstack.records import Checked, Count, Natural, require_types
 
 
 class Activation(StrEnum):
@@ -56,37 +56,20 @@ class AttentionKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LatentAttention:
-    """Attention whose keys and values are made of one short vector a token.
+class LatentAttention(Checked):
+    """Attention whose keys and values are made of one short vector a token (``deepseek2024v2``).
 
-    Parameters
-    ----------
-    query_rank : int
-        Width that queries pass through; 0: they are made of the token at once. [1]
-    key_value_rank : int
-        Width of the vector that is kept. [1]
-    content_size, rotary_size : int
-        Parts of a head of queries and keys; the rotary part of keys is shared by all heads. [1]
-    value_size : int
-        Of a head. [1]
-
-    References
-    ----------
-    deepseek2024v2
+    ``query_rank`` is the width that queries pass through, 0: they are made of the token at once;
+    ``key_value_rank`` that of the vector that is kept. ``content_size`` and ``rotary_size`` are
+    parts of a head of queries and keys, the rotary part of keys shared by all heads; ``value_size``
+    is of a head. [1]
     """
 
-    query_rank: int = 0
-    key_value_rank: int
-    content_size: int
-    rotary_size: int
-    value_size: int
-
-    def __post_init__(self) -> None:
-        """Check every field."""
-        require_types(self)
-        require_whole("query_rank", self.query_rank, minimum=0)
-        for field in ("key_value_rank", "content_size", "rotary_size", "value_size"):
-            require_whole(field, getattr(self, field))
+    query_rank: Natural = 0
+    key_value_rank: Count
+    content_size: Count
+    rotary_size: Count
+    value_size: Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,21 +96,16 @@ class Experts:
     shazeer2017moe, dai2024deepseekmoe
     """
 
-    count: int
-    active: int
-    feed_forward: int
-    shared: int = 0
-    first_dense: int = 0
-    every: int = 1
+    count: Count
+    active: Count
+    feed_forward: Count
+    shared: Natural = 0
+    first_dense: Natural = 0
+    every: Count = 1
     router_bias: bool = False
 
     def __post_init__(self) -> None:
-        """Check every field."""
         require_types(self)
-        for field in ("count", "active", "feed_forward", "every"):
-            require_whole(field, getattr(self, field))
-        for field in ("shared", "first_dense"):
-            require_whole(field, getattr(self, field), minimum=0)
         allowed = f"at most count = {self.count}"
         require(self.active <= self.count, "active", self.active, allowed)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from crosstack.errors import require, require_quantity, require_whole
-from crosstack.records import require_types
+from crosstack.errors import require, require_whole
+from crosstack.records import Count, Natural, Number, require_types
 from crosstack.workload.architectures.counts import FlopCount, ParameterCount, mean_keys
 from crosstack.workload.architectures.layer import (
     Activation,
@@ -79,21 +79,21 @@ class Transformer:
         If numbers are out of range or do not fit each other.
     """
 
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_size: int
-    feed_forward: int
-    vocabulary: int
-    context: int
+    hidden: Count
+    layers: Count
+    heads: Count
+    kv_heads: Count
+    head_size: Count
+    feed_forward: Count
+    vocabulary: Count
+    context: Count
     gated: bool = True
     activation: Activation = Activation.SILU
     norm: Norm = Norm.RMS
     norms: NormPlace = NormPlace.BEFORE
     position: Position = Position.ROTARY
-    positions: int = 0
-    embedding: int = 0
+    positions: Natural = 0
+    embedding: Natural = 0
     tied: bool = False
     qkv_bias: bool = False
     output_bias: bool = False
@@ -101,26 +101,18 @@ class Transformer:
     qk_norm: bool = False
     embedding_norm: bool = False
     parallel: bool = False
-    window: int = 0
-    global_every: int = 0
-    score_cap: float = 0.0
-    logit_cap: float = 0.0
+    window: Natural = 0
+    global_every: Natural = 0
+    score_cap: Number = 0.0
+    logit_cap: Number = 0.0
     latent: LatentAttention | None = None
     experts: Experts | None = None
-    predictors: int = 0
+    predictors: Natural = 0
     name: str = "transformer"
 
     def __post_init__(self) -> None:
-        """Check every field, then what they say of each other."""
         require_types(self)
         require(self.layers <= MOST_LAYERS, "layers", self.layers, f"up to {MOST_LAYERS:,}")
-        for field in ("hidden", "layers", "heads", "kv_heads", "head_size", "feed_forward",
-                      "vocabulary", "context"):  # fmt: skip
-            require_whole(field, getattr(self, field))
-        for field in ("positions", "embedding", "window", "global_every", "predictors"):
-            require_whole(field, getattr(self, field), minimum=0)
-        for field in ("score_cap", "logit_cap"):
-            require_quantity(field, getattr(self, field), "1")
         divides = self.heads % self.kv_heads == 0
         require(divides, "kv_heads", self.kv_heads, f"a divisor of heads = {self.heads}")
         table = (self.position is Position.LEARNED) == (self.positions > 0)
@@ -200,19 +192,14 @@ class Transformer:
     @property
     def attention_weights(self) -> int:
         """Weights of the projections of one layer, biases left out. [1]"""
-        h, a = self.hidden, self.heads
-        if self.latent is None:
-            return h * self.head_size * (a + 2 * self.kv_heads) + a * self.head_size * h
-        t = self.latent
+        h, a, t = self.hidden, self.heads, self.latent
+        if t is None:
+            return h * self.head_size * (2 * a + 2 * self.kv_heads)
         queries = a * (t.content_size + t.rotary_size)
         made = h * t.query_rank + t.query_rank * queries if t.query_rank else h * queries
         kept = h * (t.key_value_rank + t.rotary_size)
-        return (
-            made
-            + kept
-            + t.key_value_rank * a * (t.content_size + t.value_size)
-            + (a * t.value_size * h)
-        )
+        heads = t.key_value_rank * a * (t.content_size + t.value_size)
+        return made + kept + heads + a * t.value_size * h
 
     def feed_forward_weights(self, width: int) -> int:
         """Return the weights of one feed-forward network of a width, biases left out. [1]"""
@@ -221,24 +208,20 @@ class Transformer:
     @property
     def parameters(self) -> ParameterCount:
         """Parameters by kind, those of `predictors` left out."""
-        e, moe = self.experts, self.expert_layers
-        count = 0 if e is None else e.count
-        expert = 0 if e is None else self._network(e.feed_forward)
-        shared = self._network(e.shared * e.feed_forward) if e is not None and e.shared else 0
+        moe, (routed, shared, router) = self.expert_layers, self._expert_parameters()
         width = self.embedding or self.hidden
         table = self.vocabulary * width
-        between = 0 if width == self.hidden else width * self.hidden  # once in, once out
         biases = self.head_size * (self.heads + 2 * self.kv_heads) * self.qkv_bias
         biases += self.hidden * self.output_bias
-        router = count * (self.hidden + (e is not None and e.router_bias))
+        other_norms = (self.norms is not NormPlace.AFTER) + self.embedding_norm
         return ParameterCount(
-            embedding=table + self.positions * self.hidden + 2 * between,
+            embedding=table + self.positions * self.hidden + 2 * self._between,
             attention=self.layers * (self.attention_weights + biases),
             feed_forward=(self.layers - moe) * self._network(self.feed_forward),
-            routed=moe * count * expert,
+            routed=moe * routed,
             shared=moe * shared,
             router=moe * router,
-            norms=self.layers * self._layer_norms() + self._norm() * self._other_norms(),
+            norms=self.layers * self._layer_norms() + self._norm * other_norms,
             head=0 if self.tied else table,
         )
 
@@ -258,22 +241,31 @@ class Transformer:
         Each is a layer like the last, a projection of a token beside the state it came from, and
         three norms (``deepseek2024v3``, section 2.2). [1]
         """
-        if not self.predictors:
-            return 0
+        layer = self.attention_weights + self._layer_norms() + 3 * self._norm
+        networks = (
+            self._expert_parameters() if self.experts else (self._network(self.feed_forward),)
+        )
+        return self.predictors * (layer + sum(networks) + 2 * self.hidden * self.hidden)
+
+    def _expert_parameters(self) -> tuple[int, int, int]:
+        """Return the parameters of one layer that are routed, shared, and of the router."""
         e = self.experts
-        layer = self.attention_weights + self._layer_norms() + 3 * self._norm()
         if e is None:
-            layer += self._network(self.feed_forward)
-        else:
-            layer += e.count * self._network(e.feed_forward)
-            layer += self._network(e.shared * e.feed_forward) if e.shared else 0
-            layer += e.count * (self.hidden + e.router_bias)
-        return self.predictors * (layer + 2 * self.hidden * self.hidden)
+            return 0, 0, 0
+        shared = self._network(e.shared * e.feed_forward) if e.shared else 0
+        router = e.count * (self.hidden + e.router_bias)
+        return e.count * self._network(e.feed_forward), shared, router
 
     def _network(self, width: int) -> int:
         biases = width * (2 if self.gated else 1) + self.hidden
         return self.feed_forward_weights(width) + biases * self.feed_forward_bias
 
+    @property
+    def _between(self) -> int:
+        """Weights from the width of the table of tokens to that of a layer; as many lead back."""
+        return self.embedding * self.hidden if self.embedding not in (0, self.hidden) else 0
+
+    @property
     def _norm(self) -> int:
         return self.hidden * (2 if self.norm is Norm.LAYER else 1)
 
@@ -281,10 +273,7 @@ class Transformer:
         inside = 2 * self.head_size * self.qk_norm
         if self.latent is not None:
             inside += self.latent.query_rank + self.latent.key_value_rank
-        return _NORMS[self.norms] * self._norm() + inside
-
-    def _other_norms(self) -> int:
-        return int(self.norms is not NormPlace.AFTER) + int(self.embedding_norm)
+        return _NORMS[self.norms] * self._norm + inside
 
     # ------------------------------------------------------------ work
 
@@ -324,9 +313,8 @@ class Transformer:
             for kind, count in self.layer_kinds
         )
         expert = 0 if e is None else 2.0 * moe * self.feed_forward_weights(e.feed_forward)
-        width = self.embedding or self.hidden
-        between = 0 if width == self.hidden else 2 * width * self.hidden
         dense = (self.layers - moe) * self.feed_forward_weights(self.feed_forward)
+        width = self.embedding or self.hidden
         return FlopCount(
             projections=2.0 * self.layers * self.attention_weights,
             attention=2.0 * keys * self.heads * self._score_width(absorbed),
@@ -334,7 +322,7 @@ class Transformer:
             routed=expert * (0 if e is None else e.active),
             shared=expert * (0 if e is None else e.shared),
             router=2.0 * moe * (0 if e is None else e.count * self.hidden),
-            head=2.0 * (width * self.vocabulary + between),
+            head=2.0 * (width * self.vocabulary + 2 * self._between),
         )
 
     def _score_width(self, absorbed: bool) -> int:

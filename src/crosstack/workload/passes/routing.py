@@ -87,14 +87,9 @@ def routing_of(graph: Graph, nest: LoopNest, found: Mapping[str, Places]) -> Rou
 
 
 def touched_share(routing: Floats, sequences: Floats | float) -> Floats:
-    """Share of the groups of kernels that tokens of some sequences are sent to. [1]
+    """Share of the groups of kernels that tokens of some sequences of a microbatch reach. [1]
 
-    Parameters
-    ----------
-    routing : array, shape (..., 3)
-        Of `KernelGraph`.
-    sequences : float or array, shape (...)
-        Of a microbatch. [1]
+    ``routing`` is that of `KernelGraph`, shape (..., 3).
 
     Notes
     -----

@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from crosstack.errors import InputError, Problem, require_whole
 from crosstack.published.dfmodel.graphs.builders import elementwise, join, product_of
-from crosstack.workload.architectures import NormPlace, Transformer, require_said
+from crosstack.records import require_type
+from crosstack.workload.architectures import NormPlace, Transformer
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import ComputeUnit, Consumer, Kernel
 from crosstack.workload.workload import Workload
@@ -35,7 +36,20 @@ def _is_row_wise(name: str) -> bool:
 
 def _check(model: Transformer, reach: int) -> None:
     """Refuse what the kernels of a layer do not say: for one token that looks at ``reach`` [1]."""
-    require_said(model, _UNSAID, reach, "serving")
+    require_type("model", model, Transformer)
+    problems = [
+        Problem(f"model.{field}", f"{model.name} has it; allowed in serving: {allowed}.")
+        for field, allowed in _UNSAID.items()
+        if getattr(model, field)
+    ]
+    if 0 < model.window < reach:
+        message = (
+            f"tokens of {model.name} look at {model.window:,} at most, and {reach:,} are there; "
+            "allowed in serving: no more than the window."
+        )
+        problems.append(Problem("model.window", message))
+    if problems:
+        raise InputError(problems)
     if model.norms is NormPlace.AFTER:
         allowed = f"{NormPlace.BEFORE} or {NormPlace.BOTH}"
         message = f"got {model.norms} ({model.name}); allowed in serving: {allowed}."
