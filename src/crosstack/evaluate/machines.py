@@ -25,15 +25,7 @@ from crosstack.errors import InputError, Problem, require
 from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.time import decided_plan, evaluate
 from crosstack.machine.chip import Execution, Overlap
-from crosstack.machine.prices import (
-    cost,
-    link_amounts,
-    switch_amounts,
-    system_power,
-    system_price,
-    unit_powers,
-    unit_prices,
-)
+from crosstack.machine.prices import Bill, system_power, system_price
 from crosstack.machine.system import DimensionArrays, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.choice_index import choice_index, sharding_codes
@@ -47,16 +39,8 @@ from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.units import format_quantity
 from crosstack.workload.kernels import Collective, Placement
 
-__all__ = [
-    "MachineTimes",
-    "Machines",
-    "can_be_arrays",
-    "in_range",
-    "machine_fields",
-    "machine_times",
-]
-
 Floats = NDArray[np.float64]
+Network = tuple[Floats, Floats]  # of kernels, and of sums of gradients, by partition first [s]
 MOST = 1e60  # of a number that a file may hold
 TERMS = ("compute", "memory", "network")
 _LINK = re.compile(r"system\.network\[(\d)\]\.(bandwidth|latency)")
@@ -146,17 +130,16 @@ class Machines:
         return cls(link_bandwidth=bandwidths, link_latency=latencies, **given)  # type: ignore[arg-type]
 
     @property
-    def links(self) -> tuple[Floats, ...]:
-        """Bandwidth of every dimension [B/s], then latency of each. [s]"""
-        return *self.link_bandwidth, *self.link_latency
-
-    @property
     def shape(self) -> tuple[int, ...]:
         """Of everything that comes out."""
-        values = [self.frequency, self.chip_price, self.chip_power, self.memory_bandwidth]
-        values += [self.memory_capacity, *self.links]
-        values += [] if self.utilization is None else [self.utilization]
-        return np.broadcast_shapes(*(value.shape for value in values))
+        values = (getattr(self, name) for name, _ in _FIELDS.values())
+        every = [*values, *self.link_bandwidth, *self.link_latency]
+        return np.broadcast_shapes(*(value.shape for value in every if value is not None))
+
+    def network(self, system: System) -> tuple[DimensionArrays, ...]:
+        """Return the dimensions of a system with the links of all machines."""
+        links = zip(system.network, self.link_bandwidth, self.link_latency, strict=True)
+        return tuple(DimensionArrays.of(*one) for one in links)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -166,21 +149,6 @@ class MachineTimes:
     fits: NDArray[np.bool_]
     reason: str
     terms: dict[str, Floats]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Network:
-    """Times of the network on every machine: by partition first, of a transfer and a hop. [s]
-
-    ``system`` has all their links, ``plan`` what a byte takes on them.
-    """
-
-    kernels: Floats
-    gradients: Floats
-    transfer: Floats
-    hop: Floats
-    system: System
-    plan: MeshPlan
 
 
 def can_be_arrays(task: Task, mapping: Mapping) -> bool:
@@ -224,34 +192,34 @@ def machine_times(
     Equal to `crosstack.evaluate.time.evaluate` of every machine to rounding.
     """
     require(can_be_arrays(task, mapping), "mapping", "another", "one that can_be_arrays")
-    chosen = chosen_rules(rules, MAPPED, otherwise=task.rules)
-    endless = replace(task.system, chip=task.system.chip.with_memory(capacity=None))
+    chosen, chip = chosen_rules(rules, MAPPED, otherwise=task.rules), task.system.chip
+    endless = replace(task.system, chip=chip.with_memory(capacity=None))
     known = evaluate(task.workload, endless, mapping, chosen)
-    network = _network_times(task, mapping, chosen, known, machines)
-    plan = _plan(task, endless, mapping, chosen)
-    overlap, repeated = task.system.chip.overlap, plan.layers_per_stage
-    speed = machines.frequency / task.system.chip.compute.frequency
+    system = replace(task.system, network=machines.network(task.system))
+    plan = _plan(task, system, mapping, chosen)
+    network = _network_times(task, mapping, chosen, known, plan, machines.shape)
+    speed = machines.frequency / chip.compute.frequency
     if machines.utilization is not None:
-        assert task.system.chip.compute.utilization is not None  # both come from one chip
-        speed = speed * (machines.utilization / task.system.chip.compute.utilization)
-    terms, layer_time = _partition_times(known, network, machines, speed, overlap, chosen)
-    pipeline = replace(pipeline_of(plan, overlap, chosen), transfer=network.transfer)
+        assert chip.compute.utilization is not None  # both come from one chip
+        speed = speed * (machines.utilization / chip.compute.utilization)
+    terms, layer_time = _partition_times(known, network, machines, speed, chip.overlap, chosen)
+    pipeline, repeated = pipeline_of(plan, chip.overlap, chosen), plan.layers_per_stage
     time = iteration_time(pipeline, layer_time * plan.microbatch_size * repeated, chosen)
-    copies = plan.pipeline * repeated
+    through = plan.pipeline * repeated * layer_time + plan.borders * np.asarray(plan.hop)
     terms |= {
         "time": time / plan.copies,
-        "latency": plan.microbatch_size * (copies * layer_time + plan.borders * network.hop),
-        "stage_transfer_time": network.transfer,
+        "latency": plan.microbatch_size * through,
+        "stage_transfer_time": np.asarray(pipeline.transfer),
         "launch_time": np.zeros(machines.shape),  # of spatial chips alone
         "bubble_factor": np.asarray(known.bubble_factor),
     }
-    terms["energy"] = _energy(task, chosen, known, network, machines, terms["time"])
-    return _fitting(task, mapping, chosen, known, machines, terms)
+    terms["energy"] = _energy(task, chosen, known, network, machines, system, plan, terms["time"])
+    return _fitting(task, mapping, chosen, known, machines, system, terms)
 
 
 def _partition_times(
     known: Evaluation,
-    network: _Network,
+    network: Network,
     machines: Machines,
     speed: Floats,
     overlap: Overlap,
@@ -260,17 +228,13 @@ def _partition_times(
     """Return the terms of all partitions by name, and the time of a layer. [s]"""
     totals = {f"{name}_time": np.zeros(machines.shape) for name in TERMS}
     layer_time = np.zeros(machines.shape)
-    for p, partition in enumerate(known.partitions):
-        kernels, gradients = network.kernels[p], network.gradients[p]
-        if rules.traffic.network_takes_maximum:
-            both = np.maximum(kernels, gradients)
-        else:
-            both = kernels + gradients
+    join = np.maximum if rules.traffic.network_takes_maximum else np.add
+    for partition, sent in zip(known.partitions, join(*network), strict=True):
         compute = partition.compute_time / speed
         memory = partition.memory_traffic / machines.memory_bandwidth
-        for name, term in zip(TERMS, (compute, memory, both), strict=True):
+        for name, term in zip(TERMS, (compute, memory, sent), strict=True):
             totals[f"{name}_time"] += term
-        layer_time += combine_arrays(compute, memory, both, overlap)
+        layer_time += combine_arrays(compute, memory, sent, overlap)
     return totals, layer_time
 
 
@@ -280,11 +244,14 @@ def _fitting(
     rules: Rules,
     known: Evaluation,
     machines: Machines,
+    system: System,
     times: dict[str, Floats],
 ) -> MachineTimes:
     """Return all terms, of the machines whose main memory holds what there is, from ``times``."""
-    shape, system, time = machines.shape, task.system, times["time"]
-    price, power = _bills(system, mapping.dimension_sizes, machines)
+    shape, sizes, time = machines.shape, mapping.dimension_sizes, times["time"]
+    prices, given = system.prices, (system, machines)
+    price = _total(system_price(system, sizes), *given, machines.chip_price, prices.memory)
+    power = _total(system_power(system, sizes), *given, machines.chip_power, prices.memory_power)
     rate = known.work / time
     peak = system.n_chips * rules.clock.peak_rate(system.chip, task.workload.graph.dtype)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -313,47 +280,53 @@ def _fitting(
     return MachineTimes(fits=fits, reason=reason, terms=terms)
 
 
+def _total(
+    bill: Bill, system: System, machines: Machines, chip: Floats, memory: float | None
+) -> Floats:
+    """Return a bill of every machine, whose links are arrays; NaN where a part is not given.
+
+    ``chip`` is the part of one chip, ``memory`` that of a byte a second of its memory.
+    """
+    moved = machines.memory_bandwidth * (math.nan if memory is None else memory)
+    links = sum(math.nan if part is None else part for part in (bill.links, bill.switches))
+    return system.copies * system.n_chips * (chip + moved) + links
+
+
 def _energy(
     task: Task,
     rules: Rules,
     known: Evaluation,
-    network: _Network,
+    network: Network,
     machines: Machines,
+    system: System,
+    plan: MeshPlan,
     time: Floats,
 ) -> Floats:
     """Return the energy of an iteration on every machine, NaN where a power is not given. [J]"""
-    system, chip = network.system, network.system.chip
+    chip = system.chip
     idle = chip.idle_power or 0.0
     busy = machines.chip_power - idle  # times the energy of a chip that draws 1 W besides
     try:
-        rates = energy_rates(replace(system, chip=replace(chip, power=1.0 + idle)), network.plan)
+        rates = energy_rates(replace(system, chip=replace(chip, power=1.0 + idle)), plan)
     except InputError:
         return np.full(machines.shape, math.nan)
     peak = rules.clock.peak_rate(chip, task.workload.graph.dtype)
     computing = sum(kernel.work for kernel in known.kernels) / peak
     traffic = sum(partition.memory_traffic for partition in known.partitions)
-    always = time if chip.idle_power is not None else time * busy
     energy = rates.energy(
-        time=always,
+        time=time if chip.idle_power is not None else time * busy,
         compute=computing * chip.compute.frequency / machines.frequency * busy,
         on_chip=0.0,  # of temporal chips alone
         memory=traffic / chip.memory_speed(spilled=False),
-        tensor=network.kernels.sum(axis=0),
-        data=network.gradients.sum(axis=0),
+        tensor=network[0].sum(axis=0),
+        data=network[1].sum(axis=0),
     )
     return np.broadcast_to(np.asarray(energy.total), machines.shape)
 
 
 def _plan(task: Task, system: System, mapping: Mapping, rules: Rules) -> MeshPlan:
-    plan = make_plan(
-        task.workload,
-        system,
-        mapping.sizes,
-        mapping.parallelism,
-        mapping.microbatch_size,
-        rules,
-        mapping.dimensions,
-    )
+    general = mapping.sizes, mapping.parallelism, mapping.microbatch_size
+    plan = make_plan(task.workload, system, *general, rules, mapping.dimensions)
     assert plan is not None  # the mapping was evaluated before
     return decided_plan(task.workload, system, mapping.general, rules, plan)
 
@@ -370,20 +343,16 @@ class _Message:
     size: float
     together: float
 
-    @property
-    def summed(self) -> bool:
-        """Whether gradients are summed."""
-        return self.collective is None and self.change is None
-
 
 def _network_times(
-    task: Task, mapping: Mapping, rules: Rules, known: Evaluation, machines: Machines
-) -> _Network:
+    task: Task,
+    mapping: Mapping,
+    rules: Rules,
+    known: Evaluation,
+    plan: MeshPlan,
+    shape: tuple[int, ...],
+) -> Network:
     """Return the network's times on every machine, from the messages that the mapping sends."""
-    links = zip(task.system.network, machines.link_bandwidth, machines.link_latency, strict=True)
-    network = tuple(DimensionArrays.of(*one) for one in links)
-    system = replace(task.system, network=network)
-    plan = _plan(task, system, mapping, rules)
     sent = _messages(task, mapping, rules)
 
     @cache  # kernels send the same again and again
@@ -397,20 +366,12 @@ def _network_times(
         return lines.time(message.size, together=message.together)
 
     place = task.workload.graph.index
-    kernels, gradients = np.zeros((2, len(known.partitions), *machines.shape))
+    kernels, gradients = np.zeros((2, len(known.partitions), *shape))
     for p, partition in enumerate(known.partitions):
-        for name in partition.kernels:
-            for message in sent[place[name]]:
-                total = gradients if message.summed else kernels
-                total[p] += time(message)
-    return _Network(
-        kernels=kernels,
-        gradients=gradients,
-        transfer=np.asarray(rules.iteration.transfer(plan)),
-        hop=np.asarray(plan.hop),
-        system=system,
-        plan=plan,
-    )
+        for message in (one for name in partition.kernels for one in sent[place[name]]):
+            summed = message.collective is None and message.change is None
+            (gradients if summed else kernels)[p] += time(message)
+    return kernels, gradients
 
 
 def _messages(task: Task, mapping: Mapping, rules: Rules) -> list[list[_Message]]:
@@ -456,40 +417,3 @@ def _messages(task: Task, mapping: Mapping, rules: Rules) -> list[list[_Message]
                 rest = sizes[i] - sum(own)
                 sent[i].append(_Message(collective=collective, size=rest, together=1 / left))
     return sent
-
-
-def _cost(amount: float, unit: float | None) -> float:
-    found = cost(amount, unit)
-    return math.nan if found is None else found
-
-
-def _bills(system: System, sizes: tuple[int, ...], machines: Machines) -> tuple[Floats, Floats]:
-    """Price [USD] and power [W] of every machine; as `crosstack.machine.prices`, of arrays.
-
-    NaN where a part is not given.
-    """
-    found = []
-    unit = replace(system, network=tuple(replace(d, bandwidth=1.0) for d in system.network))
-    links, ports = link_amounts(unit, sizes), switch_amounts(unit, sizes)
-    for bill, chip, memory, units in (
-        (
-            system_price(system, sizes),
-            machines.chip_price,
-            system.prices.memory,
-            unit_prices(system),
-        ),
-        (
-            system_power(system, sizes),
-            machines.chip_power,
-            system.prices.memory_power,
-            unit_powers(system),
-        ),
-    ):
-        total = system.n_chips * (chip + machines.memory_bandwidth * _cost(1.0, memory))
-        for i, bandwidth in enumerate(machines.link_bandwidth):
-            # Below some number of chips neither is charged, whatever the bandwidth.
-            each = 0.0 if bill.links == 0 else _cost(links[i], units[i].link)
-            each += 0.0 if bill.switches == 0 else _cost(ports[i], units[i].switch)
-            total = total + each * bandwidth
-        found.append(total)
-    return found[0], found[1]

@@ -168,7 +168,7 @@ def _bill(
 def cost(amount: float, unit: float | None) -> float | None:
     """Cost of an amount at a unit cost: None where that is not given, unless there is nothing."""
     if unit is None:
-        return None if amount else 0.0
+        return None if np.any(amount) else 0.0
     return amount * unit
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -34,7 +35,7 @@ class JobKind(StrEnum):
     DECODE = "decode"
 
 
-_DONE = {
+_DONE: dict[str, str] = {
     JobKind.TRAIN: "training",
     JobKind.FORWARD: "forward",
     JobKind.PREFILL: "prefill",
@@ -104,18 +105,18 @@ class Job:
     @property
     def name(self) -> str:
         """For people."""
-        return f"{self.model.name}, {_DONE[JobKind(self.kind)]}"
+        return f"{self.model.name}, {_DONE[self.kind]}"
 
     @property
     def graph(self) -> Graph:
         """The graph of operations over named axes, of the whole batch."""
-        assert self.sequence is not None  # checked when it was made
-        much: dict[str, Any] = {"batch": self.batch, "dtype": Dtype(self.dtype)}
+        much: dict[str, Any] = {"batch": self.batch, "dtype": self.dtype}
         if self.kind is JobKind.DECODE:
-            assert self.context is not None
-            return decode(self.model, context=self.context, tokens=self.sequence, **much)
-        makers = {JobKind.TRAIN: training, JobKind.FORWARD: forward, JobKind.PREFILL: prefill}
-        return makers[JobKind(self.kind)](self.model, sequence=self.sequence, **much)
+            return decode(self.model, context=self.context or 0, tokens=self.sequence or 0, **much)
+        makers: dict[str, Callable[..., Graph]] = {
+            JobKind.TRAIN: training, JobKind.FORWARD: forward, JobKind.PREFILL: prefill
+        }  # fmt: skip
+        return makers[self.kind](self.model, sequence=self.sequence, **much)
 
     @property
     def workload(self) -> Workload:

@@ -242,10 +242,9 @@ class Transformer:
         three norms (``deepseek2024v3``, section 2.2). [1]
         """
         layer = self.attention_weights + self._layer_norms() + 3 * self._norm
-        networks = (
-            self._expert_parameters() if self.experts else (self._network(self.feed_forward),)
-        )
-        return self.predictors * (layer + sum(networks) + 2 * self.hidden * self.hidden)
+        layer += 2 * self.hidden * self.hidden
+        layer += 0 if self.experts else self._network(self.feed_forward)
+        return self.predictors * (layer + sum(self._expert_parameters()))
 
     def _expert_parameters(self) -> tuple[int, int, int]:
         """Return the parameters of one layer that are routed, shared, and of the router."""
