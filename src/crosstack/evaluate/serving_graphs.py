@@ -26,8 +26,6 @@ from crosstack.workload.kernels import Axis
 from crosstack.workload.sharding import PARTIAL, REPLICATED
 from crosstack.workload.workload import End, Workload
 
-__all__ = ["BlockSeries", "JobSeries", "job_series", "serving_axes"]
-
 FEWEST = 6  # contexts that are worth a polynomial, which takes five graphs
 ROUNDING = 1e-12  # relative, of numbers that are no whole ones
 Numbers = dict[str, NDArray[Any]]
@@ -75,32 +73,28 @@ class BlockSeries:
     def laid_out(self, contexts: Ints) -> KernelGraph:
         """Return the arrays of the graph of every context, laid end to end."""
         count, base = len(contexts), self.graph
-        joined: dict[str, Any] = {}
-        for name, values in self.numbers(contexts).items():
-            joined[name] = values.reshape(-1, *values.shape[2:])
+        numbers = self.numbers(contexts)
+        joined: dict[str, Any] = {
+            name: array.reshape(-1, *array.shape[2:]) for name, array in numbers.items()
+        }
         sizes = _counted_sizes(joined)
         whole = joined["density"] / np.where(sizes > 0, sizes, 1.0)
         joined["density"] = np.where(sizes > 0, whole, 1.0)
-        for field in fields(KernelGraph):
-            array = getattr(base, field.name)
-            if isinstance(array, np.ndarray) and array.dtype == np.bool_:
-                joined[field.name] = np.tile(array, (count, *[1] * (array.ndim - 1)))
-        tensors = len(base.tensor_size)
-        for name, step in (("source", base.n), ("target", base.n), ("tensor", tensors)):
-            joined[name] = joined[name] + np.repeat(np.arange(count) * step, len(base.source))
-        for name in ("join_source", "join_target"):
-            joined[name] = joined[name] + np.repeat(
-                np.arange(count) * base.n, len(base.join_source)
-            )
+        for name, array in _columns(base).items():
+            if array.dtype == np.bool_:
+                joined[name] = np.tile(array, (count, *[1] * (array.ndim - 1)))
+        steps = dict.fromkeys(("source", "target", "join_source", "join_target"), base.n)
+        for name, step in (steps | {"tensor": len(base.tensor_size)}).items():
+            places = np.repeat(np.arange(count) * step, len(getattr(base, name)))
+            joined[name] = joined[name] + places
+        # Nobody orders them.
+        unordered: dict[str, Any] = dict.fromkeys(("levels", "order", "preds", "succs"), ())
         return replace(
             base,
             n=base.n * count,
             names=base.names * count,
             messages=base.messages * count,
-            levels=(),  # nobody orders them
-            order=(),
-            preds=(),
-            succs=(),
+            **unordered,
             **joined,
         )
 
@@ -141,22 +135,15 @@ def job_series(at: WorkloadAt, contexts: Ints, rules: Rules) -> list[JobSeries]:
 
 
 def _series(
-    contexts: Ints,
-    workload: Workload,
-    numbers: list[NumbersOf],
-    rules: Rules,
+    contexts: Ints, workload: Workload, numbers: list[NumbersOf], rules: Rules
 ) -> JobSeries:
     blocks = [workload.without_ends(), *(workload.of_end(end) for end in workload.ends)]
-    ends = (None, *workload.ends)
-    boundary = numbers.pop()
+    parts = zip((None, *workload.ends), blocks, numbers[:-1], strict=True)
     return JobSeries(
         contexts=contexts,
         workload=workload,
-        blocks=tuple(
-            _block(end, block, own, rules)
-            for end, block, own in zip(ends, blocks, numbers, strict=True)
-        ),
-        boundary=lambda some: boundary(some)["boundary_size"].astype(np.float64),
+        blocks=tuple(_block(*part, rules) for part in parts),
+        boundary=lambda some: numbers[-1](some)["boundary_size"].astype(np.float64),
     )
 
 
@@ -242,11 +229,9 @@ def _polynomial(start: int, first: Numbers, second: Numbers, third: Numbers) -> 
 
 def _tables(at: WorkloadAt, piece: Ints) -> list[NumbersOf]:
     """Return what says the numbers of every block, and of the workload, of a few contexts."""
-    each = [_numbers(at(context)) for context in piece.tolist()]
 
-    def said(number: int) -> NumbersOf:
-        names = each[0][number]
-        stacked = {name: np.stack([one[number][name] for one in each]) for name in names}
+    def said(*each: Numbers) -> NumbersOf:
+        stacked = {name: np.stack([numbers[name] for numbers in each]) for name in each[0]}
 
         def rows(contexts: Ints) -> Numbers:
             place = np.searchsorted(piece, contexts)
@@ -254,7 +239,13 @@ def _tables(at: WorkloadAt, piece: Ints) -> list[NumbersOf]:
 
         return rows
 
-    return [said(number) for number in range(len(each[0]))]
+    each = (_numbers(at(context)) for context in piece.tolist())
+    return [said(*numbers) for numbers in zip(*each, strict=True)]
+
+
+def _columns(graph: KernelGraph) -> dict[str, NDArray[Any]]:
+    columns = ((f.name, getattr(graph, f.name)) for f in fields(KernelGraph))
+    return {name: column for name, column in columns if isinstance(column, np.ndarray)}
 
 
 def _numbers(workload: Workload) -> list[Numbers]:
@@ -262,18 +253,12 @@ def _numbers(workload: Workload) -> list[Numbers]:
 
     A density is there as bytes that count: those are whole numbers.
     """
-    found = []
+    found: list[Numbers] = []
     for graph in (workload.graph, *(end.graph for end in workload.ends)):
-        each = {f.name: getattr(graph, f.name) for f in fields(KernelGraph)}
-        numbers = {
-            name: array
-            for name, array in each.items()
-            if isinstance(array, np.ndarray) and array.dtype != np.bool_
-        }
+        numbers = {name: a for name, a in _columns(graph).items() if a.dtype != np.bool_}
         numbers["density"] = np.rint(graph.density * _counted_sizes(numbers))
         found.append(numbers)
-    found.append({"boundary_size": np.asarray(workload.boundary_size)})
-    return found
+    return [*found, {"boundary_size": np.asarray(workload.boundary_size)}]
 
 
 def _counted_sizes(numbers: Numbers) -> Floats:
@@ -295,8 +280,7 @@ def _structure(workload: Workload) -> object:
 
 
 def _graph_structure(graph: KernelGraph) -> object:
-    columns = (getattr(graph, f.name) for f in fields(KernelGraph))
-    flags = [a.tobytes() for a in columns if isinstance(a, np.ndarray) and a.dtype == np.bool_]
+    flags = [array.tobytes() for array in _columns(graph).values() if array.dtype == np.bool_]
     same = ("source", "target", "operand", "tensor", "splits", "tiling", "join_source")
     extents = np.stack([graph.outer, graph.m, graph.k, graph.columns])
     return (

@@ -15,16 +15,6 @@ from crosstack.model.tiles import divisors
 from crosstack.workload.architectures import Transformer
 from crosstack.workload.kernel_graph import Bools, Ints
 
-__all__ = [
-    "MOST_POINTS",
-    "USES",
-    "ServingPoints",
-    "check_degrees",
-    "machine_of",
-    "serving_points",
-    "too_many_chips",
-]
-
 MOST_POINTS = 1_000_000
 USES = Parallelism.TENSOR, Parallelism.PIPELINE
 
@@ -68,19 +58,15 @@ def serving_points(**given: ArrayLike) -> ServingPoints:
         arrays = dict(zip(whole, np.broadcast_arrays(*whole.values()), strict=True))
     except ValueError:
         shapes = ", ".join(f"{name} {values.shape}" for name, values in whole.items())
-        raise InputError(
-            Problem("points", f"got {shapes}; allowed: lengths that are equal or 1.")
-        ) from None
+        message = f"got {shapes}; allowed: lengths that are equal or 1."
+        raise InputError(Problem("points", message)) from None
     size = next(iter(arrays.values())).size
     require(size <= MOST_POINTS, "points", size, f"at most {MOST_POINTS:,} points")
-    arrays = {name: values.ravel().astype(np.int64) for name, values in arrays.items()}
-    stages, sequences = arrays["pipeline"], arrays["batch"]
-    if "microbatch" not in arrays:
-        arrays["microbatch"] = _microbatches(sequences, stages)
-    wrong = sequences % arrays["microbatch"] != 0
-    if wrong.any():
-        i = int(wrong.argmax())
-        allowed = f"a divisor of the batch, {sequences[i]}"
+    arrays = {name: values.ravel() for name, values in arrays.items()}
+    batch = arrays["batch"]
+    arrays.setdefault("microbatch", _microbatches(batch, arrays["pipeline"]))
+    for i in np.flatnonzero(batch % arrays["microbatch"])[:1]:
+        allowed = f"a divisor of the batch, {batch[i]}"
         require(False, "microbatch", int(arrays["microbatch"][i]), allowed)
     return ServingPoints(**arrays)
 
@@ -97,8 +83,7 @@ def check_degrees(model: Transformer, system: System, points: ServingPoints, lay
     inside, between = _chips_of(system, 0), _chips_of(system, outer)
     widths = [model.feed_forward, *([model.experts.feed_forward] if model.experts else [])]
     allowed = [d for d in divisors(math.gcd(model.heads, *widths)) if d <= inside]
-    most = min(layers, between)
-    problems = []
+    most, problems = min(layers, between), []
     if wrong := sorted(set(points.tensor.tolist()) - set(allowed)):
         message = (
             f"got {_listed(wrong)}; allowed: {_listed(allowed)}: divisors of {model.heads} heads "
@@ -117,8 +102,7 @@ def check_degrees(model: Transformer, system: System, points: ServingPoints, lay
 
 
 def _listed(numbers: Sequence[int], most: int = 20) -> str:
-    shown = ", ".join(map(str, numbers[:most]))
-    return shown + ", ..." * (len(numbers) > most)
+    return ", ".join(map(str, numbers[:most])) + ", ..." * (len(numbers) > most)
 
 
 def too_many_chips(system: System, points: ServingPoints) -> Bools:
