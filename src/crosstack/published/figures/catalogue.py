@@ -7,22 +7,21 @@ from dataclasses import dataclass
 
 from crosstack.errors import InputError, Problem, did_you_mean
 from crosstack.published.case import Progress, Row, silent
-from crosstack.published.figures.calculon import parallelism_sweep
 from crosstack.published.figures.chip_power import chip_power
-from crosstack.published.figures.cooptimised_nodes import cooptimised_nodes
+from crosstack.published.figures.deepflow import (
+    cooptimised_nodes,
+    intensity,
+    package_size,
+    technology_scaling,
+)
 from crosstack.published.figures.figure import TEXTS, Figure
-from crosstack.published.figures.intensity import intensity
+from crosstack.published.figures.gpt3_1t import domain_sweep, mapping_spaces, parallelism_sweep
 from crosstack.published.figures.mappings import roofline, table_6
 from crosstack.published.figures.measured_systems import measured_systems
 from crosstack.published.figures.memory_sweep import memory_sweep
-from crosstack.published.figures.package_size import package_size
-from crosstack.published.figures.rail_only import domain_sweep
-from crosstack.published.figures.serving import serving_sweep
-from crosstack.published.figures.space import mapping_spaces
-from crosstack.published.figures.speculation import speculative_decoding
+from crosstack.published.figures.serving import serving_sweep, speculative_decoding
 from crosstack.published.figures.stacked_memory import stacked_memory
 from crosstack.published.figures.systems import SYSTEM_FIGURES
-from crosstack.published.figures.technology_scaling import technology_scaling
 
 
 @dataclass(frozen=True, slots=True)

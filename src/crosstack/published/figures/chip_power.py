@@ -7,27 +7,28 @@ import itertools
 import numpy as np
 
 from crosstack.charts import LineChart, Mark, Measure, Series
+from crosstack.published.case import Progress
 from crosstack.published.dfmodel.system_space import SPACE
-from crosstack.published.figures.figure import Figure, Progress, claim, figure, statement
+from crosstack.published.figures.figure import Figure, Ours, figure
 
+Curve = tuple[float, ...]
 KILO, TERA = 1e3, 1e12
 # Y = 3e-7 X^2 - 4.3e-4 X + 0.04, as printed; X in TFLOP/s and Y in kW: its units are not said,
-# these are those in which the largest chip comes out. Half of the last digit of each.
-PRINTED = (3e-7, -4.3e-4, 0.04)
-HALF_DIGITS = (0.5e-7, 0.05e-4, 0.005)
-UNITS = ("kW/(TFLOP/s)^2", "kW/(TFLOP/s)", "kW")
+# these are those in which the largest chip comes out.
+PRINTED, PLUS = (3e-7, -4.3e-4, 0.04), (3e-7, 4.3e-4, 0.04)
 TERMS = ("quadratic", "linear", "constant")
 DATA_SHEET = 989.4  # TFLOP/s of the H100 in its data sheet (nvidia_h100); Table V has 993
-CURVE = tuple(float(x) for x in np.geomspace(250.0, 8000.0, 61))
+POINTS = np.geomspace(250.0, 8000.0, 61)
 
 
-def _fitted(throughputs: list[float], values: list[float]) -> tuple[float, ...]:
+def _fitted(throughputs: list[float], values: list[float]) -> Curve:
     """Return the quadratic of least squares through the points, highest power first."""
     return tuple(float(c) for c in np.polyfit(throughputs, values, 2))
 
 
-def _at(curve: tuple[float, ...], throughput: float) -> float:
-    return float(np.polyval(curve, throughput))
+def _at(curve: Curve, throughput: float) -> float:
+    """Power on a curve. [W]"""
+    return float(np.polyval(curve, throughput)) * KILO
 
 
 def chip_power(progress: Progress) -> Figure:
@@ -42,71 +43,51 @@ def chip_power(progress: Progress) -> Figure:
     sheet = _fitted(
         [DATA_SHEET if n == "H100" else r for n, r in zip(labels, rates, strict=True)], powers
     )
-    turned = (PRINTED[0], -PRINTED[1], PRINTED[2])
-    printed = [_at(PRINTED, rate) for rate in rates]
-    below = [label for label, power in zip(labels, printed, strict=True) if power < 0]
-    reason = (
-        f"the printed sign cannot be meant: with it {', '.join(below)} would draw less than no "
-        f"power; with a plus the curve is ours. Its size is {fit[1]:.2e} with the throughputs of "
-        f"Table V, and {sheet[1]:.2e}, which prints as the paper's, with {DATA_SHEET:g} TFLOP/s "
-        "of the H100's data sheet"
-    )
-    claims = [
-        claim("Fig. 9", f"{term} coefficient of the fit [{unit}]", value, ours,
-              quantity="coefficient", tolerance=half / abs(value) * (1 + 1e-9), reason=reason)
-        for term, value, half, unit, ours in zip(
-            TERMS, PRINTED, HALF_DIGITS, UNITS, fit, strict=True
-        )
-    ]  # fmt: skip
+    below = [label for label, rate in zip(labels, rates, strict=True) if _at(PRINTED, rate) < 0]
+    claims: dict[str, Ours] = dict(zip(TERMS, fit, strict=True))
     for words, values in (("power", powers), ("price", prices)):
         each = [value / rate for value, rate in zip(values, rates, strict=True)]
-        claims.append(
-            statement("Fig. 9", f"{words} grows faster than throughput, chip by chip",
-                      [later > earlier for earlier, later in itertools.pairwise(each)])
-        )  # fmt: skip
+        claims[words] = [later > earlier for earlier, later in itertools.pairwise(each)]
+    drawn = [power * KILO for power in powers]
     return figure(
         "chip-power",
-        rows=tuple(
-            (label, rate, power * KILO, _at(fit, rate) * KILO, minus * KILO,
-             _at(turned, rate) * KILO, power * KILO / rate, price, price / rate)
-            for label, rate, power, minus, price in zip(
-                labels, rates, powers, printed, prices, strict=True
-            )
-        ),
-        claims=tuple(claims),
-        charts=_charts(rates, powers, prices, fit, turned),
+        rows=[
+            (label, x, power, *(_at(curve, x) for curve in (fit, PRINTED, PLUS)), power / x, price,
+             price / x)
+            for label, x, power, price in zip(labels, rates, drawn, prices, strict=True)
+        ],
+        claims=claims,
+        charts=_charts(rates, drawn, prices, fit),
         fit=fit,
+        sheet=sheet,
+        below=", ".join(below),
+        data_sheet=DATA_SHEET,
     )  # fmt: skip
 
 
 def _charts(
-    rates: list[float],
-    powers: list[float],
-    prices: list[float],
-    fit: tuple[float, ...],
-    turned: tuple[float, ...],
+    rates: list[float], powers: list[float], prices: list[float], fit: Curve
 ) -> tuple[LineChart, ...]:
-    def curve(name: str, of: tuple[float, ...], most: float, colour: int, *, paper: bool) -> Series:
-        x = tuple(x for x in CURVE if x <= most)
-        y = tuple(_at(of, value) * KILO for value in x)
+    def curve(name: str, of: Curve, most: float, colour: int, *, paper: bool) -> Series:
+        x = tuple(float(x) for x in POINTS if x <= most)
+        y = tuple(_at(of, value) for value in x)
         return Series(name=name, x=x, y=y, colour=colour, published=paper, mark=Mark.NONE)
 
-    def dots(values: list[float], worth: float, most: float) -> Series:
-        kept = [(x, y * worth) for x, y in zip(rates, values, strict=True) if x <= most]
-        x, y = zip(*kept, strict=True)
+    def dots(values: list[float], most: float) -> Series:
+        x, y = zip(*[p for p in zip(rates, values, strict=True) if p[0] <= most], strict=True)
         return Series(name="chips", x=x, y=y, line=False, published=True)
 
     rate = Measure(label="throughput", unit="TFLOP/s", log=True)
-    near = 1200.0
+    near, far = 1200.0, float(POINTS[-1])
     return (
         LineChart(
             title="Power of a chip",
             x=rate,
             y=Measure(label="power", unit="W", log=True),
             series=(
-                dots(powers, KILO, CURVE[-1]),
-                curve("our fit", fit, CURVE[-1], 0, paper=False),
-                curve("printed, with a plus", turned, CURVE[-1], 2, paper=True),
+                dots(powers, far),
+                curve("our fit", fit, far, 0, paper=False),
+                curve("printed, with a plus", PLUS, far, 2, paper=True),
             ),
         ),
         LineChart(
@@ -114,7 +95,7 @@ def _charts(
             x=Measure(label="throughput", unit="TFLOP/s"),
             y=Measure(label="power", unit="W"),
             series=(
-                dots(powers, KILO, near),
+                dots(powers, near),
                 curve("our fit", fit, near, 0, paper=False),
                 curve("as printed", PRINTED, near, 1, paper=True),
             ),
@@ -123,6 +104,6 @@ def _charts(
             title="Price of a chip",
             x=rate,
             y=Measure(label="price", unit="USD", log=True),
-            series=(dots(prices, 1.0, CURVE[-1]),),
+            series=(dots(prices, far),),
         ),
     )

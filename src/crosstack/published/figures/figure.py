@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from collections.abc import Mapping as Table
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from crosstack.charts import Chart, Series
+from crosstack.charts import Chart
 from crosstack.evaluate.plan import Plan, given_plan, optimise
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.rules import Rules
-from crosstack.published.case import Progress, Row, inside
-
-__all__ = [
-    "STATEMENT",
-    "SUITE",
-    "TEXTS",
-    "Cell",
-    "Figure",
-    "MappedPoint",
-    "Progress",
-    "claim",
-    "figure",
-    "found",
-    "lines",
-    "mapped",
-    "published_points",
-    "statement",
-    "status",
-]
+from crosstack.published.case import Row, inside
+from crosstack.published.figures.drawing import charts_of
 
 SUITE = "figures"
 STATEMENT = "statement"  # quantity of a claim without a number
@@ -85,7 +68,7 @@ def figure(
     *,
     rows: Sequence[tuple[Cell, ...]],
     claims: Sequence[Row] | dict[str, Ours],
-    charts: Sequence[Chart],
+    charts: Sequence[Chart] = (),
     points: Sequence[Row] = (),
     **numbers: Any,
 ) -> Figure:
@@ -93,12 +76,14 @@ def figure(
 
     Parameters
     ----------
-    rows, charts, points
+    rows, points
         As of `Figure`.
     claims : sequence of Row, or dict
         As of `Figure`; or ours by the names of claims there: a number, or whether it holds.
+    charts : sequence of Chart
+        Those that ``figures.yaml`` does not describe.
     numbers
-        What stands in notes and reasons in braces.
+        What stands in braces in claims and notes, and what charts draw beside the rows.
     """
     said = TEXTS["figures"][name]
     return Figure(
@@ -107,21 +92,21 @@ def figure(
         source=said["source"],
         header=tuple(said["header"]),
         rows=tuple(rows),
-        claims=_held(said, claims, numbers) if isinstance(claims, dict) else tuple(claims),
-        charts=tuple(charts),
+        claims=held(name, claims, **numbers) if isinstance(claims, dict) else tuple(claims),
+        charts=(*charts, *charts_of(said.get("charts", ()), rows, numbers)),
         points=tuple(points),
         notes=tuple(note.format(**numbers) for note in said["notes"]),
     )
 
 
-def _held(said: Any, ours: dict[str, Ours], numbers: dict[str, Any]) -> tuple[Row, ...]:
-    """Return the claims that a text makes, each held against ours."""
+def held(name: str, ours: dict[str, Ours], **numbers: Any) -> tuple[Row, ...]:
+    """Return the claims that ``figures.yaml`` has of a figure, each held against ours."""
+    said, rows = TEXTS["figures"][name], []
     assert ours.keys() == said["claims"].keys()
-    rows = []
-    for name, given in said["claims"].items():
-        told = {**said["claimed"], **given}
-        told["reason"] = told.get("reason", "").format(**numbers)
-        place, words, found = told.pop("place"), told.pop("words"), ours[name]
+    for key, given in said["claims"].items():
+        told, found = {**said["claimed"], **given}, ours[key]
+        told = {k: v.format(**numbers) if isinstance(v, str) else v for k, v in told.items()}
+        place, words = told.pop("place"), told.pop("words")
         if isinstance(found, float):
             rows.append(claim(place, words, told.pop("published"), found, **told))
         else:
@@ -196,12 +181,9 @@ def published_points(
     )
 
 
-def lines(x: Sequence[float], values: Table[str, Sequence[float]]) -> tuple[Series, ...]:
-    """Return a line for each name, in a colour of its own."""
-    return tuple(
-        Series(name=name, x=tuple(x), y=tuple(y), colour=colour)
-        for colour, (name, y) in enumerate(values.items())
-    )
+def geometric_mean(values: Sequence[float]) -> float:
+    """Return the geometric mean of some ratios. [1]"""
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
 def statement(

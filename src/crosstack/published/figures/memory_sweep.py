@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping
 
-from crosstack.charts import BarChart, Bars, Measure
 from crosstack.mapping.mapping import Task
+from crosstack.published.case import Progress
 from crosstack.published.dfmodel.runs import published_task
 from crosstack.published.figures.figure import (
     TEXTS,
     Figure,
     MappedPoint,
     Ours,
-    Progress,
     figure,
     found,
+    geometric_mean,
     mapped,
     published_points,
 )
@@ -25,26 +24,11 @@ RULES = "dfmodel-e3b"  # the logs print one half of an all-reduce: 0.015 ns a by
 MIB = 2.0**20
 SRAM, MEMORY = (150, 300, 500), (100, 300, 600)  # MiB, GB/s of the setups
 MODES = ("fused", "kernel by kernel")
-TITLES = ("Fused: as many partitions as serve", "Kernel by kernel")
 LOGS: dict[str, list[list[float]]] = TEXTS["figures"]["memory-sweep"]["logs"]
 
 
-def _mean(ratios: list[float]) -> float:
-    return math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
-
-
 def memory_sweep_task(sram: int, memory: int, mode: str) -> Task:
-    """Return one problem of the figure.
-
-    Parameters
-    ----------
-    sram : int
-        Of a chip. [MiB]
-    memory : int
-        Bandwidth of main memory. [GB/s]
-    mode : str
-        Of `MODES`.
-    """
+    """Return one problem: SRAM of a chip [MiB], bandwidth of main memory [GB/s], one of `MODES`."""
     name = "sn10_torus_small" if mode == "fused" else "sn10_torus_small_unfused"
     chip = {"name": "SN10", "sram": sram * MIB}
     return published_task(name, chip=chip, memory=[memory, 1099511600000.0], sharding="forward")
@@ -80,38 +64,22 @@ def memory_sweep_figure(known: Mapping[tuple[int, int, str], MappedPoint]) -> Fi
             alone[sram, more] > alone[sram, less]
             for sram in SRAM for less, more in itertools.pairwise(MEMORY)
         ],
-        "published": _mean(logged),
-        "ours": _mean(gains),
+        "published": geometric_mean(logged),
+        "ours": geometric_mean(gains),
     }  # fmt: skip
     places = [f"{sram}_sram_{memory}_dram" for sram, memory in itertools.product("sml", "sml")]
+    points = [
+        (f"{names[each]}, {mode}", logs[mode][each], ours[mode][each],
+         known[*each, mode].status, f"LLM/sram_dram/{folder}/{place}")
+        for mode, folder in zip(MODES, ("DF", "KBK"), strict=True)
+        for each, place in zip(systems, places, strict=True)
+    ]  # fmt: skip
     return figure(
         "memory-sweep",
-        rows=tuple(
+        rows=[
             (names[each], *(of[mode][each] for mode in MODES for of in (logs, ours)), log, gain)
             for each, log, gain in zip(systems, logged, gains, strict=True)
-        ),
+        ],
         claims=claims,
-        points=published_points(
-            "memory-sweep",
-            (
-                (f"{names[each]}, {mode}", logs[mode][each], ours[mode][each],
-                 known[*each, mode].status, f"LLM/sram_dram/{folder}/{place}")
-                for mode, folder in zip(MODES, ("DF", "KBK"), strict=True)
-                for each, place in zip(systems, places, strict=True)
-            ),
-        ),
-        charts=tuple(
-            BarChart(
-                title=title,
-                y=Measure(label="utilization", unit="%", worth=0.01),
-                groups=tuple(name.replace(",", "") for name in names.values()),
-                bars=(
-                    Bars(name="published log", values=tuple(logs[mode].values()), colour=colour,
-                         published=True),
-                    Bars(name="ours, proved best", values=tuple(ours[mode].values()),
-                         colour=colour),
-                ),
-            )
-            for colour, (mode, title) in enumerate(zip(MODES, TITLES, strict=True))
-        ),
-    )  # fmt: skip
+        points=published_points("memory-sweep", points),
+    )

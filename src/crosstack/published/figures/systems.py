@@ -7,7 +7,7 @@ from functools import partial
 from itertools import product
 
 from crosstack.charts import BarChart, Bars, HeatMap, Measure
-from crosstack.published.case import Row
+from crosstack.published.case import Progress, Row
 from crosstack.published.dfmodel.system_claims import CLAIMS, PointResult, RatioClaim, result_of
 from crosstack.published.dfmodel.system_space import (
     AXES,
@@ -16,7 +16,7 @@ from crosstack.published.dfmodel.system_space import (
     SpacePoint,
     design_space,
 )
-from crosstack.published.figures.figure import Figure, Progress, claim, statement
+from crosstack.published.figures.figure import Figure, claim, statement
 
 LABELS: dict[str, str] = SPACE["labels"]
 SIMPLE = "simple topologies"
