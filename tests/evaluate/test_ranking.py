@@ -9,16 +9,20 @@ import pytest
 
 from crosstack.errors import InputError
 from crosstack.evaluate.blocks import BlockTable
+from crosstack.evaluate.plan import optimise
 from crosstack.evaluate.ranking import fastest_strategies
 from crosstack.evaluate.strategies import all_strategies, mapping_of, strategy_times
 from crosstack.evaluate.time import evaluate
 from crosstack.io.library.machines import system_on
 from crosstack.io.transformers import transformer
+from crosstack.machine.system import Parallelism
+from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.graphs.hpl import hpl
 from crosstack.workload.architectures import graphs
 from crosstack.workload.graph_workload import workload_of
+from crosstack.workload.job import Job
 from crosstack.workload.transformer_training import Recompute
 
 RULES = rules_named("crosstack")
@@ -49,6 +53,20 @@ def test_the_fastest_of_all_strategies_are_listed(capacity):
     assert [priced.time for _, priced in ranked.found] == pytest.approx(fastest.tolist())
     assert ranked.total == len(strategies)
     assert ranked.blocks < len(table.solved)
+
+
+@pytest.mark.slow
+def test_a_strategy_whose_fastest_kernels_do_not_fit_is_listed_with_others_that_do():
+    """Llama 3 70B on 512 H100: tensor parallelism inside the servers keeps too much at first."""
+    job = Job(model=transformer("llama3-70b"), batch=512, sequence=8192)
+    given = Constraints(degrees=Degrees(tensor=8, pipeline=4, data=16))
+    task = Task(workload=job.workload, system=system_on("h100-dgx", chips=512), constraints=given)
+    (mapping, priced), *_ = fastest_strategies(task, 3).found
+    best = optimise(task, work_limit=2e5).evaluation
+    assert priced.time <= best.time * 1.001
+    assert priced.memory_used <= priced.memory_capacity
+    assert mapping.dimensions[0] == 0  # inside the servers
+    assert mapping.parallelism[0] is Parallelism.TENSOR
 
 
 def test_ends_of_a_model_are_counted():

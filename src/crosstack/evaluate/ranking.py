@@ -7,33 +7,39 @@ left can be among the fastest. The arrays leave out what runs before the first l
 last one, so strategies are then priced one by one, as long as the arrays leave them among the
 fastest. What is listed is the mapping of
 each strategy with the first partitions and shardings that the search of its block finds, priced by
-`crosstack.evaluate.time.evaluate`; a search of all decisions may find better ones.
+`crosstack.evaluate.time.evaluate`; a search of all decisions may find better ones. A block knows
+nothing of main memory: where that does not hold its mapping, a few strategies are searched with the
+memory that there is, and what is found serves others of the block, too.
 """
 
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from crosstack.errors import InfeasibleError, require_whole
+from crosstack.errors import InfeasibleError, LimitError, require_whole
 from crosstack.evaluate.blocks import BlockTable
 from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.strategies import (
     ORDERS,
+    RECOMPUTED,
     Strategies,
     all_strategies,
     mapping_of,
     plan_at,
     strategy_times,
     times_of_layers,
+    with_strategy,
 )
 from crosstack.evaluate.time import evaluate
 from crosstack.mapping.blocks import block_bound
+from crosstack.mapping.degrees import FREE
 from crosstack.mapping.mapping import Mapping, Task
+from crosstack.mapping.parallelism import Use
 from crosstack.mapping.room import Room
-from crosstack.mapping.search import search_state
+from crosstack.mapping.search import search, search_state
 from crosstack.mapping.search_node import SearchState
 from crosstack.model.memory import static_size
 from crosstack.model.partition import ROUNDING
@@ -44,6 +50,7 @@ __all__ = ["RankedStrategies", "fastest_strategies"]
 
 
 RANKED_WORK = 1e5  # units of work of the search of a block: about a second
+MOST_SEARCHED = 3  # strategies of a block that are searched with the memory that there is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,25 +128,71 @@ def _listed(
             continue
         left = own[floors[own] < worst]
         found = strategy_times(strategies.at(left), table)
+        lean = _Lean(strategies, table)
         for place in np.argsort(found.time, kind="stable").tolist():
-            if found.fits[place] and found.time[place] < worst:
-                listed += _priced(strategies, int(left[place]), table)
-                listed = sorted(listed, key=lambda one: one[1].time)[:count]
+            if not found.time[place] < worst:
+                break
+            mapping = mapping_of(strategies, int(left[place]), table)
+            priced = None
+            if mapping is not None and found.fits[place]:
+                priced = _priced(mapping, table)
+            priced = priced or lean.priced(int(left[place]))
+            if priced is not None:
+                listed = sorted([*listed, priced], key=lambda one: one[1].time)[:count]
                 worst = listed[-1][1].time if len(listed) == count else np.inf
     return listed
 
 
-def _priced(
-    strategies: Strategies, number: int, table: BlockTable
-) -> list[tuple[Mapping, Evaluation]]:
-    """Return a strategy's mapping with what it takes; none where it does not fit."""
-    mapping = mapping_of(strategies, number, table)
-    if mapping is None:
-        return []
+def _priced(mapping: Mapping, table: BlockTable) -> tuple[Mapping, Evaluation] | None:
+    """Return a mapping with what it takes; None where it does not fit."""
     try:
-        return [(mapping, evaluate(table.workload, table.system, mapping, table.rules))]
+        return mapping, evaluate(table.workload, table.system, mapping, table.rules)
     except InfeasibleError:
-        return []
+        return None
+
+
+@dataclass(slots=True)
+class _Lean:
+    """Mappings of one block that main memory holds under some of its strategies."""
+
+    strategies: Strategies
+    table: BlockTable
+    found: list[Mapping] = field(default_factory=list)
+    searched: int = 0
+
+    def priced(self, number: int) -> tuple[Mapping, Evaluation] | None:
+        """Return a strategy's mapping with what it takes; None where none is found that fits."""
+        for kernels in self.found:
+            priced = _priced(with_strategy(kernels, self.strategies, number), self.table)
+            if priced is not None:
+                return priced
+        if self.searched == MOST_SEARCHED:
+            return None
+        self.searched += 1
+        table = self.table
+        plan = self.strategies.network.plans[self.strategies.use[number]]
+        size = int(self.strategies.microbatch_size[number])
+        given = replace(
+            table.constraints,
+            degrees=FREE,
+            microbatch_size=None,
+            recompute=RECOMPUTED[self.strategies.recompute[number]],
+            schedule=ORDERS[self.strategies.schedule[number]],
+            interleave=int(self.strategies.interleave[number]),
+        )
+        try:
+            mapping, _ = search(
+                table.workload,
+                table.system,
+                given,
+                table.rules,
+                use=Use(plan.sizes, plan.parallelism, (size,), plan.dimensions),
+                work_limit=table.work_limit,
+            )
+        except (InfeasibleError, LimitError):
+            return None
+        self.found.append(mapping)
+        return _priced(mapping, table)
 
 
 def _bounds(strategies: Strategies, room: Room) -> tuple[Floats, Bools]:

@@ -393,10 +393,15 @@ def mapping_of(strategies: Strategies, number: int, table: BlockTable) -> Mappin
     plan = strategies.network.plans[strategies.use[number]]
     size = int(strategies.microbatch_size[number])
     block = table.solved[table.group(plan), size, int(strategies.recompute[number])]
-    if block is None:
-        return None
+    return None if block is None else with_strategy(block.mapping, strategies, number)
+
+
+def with_strategy(mapping: Mapping, strategies: Strategies, number: int) -> Mapping:
+    """Return the kernels of a mapping under one of some strategies."""
+    plan = strategies.network.plans[strategies.use[number]]
     return replace(
-        block.mapping,
+        mapping,
+        microbatch_size=int(strategies.microbatch_size[number]),
         sizes=plan.sizes,
         parallelism=plan.parallelism,
         dimensions=plan.dimensions,
