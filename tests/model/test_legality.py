@@ -119,6 +119,10 @@ def test_a_cache_is_read_from_main_memory():
     assert rules.allows(mask("MHA_GEMM_1", "SOFTMAX", "DropOut_1", "MHA_GEMM_2", arrays=arrays))
 
 
+def test_everything_is_every_kernel():
+    assert bits(make_legality(ARRAYS, GPU_FUSIONS).everything) == list(range(ARRAYS.n))
+
+
 def test_parts_of_partitions_keep_the_hereditary_rules():
     """What the search relies on where kernels are left out: no part of a partition is ruled out."""
     rules, random = make_legality(ARRAYS, GPU_FUSIONS), np.random.default_rng(5)

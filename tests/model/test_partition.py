@@ -27,7 +27,7 @@ from crosstack.model.traffic import Boundary
 from crosstack.published.dfmodel.parts import WeightCuts
 from crosstack.published.dfmodel.rules import as_dfmodel
 from crosstack.workload.kernel_graph import KernelGraph, kernel_graph
-from crosstack.workload.kernels import ComputeUnit, Consumer, Kernel, KernelKind, Tensor
+from crosstack.workload.kernels import ComputeUnit, Consumer, Kernel, KernelKind, Routing, Tensor
 from crosstack.workload.workload import Workload
 
 # ---------------------------------------------------------------- cycles and cores
@@ -235,6 +235,12 @@ class TestPartitionByHand:
     def test_weights_are_read_where_they_do_not_stay(self, a_load):
         load = a_load(READ)
         assert partition_cost(load, X | Y | Z).memory == pytest.approx(16 / 64)
+
+    def test_of_the_experts_those_are_read_that_a_token_comes_to(self, a_load):
+        # one token, which comes to one of four experts
+        held, touched = 16.0, 0.25
+        load = a_load(READ, graph=chain(routing=Routing(sent=touched)))
+        assert partition_cost(load, X | Y | Z).memory == pytest.approx(held * touched / 64)
 
     def test_weights_of_the_only_partition_may_stay(self, a_load):
         load = a_load(READ, resident_alone=True)

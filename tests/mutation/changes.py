@@ -27,7 +27,8 @@ OTHERS: dict[type[ast.AST], tuple[type[ast.AST], ...]] = {
     ast.Sub: (ast.Add,),
     ast.Mult: (ast.Div,),
     ast.Div: (ast.Mult,),
-    ast.FloorDiv: (ast.Div,),
+    # Without a remainder, `/` is no change.
+    ast.FloorDiv: (ast.Mult,),
     ast.Mod: (ast.FloorDiv,),
     ast.Pow: (ast.Mult,),
 }
@@ -105,7 +106,7 @@ def _unseen(node: ast.AST, field: str) -> bool:
     match node:
         case ast.FunctionDef(name=x) | ast.Call(func=ast.Name(id=x) | ast.Attribute(attr=x)):
             return x in UNSEEN_FUNCTIONS
-        case ast.If(test=ast.Name(id="TYPE_CHECKING")) | ast.keyword(arg="strict"):
+        case ast.If(test=ast.Name(id="TYPE_CHECKING")) | ast.keyword(arg="strict" | "maxsize"):
             return True
         case ast.BinOp(left=ast.Constant(value=str()) | ast.JoinedStr()):
             return True

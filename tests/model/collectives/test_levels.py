@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crosstack.machine.chip import Execution
+from crosstack.machine.memory import main_memory
 from crosstack.machine.system import AllReduceAlgorithm, Dimension, DimensionKind
 from crosstack.model.collectives import (
     Arrival,
@@ -20,6 +23,7 @@ from crosstack.model.collectives import (
     group_of,
     is_legal,
 )
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernels import Collective
 
 K, C, A = DimensionKind, Collective, AllReduceAlgorithm
@@ -430,3 +434,27 @@ def test_large_measured_messages_are_not_faster_than_their_ports():
             checked += 1
             assert 0.95 < ratio < 2.5, (row, ratio)
     assert checked > 20
+
+
+@pytest.mark.parametrize("collective", [C.ALL_GATHER, C.REDUCE_SCATTER])
+def test_a_ring_through_all_servers_takes_a_hop_a_chip(collective):
+    # 32 chips: 31 hops, of which 3 leave a server
+    inside, outside = 2 * US, 5 * US
+    levels = (
+        level(K.SWITCH, 8, bandwidth=400 * GB, latency=inside),
+        level(K.RAIL_OPTIMISED, 4, bandwidth=50 * GB, latency=outside),
+    )
+    group = group_of(levels, (8, 4), (32,), 0)
+    fastest = collective_lines(collective, group).members
+    assert max(line.fixed for line in fastest) == pytest.approx(28 * inside + 3 * outside)
+
+
+def test_a_chip_adds_as_fast_as_its_lanes_and_moves_as_fast_as_its_memory(a_chip):
+    chip = replace(
+        a_chip(n_cores=1, lanes=2, stages=2, frequency=1e9),
+        memories=main_memory(bandwidth=100 * GB),
+        execution=Execution.TEMPORAL,
+    )
+    arrival = Arrival.of(chip, Dtype.BF16)
+    assert arrival.moving == pytest.approx(1 / (100 * GB))
+    assert arrival.adding == pytest.approx(1 / (2 * chip.vector_throughput(Dtype.BF16)))  # 2 B each

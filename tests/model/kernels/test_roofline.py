@@ -75,6 +75,17 @@ def test_no_product_beats_compute_or_main_memory(sides):
         assert found.traffic[level.name] >= moved * (1 - 1e-12)
 
 
+@pytest.mark.parametrize(
+    ("shape", "elements"),
+    [((512, 1, 1024), 512 + 1024 + 512 * 1024), ((1, 4096, 2048), 4096 + 4096 * 2048 + 2048)],
+)
+def test_the_least_time_of_little_work_is_that_of_moving_its_operands_once(shape, elements):
+    memory = A100.main_memory
+    moving = 3 * elements * 2 / memory.speed + memory.latency  # three of them, 2 B an element
+    least = Roofline().least(A100, BF16, *shape, batch=3)
+    assert least == pytest.approx(A100.launch_overhead + moving)
+
+
 @pytest.mark.parametrize("level", [level.name for level in A100.storage])
 def test_a_better_level_is_never_slower(level):
     before = gemm_time(A100, *SHAPES).time

@@ -176,3 +176,17 @@ def test_lanes_that_are_no_number_of_tasks_are_refused(lanes):
     build = TaskGraphBuilder(["chip"])
     with pytest.raises(InputError, match="lanes"):
         replace(build.build(), lanes=lanes)
+
+
+@pytest.mark.parametrize(("left_out", "end"), [("reduction", 2.0), ("work", 5.0), ("else", 5.0)])
+def test_a_run_ends_without_tasks_of_a_kind_when_the_others_have(left_out, end):
+    build = TaskGraphBuilder()
+    first = build.add("a", 2.0, kind="work", resource="chip")
+    build.add("b", 3.0, kind="reduction", resource="link", after=[first])
+    assert simulate(build.build()).end_without(left_out) == end
+
+
+def test_a_run_of_one_kind_ends_at_once_without_it():
+    build = TaskGraphBuilder()
+    build.add("a", 0.5, kind="work")
+    assert simulate(build.build()).end_without("work") == 0.0
