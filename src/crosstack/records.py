@@ -15,8 +15,8 @@ from typing import Annotated, Any
 from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
 
 __all__ = [
-    "Bytes", "Checked", "Count", "Name", "Natural", "Number", "brief", "known_again", "plain",
-    "require_type", "require_types",
+    "Bytes", "Checked", "Count", "Name", "Natural", "Number", "Positive", "Quantity", "brief",
+    "known_again", "plain", "require_type", "require_types",
 ]  # fmt: skip
 
 P = typing.ParamSpec("P")
@@ -90,6 +90,26 @@ Count = Annotated[int, require_whole]  # at least 1
 Natural = Annotated[int, partial(require_whole, minimum=0)]
 Number = Annotated[float, partial(require_quantity, unit="1")]
 Bytes = Annotated[float, partial(require_quantity, unit="B")]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Quantity:
+    """The range of a number that says its unit and what it is of: ``Quantity("s", "of a hop")``."""
+
+    unit: str
+    of: str = ""
+    above_zero: typing.ClassVar[bool] = False
+
+    def __call__(self, field: str, value: object) -> None:
+        """Raise `InputError` unless a field is in range."""
+        require_quantity(field, value, self.unit, above_zero=self.above_zero)
+
+
+class Positive(Quantity):
+    """A quantity that is above 0."""
+
+    __slots__ = ()
+    above_zero = True
 
 
 class Checked:

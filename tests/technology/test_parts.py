@@ -21,7 +21,7 @@ from crosstack.technology import (
     scaled_unit,
     steps_between,
 )
-from crosstack.technology.sram import whole
+from crosstack.technology.parts import whole
 
 SUPPLY = Supply(nominal=1.0, threshold=0.3, minimum=0.7)
 SRAM = SramTechnology(

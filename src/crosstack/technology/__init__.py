@@ -1,11 +1,13 @@
 """Technology: what silicon, memory and wires can do, before any chip is drawn."""
 
-from crosstack.technology.dram import DramTechnology
-from crosstack.technology.links import LinkTechnology
-from crosstack.technology.logic import ComputeUnit
+from crosstack.technology.parts import (
+    ComputeUnit,
+    DramTechnology,
+    LinkTechnology,
+    SramTechnology,
+    Substrate,
+)
 from crosstack.technology.scaling import LogicNode, Scaling, scaled_sram, scaled_unit, steps_between
-from crosstack.technology.sram import SramTechnology
-from crosstack.technology.substrates import Substrate
 from crosstack.technology.voltage import OperatingPoint, Supply, operating_point, relative_rate
 from crosstack.technology.wafers import Wafer, YieldModel, die_yield
 

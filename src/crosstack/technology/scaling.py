@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Annotated
 
-from crosstack.errors import InputError, Problem, require_quantity, unknown_name
-from crosstack.technology.logic import ComputeUnit
-from crosstack.technology.sram import SramTechnology
-
-__all__ = ["LogicNode", "Scaling", "Steps", "scaled_sram", "scaled_unit", "steps_between"]
+from crosstack.errors import InputError, Problem, unknown_name
+from crosstack.records import Checked, Positive, Quantity
+from crosstack.technology.parts import ComputeUnit, SramTechnology
 
 
 class Scaling(StrEnum):
@@ -26,46 +25,21 @@ class Scaling(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogicNode:
-    """A node and the step that leads to it from the node before.
+class LogicNode(Checked):
+    """A node and the step that leads to it from the ``previous`` node; None for the first.
 
-    Parameters
-    ----------
-    previous : str or None
-        The node before; None for the first.
-    density, paper_density : float
-        Logic per area over that of the node before: published for the node, and in the paper. [1]
-    power, paper_power : float
-        Power at the same speed over that of the node before, likewise. [1]
-    sram_cell : float
-        Area of the high-density SRAM bit cell. [m^2]
-    wafer_price : float or None
-        Of a processed wafer of 300 mm. [USD]
-    defect_density : float or None
-        Defects that break a die, per area. [1/m^2]
-    name : str
-        E.g. ``"N5"``.
+    ``paper_density`` and ``paper_power`` are those of the paper, the others were published.
     """
 
     name: str
-    sram_cell: float
+    sram_cell: Annotated[float, Positive("m^2", "area of the high-density SRAM bit cell")]
     previous: str | None = None
-    density: float = 1.0
-    power: float = 1.0
-    paper_density: float = 1.0
-    paper_power: float = 1.0
-    wafer_price: float | None = None
-    defect_density: float | None = None
-
-    def __post_init__(self) -> None:
-        """Check every number."""
-        if self.wafer_price is not None:
-            require_quantity("wafer_price", self.wafer_price, "USD", above_zero=True)
-        if self.defect_density is not None:
-            require_quantity("defect_density", self.defect_density, "1/m^2")
-        for name in ("density", "power", "paper_density", "paper_power"):
-            require_quantity(name, getattr(self, name), "1", above_zero=True)
-        require_quantity("sram_cell", self.sram_cell, "m^2", above_zero=True)
+    density: Annotated[float, Positive("1", "logic per area over that of the node before")] = 1.0
+    power: Annotated[float, Positive("1", "at the same speed, over the node before")] = 1.0
+    paper_density: Annotated[float, Positive("1")] = 1.0
+    paper_power: Annotated[float, Positive("1")] = 1.0
+    wafer_price: Annotated[float, Positive("USD", "of a processed wafer of 300 mm")] | None = None
+    defect_density: Annotated[float, Quantity("1/m^2", "that break a die")] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,22 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crosstack.errors import require, require_quantity
-
-__all__ = [
-    "OperatingPoint",
-    "RateBound",
-    "Supply",
-    "operating_point",
-    "point_at",
-    "relative_power",
-    "relative_rate",
-    "voltage_for_rate",
-]
+from crosstack.errors import require
+from crosstack.records import Positive, Quantity, require_types
 
 Floats = NDArray[np.float64]
 STEPS = 60  # of Newton's method; it takes about 7
@@ -48,35 +39,20 @@ class RateBound(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supply:
-    """The voltages of a circuit.
+    """The voltages of a circuit; ``maximum`` is None where it is not known."""
 
-    Parameters
-    ----------
-    nominal : float
-        At which nominal rate and power hold. [V]
-    threshold : float
-        Of its transistors. [V]
-    minimum : float
-        Below which it does not work. [V]
-    maximum : float or None
-        Above which it breaks; None where it is not known. [V]
-    """
-
-    nominal: float
-    threshold: float
-    minimum: float
-    maximum: float | None = None
+    nominal: Annotated[float, Positive("V", "at which nominal rate and power hold")]
+    threshold: Annotated[float, Quantity("V", "of its transistors")]
+    minimum: Annotated[float, Quantity("V", "below which it does not work")]
+    maximum: Annotated[float, Quantity("V", "above which it breaks")] | None = None
 
     def __post_init__(self) -> None:
         """Check that the voltages are in order."""
-        require_quantity("nominal", self.nominal, "V", above_zero=True)
-        require_quantity("threshold", self.threshold, "V")
+        require_types(self)
         allowed = f"volts above the threshold, {self.threshold:g} V"
         require(self.nominal > self.threshold, "nominal", self.nominal, allowed)
-        require_quantity("minimum", self.minimum, "V")
         require(self.minimum > self.threshold, "minimum", self.minimum, allowed)
         if self.maximum is not None:
-            require_quantity("maximum", self.maximum, "V")
             top = max(self.minimum, self.threshold)
             allowed = f"volts, at least the minimum, {top:g} V"
             require(self.maximum >= top, "maximum", self.maximum, allowed)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import assert_never
+from typing import Annotated, assert_never
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crosstack.errors import InfeasibleError, require, require_quantity
-
-__all__ = ["Wafer", "YieldModel", "die_yield"]
+from crosstack.errors import InfeasibleError, require
+from crosstack.records import Positive, Quantity, require_types
 
 Floats = NDArray[np.float64]
 
@@ -73,58 +72,26 @@ def die_yield(
 class Wafer:
     """A processed wafer and the dies that it gives.
 
-    Parameters
-    ----------
-    price : float
-        Processed. [USD]
-    defect_density : float
-        Defects that break a die, per area. [1/m^2]
-    model : YieldModel
-        How they are spread.
-    clustering : float
-        Of the negative binomial model. [1]
-    diameter : float
-        [m]
-    edge : float
-        Ring at the rim that gives no dies. [m]
-    scribe : float
-        Between two dies. [m]
-
-    References
-    ----------
-    feng2022actuary; its public parameters are the defaults: 300 mm, a ring of 5 mm, 0.2 mm
-    between dies, clustering of 10
+    The defaults are the public parameters of ``feng2022actuary``.
     """
 
-    price: float
-    defect_density: float
+    price: Annotated[float, Positive("USD", "processed")]
+    defect_density: Annotated[float, Quantity("1/m^2", "defects that break a die")]
     model: YieldModel = YieldModel.NEGATIVE_BINOMIAL
-    clustering: float = 10.0
-    diameter: float = 0.3
-    edge: float = 5e-3
-    scribe: float = 2e-4
+    clustering: Annotated[float, Positive("1", "of the negative binomial model")] = 10.0
+    diameter: Annotated[float, Positive("m")] = 0.3
+    edge: Annotated[float, Quantity("m", "ring at the rim that gives no dies")] = 5e-3
+    scribe: Annotated[float, Quantity("m", "between two dies")] = 2e-4
 
     def __post_init__(self) -> None:
         """Check every field."""
-        require_quantity("price", self.price, "USD", above_zero=True)
-        require_quantity("defect_density", self.defect_density, "1/m^2")
-        require(isinstance(self.model, YieldModel), "model", self.model, ", ".join(YieldModel))
-        require_quantity("clustering", self.clustering, "1", above_zero=True)
-        require_quantity("diameter", self.diameter, "m", above_zero=True)
-        require_quantity("scribe", self.scribe, "m")
-        usable = 0 <= self.edge < self.diameter / 2
+        require_types(self)
+        usable = self.edge < self.diameter / 2
         require(usable, "edge", self.edge, "0 to below half the diameter")
 
     def dies(self, area: ArrayLike) -> Floats:
-        """Dies that lie whole on the wafer, working or not, on average. [1]
+        """Dies of ``area``, squares, that lie whole on the wafer, working or not, on average. [1]
 
-        Parameters
-        ----------
-        area : array_like
-            Of one die, a square. [m^2]
-
-        Notes
-        -----
         ``pi d^2 / (4 A) - pi d / sqrt(2 A)`` with the diameter inside the ring and the area with
         its scribe lines; the second term is what the rim cuts. 0 where it is below 0.
 
@@ -145,10 +112,7 @@ class Wafer:
     def die_price(self, area: ArrayLike) -> Floats:
         """Price of one working die: that of the wafer over its working dies. [USD]
 
-        Raises
-        ------
-        InfeasibleError
-            If less than one working die comes from a wafer.
+        `InfeasibleError` if less than one working die comes from a wafer.
         """
         working = self.dies(area) * self.yield_of(area)
         if np.any(working < 1):

@@ -21,10 +21,7 @@ from crosstack.machine.generate.template import (
     SramPart,
 )
 from crosstack.machine.memory import Scope
-from crosstack.technology.dram import DramTechnology
-from crosstack.technology.links import LinkTechnology
-from crosstack.technology.logic import ComputeUnit
-from crosstack.technology.sram import SramTechnology
+from crosstack.technology.parts import ComputeUnit, DramTechnology, LinkTechnology, SramTechnology
 from crosstack.technology.voltage import Supply
 from crosstack.workload.dtype import dtype_of_size
 

@@ -21,12 +21,14 @@ from crosstack.io.library import Entry, Figure, Origin
 from crosstack.io.native.problems import unknown_field, validate
 from crosstack.io.native.schema import FileModel, one_of, shown
 from crosstack.io.yaml_tree import parse_yaml
-from crosstack.technology.dram import DramTechnology
-from crosstack.technology.links import LinkTechnology
-from crosstack.technology.logic import ComputeUnit
+from crosstack.technology.parts import (
+    ComputeUnit,
+    DramTechnology,
+    LinkTechnology,
+    SramTechnology,
+    Substrate,
+)
 from crosstack.technology.scaling import LogicNode
-from crosstack.technology.sram import SramTechnology
-from crosstack.technology.substrates import Substrate
 from crosstack.technology.voltage import Supply
 from crosstack.units import parse_quantity
 

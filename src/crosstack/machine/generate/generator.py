@@ -32,7 +32,7 @@ from crosstack.machine.generate.template import (
     LinkPart,
     SramPart,
 )
-from crosstack.technology.sram import whole
+from crosstack.technology.parts import whole
 from crosstack.technology.voltage import (
     OperatingPoint,
     RateBound,

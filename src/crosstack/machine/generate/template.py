@@ -12,10 +12,7 @@ from dataclasses import dataclass
 from crosstack.errors import require, require_quantity, require_whole
 from crosstack.machine.compute import Dataflow
 from crosstack.machine.memory import Scope
-from crosstack.technology.dram import DramTechnology
-from crosstack.technology.links import LinkTechnology
-from crosstack.technology.logic import ComputeUnit
-from crosstack.technology.sram import SramTechnology
+from crosstack.technology.parts import ComputeUnit, DramTechnology, LinkTechnology, SramTechnology
 from crosstack.workload.dtype import Dtype
 
 __all__ = ["ChipTemplate", "ComputePart", "DramPart", "LinkPart", "SramPart"]
