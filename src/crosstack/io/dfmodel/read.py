@@ -122,7 +122,7 @@ def _task(dse: Any) -> Task:
 def _paths(dse: Any, name: str, variant: str) -> dict[str, str]:
     """What the file calls the fields that a search may refuse."""
     topology = dse.system.WhichOneof("topology_variant")
-    letters = dimension_letters(len(TOPOLOGIES[topology][1]))
+    letters = dimension_letters(len(TOPOLOGIES[topology]))
     body = f"{name}.{variant}"
     return {
         "workload.global_batch_size": f"{body}.global_batch_size",
@@ -178,7 +178,7 @@ def _may_split_tensors(system: Any) -> bool:
     variant = system.WhichOneof("topology_variant")
     if variant is None:
         return False  # refused later, by name
-    shape, letters = getattr(system, variant), dimension_letters(len(TOPOLOGIES[variant][1]))
+    shape, letters = getattr(system, variant), dimension_letters(len(TOPOLOGIES[variant]))
     sizes = [system.num_chip] if len(letters) == 1 else [getattr(shape, x) for x in letters]
     uses = [getattr(shape, f"par_{letter}") for letter in letters]
     return any(size != 1 and use in ("", "TP") for size, use in zip(sizes, uses, strict=True))
@@ -400,7 +400,7 @@ def _network(dse: Any, placement: Placement) -> tuple[Dimension, ...]:
     if variant is None:
         allowed = ", ".join(TOPOLOGIES)
         raise InputError(Problem("system", f"no network is given; allowed: {allowed}."))
-    words = TOPOLOGIES[variant][1]
+    words = TOPOLOGIES[variant]
     shape, path = getattr(system, variant), f"system.{variant}"
     letters = dimension_letters(len(words))
     dimensions: list[Dimension] = []
