@@ -9,13 +9,11 @@ import pytest
 
 from crosstack.errors import InputError
 from crosstack.io.chip_file import read_chip
-from crosstack.io.codesign_file import codesign_file
 from crosstack.io.kinds import FileKind, refuse_other_kinds
 from crosstack.io.native import read_task
 from crosstack.io.native.read_graph import graph_in
-from crosstack.io.optimize_file import optimize_file
 from crosstack.io.rules import rules_in
-from crosstack.io.study_file import study_file
+from crosstack.io.study_file import codesign_file, optimize_file, study_file
 from crosstack.io.yaml_tree import parse_yaml
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

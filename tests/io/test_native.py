@@ -19,10 +19,10 @@ from crosstack.io.native import (
     problems,
     read_system,
     read_task,
-    task_schema,
     write_task,
 )
 from crosstack.io.native.read import task_of
+from crosstack.io.native.task_fields import FIELDS
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.machine.chip import Chip, Execution, Fusion, Link, Overlap, flat_chip
 from crosstack.machine.compute import Compute, Dataflow
@@ -266,14 +266,13 @@ def test_a_whole_number_may_be_written_with_an_exponent():
     "record", [Chip, Compute, MemoryLevel, Link, Dimension, Prices, Constraints], ids=str
 )
 def test_the_format_has_every_field_of_a_record(record):
-    name = record.__name__.removeprefix("Memory")
-    model = getattr(task_schema, f"{name}File")
+    model = FIELDS[record.__name__.removeprefix("Memory").lower()]
     assert {f.name for f in fields(record)} <= set(model.model_fields)
 
 
 @pytest.mark.parametrize("made", [flat_chip, main_memory])
 def test_the_format_has_everything_that_a_flat_machine_is_made_of(made):
-    model = {flat_chip: task_schema.ChipFile, main_memory: task_schema.MemoryFile}[made]
+    model = FIELDS[{flat_chip: "chip", main_memory: "memory"}[made]]
     assert set(signature(made).parameters) <= set(model.model_fields)
 
 

@@ -100,6 +100,15 @@ def test_of_several_kinds_of_layers_those_that_repeat_most_are_mapped():
         ("llm: {model: lama3-8b, sequence: 8}", "workload.llm.model: no model is called"),
         ("llm: {model: gpt3-175b, sequence: 4096}", "workload.llm.sequence: got 4096"),
         ("fft: {length: 48}", "workload.fft.length: got 48; allowed: the square of a power"),
+        (
+            "dfmodel: {llm: {hidden: wide, sequence_length: 8, n_heads: 2, head_size: 4, "
+            "n_layers: 1, global_batch_size: 1}}",
+            "workload.dfmodel.llm.hidden: got 'wide'; allowed: a whole number, at least 1.",
+        ),
+        ("dfmodel: {hpl: {size: 64, block: 8, iterations: all}}", "iterations: got 'all'; allowed"),
+        ("dfmodel: {mamba: {hidden: 64, sequence_length: 8, scan: fast}}", "scan: got 'fast'"),
+        ("dfmodel: {fft: {length: 64, radix: null, points: 2}}", "dfmodel.fft.points: unknown"),
+        ("dfmodel: {decode: {model: llama-68m, context: 8, hidden: '8'}}", "hidden: got '8'"),
         ("hpl: {size: 64, block: 8}", "workload.hpl: no graph over named axes has all panels"),
         (
             "hyena: {hidden: 8, sequence: 8, convolution: fft_vector}",

@@ -26,9 +26,10 @@ from crosstack.io.chip_file import ChipDescription, read_chip
 from crosstack.io.deepflow.steps import order_of, program_of, strategy_of, system_of, workload_of
 from crosstack.io.files import in_file, read_text
 from crosstack.io.native.problems import collecting
-from crosstack.io.optimize_file import OptimizeFile, optimize_file
+from crosstack.io.native.schema import FileModel
 from crosstack.io.rules import rules_at
 from crosstack.io.steps import step_named
+from crosstack.io.study_file import optimize_file
 from crosstack.io.technology import TechnologyLibrary
 from crosstack.io.yaml_tree import Change, parse_yaml
 from crosstack.machine.chip import Chip
@@ -162,9 +163,7 @@ def read_optimization(
     )
 
 
-def _space(
-    file: OptimizeFile, path: Path, choices: Sequence[Choice], texts: tuple[str, ...]
-) -> Space:
+def _space(file: FileModel, path: Path, choices: Sequence[Choice], texts: tuple[str, ...]) -> Space:
     """Return what trials are known by: all of a file but how it is searched."""
     problem = choices[0].problem
     return Space(
@@ -186,7 +185,7 @@ def _space(
     )
 
 
-def _descent(file: OptimizeFile, problems: list[Problem]) -> Descent | None:
+def _descent(file: FileModel, problems: list[Problem]) -> Descent | None:
     """Return how the method goes down, where the file says so."""
     given, found = file.search.descent, None
     if given is not None:
@@ -210,7 +209,7 @@ def _metric(field: str, name: str) -> Metric:
     raise InputError(Problem(field, message))
 
 
-def _limits(file: OptimizeFile, problems: list[Problem]) -> dict[Metric, float]:
+def _limits(file: FileModel, problems: list[Problem]) -> dict[Metric, float]:
     found = {}
     for name, value in file.limits.items():
         with collecting(problems, ""):
@@ -223,7 +222,7 @@ def _limits(file: OptimizeFile, problems: list[Problem]) -> dict[Metric, float]:
     return found
 
 
-def _workload(file: OptimizeFile, path: Path) -> tuple[Step, str]:
+def _workload(file: FileModel, path: Path) -> tuple[Step, str]:
     """Return what is timed, and the text of its file if it has one."""
     name, text = file.model, ""
     changes = {field: getattr(file, field) for field in CHANGES}
@@ -252,7 +251,7 @@ Hardware = ChipDescription | deepflow.DeepflowHardware
 
 
 def _machines(
-    file: OptimizeFile, text: str, source: str, library: TechnologyLibrary | None
+    file: FileModel, text: str, source: str, library: TechnologyLibrary | None
 ) -> list[tuple[Labels, Hardware]]:
     """Return every combination of the choices with the hardware that it makes."""
     tree = parse_yaml(text)
@@ -312,7 +311,7 @@ class _Run:
     order: MappingOrder | None = None
 
 
-def _runs(file: OptimizeFile, hardware: Hardware, workload: Step, rules: Rules) -> list[_Run]:
+def _runs(file: FileModel, hardware: Hardware, workload: Step, rules: Rules) -> list[_Run]:
     """Return the strategies to try, each with its machine."""
     asked: list[Strategy] | None = None
     if file.strategies is not None and file.strategies != ["all"]:

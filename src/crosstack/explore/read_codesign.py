@@ -20,10 +20,11 @@ from crosstack.explore.study import Bound, Goal
 from crosstack.explore.trials import Space, trials_in
 from crosstack.io import deepflow
 from crosstack.io.chip_file import ChipDescription, read_chip
-from crosstack.io.codesign_file import CodesignFile, PricesFile, codesign_file
 from crosstack.io.files import in_file, read_text
 from crosstack.io.native.problems import collecting
+from crosstack.io.native.schema import FileModel
 from crosstack.io.rules import rules_at
+from crosstack.io.study_file import codesign_file
 from crosstack.io.technology import TechnologyLibrary
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.model.rules import MAPPED
@@ -189,9 +190,7 @@ def read_codesign(
     )
 
 
-def _space(
-    file: CodesignFile, path: Path, problem: CodesignProblem, texts: tuple[str, ...]
-) -> Space:
+def _space(file: FileModel, path: Path, problem: CodesignProblem, texts: tuple[str, ...]) -> Space:
     """Return what trials are known by: all of a file but what is drawn, and the limits."""
     given: Any = {"choices": True, "limits": True, "search": {"evaluations", "seed"}}
     names = (name for choice in problem.choices for name in choice.space.space.names)
@@ -214,7 +213,7 @@ def _space(
     )  # fmt: skip
 
 
-def _held(file: CodesignFile, found: ChipDescription) -> set[str]:
+def _held(file: FileModel, found: ChipDescription) -> set[str]:
     """Return whose shares stay: what is asked, and links that join nothing."""
     held = set(file.hold)
     for name, size in (("intra", found.chips_per_package), ("inter", found.n_packages)):
@@ -223,7 +222,7 @@ def _held(file: CodesignFile, found: ChipDescription) -> set[str]:
     return held
 
 
-def _wafer(prices: PricesFile, found: ChipDescription) -> Wafer:
+def _wafer(prices: FileModel, found: ChipDescription) -> Wafer:
     given, node = prices.wafer, found.node
     assert node is not None  # a chip file has one
     price = node.wafer_price if given.price is None else given.price

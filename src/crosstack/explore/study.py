@@ -13,8 +13,8 @@ from crosstack.errors import InputError, Problem, did_you_mean, require_whole, u
 from crosstack.explore.axes import Axis, Span, axis_of_values, in_bits, quantity_in
 from crosstack.explore.evaluators import EVALUATORS, BaseProblem, Evaluator, evaluator_named
 from crosstack.io.files import in_file, read_text
-from crosstack.io.native.schema import shown
-from crosstack.io.study_file import AxisFile, Goal, RangeFile, Sampling, StudyFile, study_file
+from crosstack.io.native.schema import FileModel, shown
+from crosstack.io.study_file import Goal, Sampling, study_file
 from crosstack.io.yaml_tree import Content, Tree, parse_yaml
 
 __all__ = ["Bound", "Goal", "Sample", "Sampling", "Study", "read_study"]
@@ -162,7 +162,7 @@ def read_study(
         raise in_file(error, source) from None
 
 
-def _study(file: StudyFile, path: Path, overrides: dict[str, Any], evaluator: Any) -> Study:
+def _study(file: FileModel, path: Path, overrides: dict[str, Any], evaluator: Any) -> Study:
     problems: list[Problem] = []
     if evaluator is None:
         if file.evaluate not in EVALUATORS:
@@ -216,7 +216,7 @@ def _name_of(path: Path) -> str:
     return re.sub(r"[^\w.-]+", "_", path.stem).lstrip(".-")[:80] or "study"
 
 
-def _axis(name: str, file: AxisFile) -> Axis:
+def _axis(name: str, file: FileModel) -> Axis:
     ways = ("values", "range", "log_range", "presets", "zip")
     given = [way for way in ways if getattr(file, way) is not None]
     if len(given) != 1:
@@ -254,7 +254,7 @@ def _zipped(name: str, columns: dict[str, list[Tree]]) -> Axis:
     return axis_of_values(name, rows, labels)
 
 
-def _span(file: RangeFile, *, log: bool, whole: bool) -> tuple[Span, str]:
+def _span(file: FileModel, *, log: bool, whole: bool) -> tuple[Span, str]:
     """Return the values of a range, and their unit."""
     ends = {"from": file.start, "to": file.to} | ({} if file.step is None else {"step": file.step})
     found = {where: _end(where, value) for where, value in ends.items()}
@@ -295,7 +295,7 @@ def _end(where: str, value: Any) -> tuple[float, str]:
     return number
 
 
-def _step_of(file: RangeFile, given: tuple[float, str], unit: str, *, log: bool) -> float:
+def _step_of(file: FileModel, given: tuple[float, str], unit: str, *, log: bool) -> float:
     """Return the step of a range, which is a factor where it is logarithmic."""
     step, step_unit = given
     good = step > 1 and not step_unit if log else step > 0 and step_unit == unit
@@ -311,7 +311,7 @@ def _steps(low: float, high: float, step: float, *, log: bool) -> tuple[int, flo
     return count + 1, low * step**count if log else low + step * count
 
 
-def _sample(file: StudyFile, axes: list[Axis], problems: list[Problem]) -> Sample | None:
+def _sample(file: FileModel, axes: list[Axis], problems: list[Problem]) -> Sample | None:
     if file.sample is None:
         return None
     ranges = [axis.name for axis in axes if axis.span is not None]
@@ -330,7 +330,7 @@ def _sample(file: StudyFile, axes: list[Axis], problems: list[Problem]) -> Sampl
     )
 
 
-def _bounds(file: StudyFile, problems: list[Problem]) -> tuple[Bound, ...]:
+def _bounds(file: FileModel, problems: list[Problem]) -> tuple[Bound, ...]:
     bounds = []
     for column, given in file.constraints.items():
         ends: dict[str, float | None] = {"min": None, "max": None}

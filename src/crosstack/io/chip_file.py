@@ -10,32 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import Annotated, Any
+from typing import Any
 
 from crosstack.errors import InputError, Problem
 from crosstack.io.files import of_file
 from crosstack.io.kinds import FileKind
 from crosstack.io.native.fields import read_fields
 from crosstack.io.native.problems import collecting, unknown_field
-from crosstack.io.native.schema import (
-    Bandwidth,
-    Bytes,
-    BytesAboveZero,
-    Count,
-    FileModel,
-    Flag,
-    Frequency,
-    Seconds,
-    Share,
-    ShortModel,
-    Text,
-    Watts,
-    one_of,
-    quantity,
-)
+from crosstack.io.native.schema import FileModel
+from crosstack.io.native.tables import Table
 from crosstack.io.technology import TechnologyLibrary, shipped
 from crosstack.io.yaml_tree import Change, Content
-from crosstack.machine.compute import Dataflow
 from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.template import (
     ChipTemplate,
@@ -44,11 +29,9 @@ from crosstack.machine.generate.template import (
     LinkPart,
     SramPart,
 )
-from crosstack.machine.memory import Scope
-from crosstack.machine.network import RING, SWITCH, DimensionKind, NetworkLevel, parse_shape
+from crosstack.machine.network import RING, SWITCH, NetworkLevel, parse_shape
 from crosstack.technology.scaling import (
     LogicNode,
-    Scaling,
     Steps,
     scaled_sram,
     scaled_unit,
@@ -56,66 +39,7 @@ from crosstack.technology.scaling import (
 )
 from crosstack.workload.dtype import dtype_of_size
 
-Area = Annotated[float, quantity("m^2", above_zero=True)]
-SharedOut = Annotated[float, quantity("1")]
-
-
-class LevelFile(FileModel):
-    """A level of on-chip memory; see `crosstack.machine.generate.template.SramPart`."""
-
-    name: Text
-    sram: Text
-    scope: Annotated[Scope, one_of(Scope)]
-    utilization: Share = 1.0
-    capacity: BytesAboveZero | None = None
-    bandwidth: Bandwidth | None = None
-    line_size: BytesAboveZero = 1.0
-
-
-class MemoryFile(ShortModel):
-    """Main memory; see `crosstack.machine.generate.template.DramPart`."""
-
-    dram: Text
-    name: Text = "DRAM"
-    utilization: Share = 1.0
-    capacity: BytesAboveZero | None = None
-    bandwidth: Bandwidth | None = None
-    stacks: Count | None = None
-    line_size: BytesAboveZero = 1.0
-
-
-class LinkFile(ShortModel):
-    """Links; see `crosstack.machine.generate.template.LinkPart`. ``kind`` is the network they make.
-
-    ``shape`` is that of a mesh or torus, as ``4x4``; ``oversubscription``, ``pod_size`` and
-    ``reduces`` as in `crosstack.machine.network.NetworkLevel`. ``neighbours`` is left to the kind
-    where that is given, else 1.
-    """
-
-    link: Text
-    neighbours: Count | None = None
-    utilization: Share = 1.0
-    kind: Annotated[DimensionKind, one_of(DimensionKind)] | None = None
-    shape: Text | None = None
-    oversubscription: Share = 1.0
-    pod_size: Count | None = None
-    reduces: Flag = False
-
-
-class SharesFile(FileModel):
-    """Shares of the chip's area, of the power and of the perimeter, by component."""
-
-    area: dict[str, SharedOut] | None = None
-    power: dict[str, SharedOut] | None = None
-    edge: dict[str, SharedOut] | None = None
-
-
 # configs/v100.yaml of deepflow_code, release of 2021.
-_LEVELS = [
-    LevelFile(name="registers", sram="sram_registers", scope="unit"),  # type: ignore[arg-type]
-    LevelFile(name="L1", sram="sram_l1", scope="multiprocessor"),  # type: ignore[arg-type]
-    LevelFile(name="L2", sram="sram_l2", scope="chip", utilization=0.45),  # type: ignore[arg-type]
-]
 _SHARES: dict[str, dict[str, float]] = {
     "area": {"compute": 0.3, "registers": 0.022, "L1": 0.0103, "L2": 0.08062, "DRAM": 0.0248,
              "inter": 0.1},
@@ -125,32 +49,7 @@ _SHARES: dict[str, dict[str, float]] = {
 }  # fmt: skip
 
 
-class ChipFile(FileModel):
-    """A whole chip file."""
-
-    name: Text | None = None
-    technology: dict[str, Any] | None = None
-    node: Text = "N12"
-    scaling: Annotated[Scaling, one_of(Scaling)] = Scaling.FOUNDRY
-    unit: Text = "tensor_core_v100"
-    units_per_multiprocessor: Count = 8
-    dataflow: Annotated[Dataflow, one_of(Dataflow)] = Dataflow.BEST
-    utilization: Share = 0.85
-    multiprocessors: Count | None = None
-    frequency: Frequency | None = None
-    levels: list[LevelFile] = _LEVELS
-    memory: MemoryFile
-    intra: LinkFile | None = None
-    inter: LinkFile | None = LinkFile(link="board_serdes", utilization=0.96)
-    substrate: Text = "interposer"
-    chip_area: Area
-    package_area: Area | None = None
-    power: Watts
-    shares: SharesFile | None = None
-    chips_per_package: Count = 1
-    packages: Count = 1
-    launch_overhead: Seconds = 9e-6
-    word: Bytes = 2.0
+CHIP_FILE = Table(__package__, "chip_file.yaml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,11 +107,11 @@ def read_chip(
         With every problem found: ``FILE: path: what is wrong``.
     """
     with of_file(source):
-        file = read_fields(ChipFile, FileKind.CHIP, content, overrides)
+        file = read_fields(CHIP_FILE["chip"], FileKind.CHIP, content, overrides)
         return _describe(file, library or shipped(), PurePath(source).stem)
 
 
-def _describe(file: ChipFile, library: TechnologyLibrary, name: str) -> ChipDescription:
+def _describe(file: FileModel, library: TechnologyLibrary, name: str) -> ChipDescription:
     if file.technology is not None:
         library = library.with_entries(file.technology, "technology")
     problems: list[Problem] = []
@@ -248,7 +147,7 @@ def _describe(file: ChipFile, library: TechnologyLibrary, name: str) -> ChipDesc
 
 
 def _level(
-    name: str, file: LinkFile | None, usual: NetworkLevel, size: int, problems: list[Problem]
+    name: str, file: FileModel | None, usual: NetworkLevel, size: int, problems: list[Problem]
 ) -> NetworkLevel:
     """Return how ``size`` chips or packages are joined; problems grow."""
     if file is None:
@@ -268,7 +167,7 @@ def _level(
 
 
 def _parts(
-    file: ChipFile, library: TechnologyLibrary, neighbours: dict[str, int], problems: list[Problem]
+    file: FileModel, library: TechnologyLibrary, neighbours: dict[str, int], problems: list[Problem]
 ) -> dict[str, Any]:
     """Return the parts of a template, and the ``largest`` package; problems grow.
 
@@ -323,7 +222,7 @@ def _parts(
     return parts
 
 
-def _budget(file: ChipFile, template: ChipTemplate, package_area: float) -> Budget:
+def _budget(file: FileModel, template: ChipTemplate, package_area: float) -> Budget:
     given = file.shares.given() if file.shares is not None else {}
     shares = {kind: given.get(kind) or default for kind, default in _SHARES.items()}
     components = template.components

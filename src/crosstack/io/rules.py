@@ -19,12 +19,17 @@ from crosstack.errors import InputError, Problem
 from crosstack.io.files import of_file, read_text
 from crosstack.io.kinds import FileKind, refuse_other_kinds
 from crosstack.io.native.problems import collecting, validate
-from crosstack.io.native.schema import Bytes, FileModel, Flag, Index, Text, one_of
+from crosstack.io.native.schema import FileModel, Flag, Index, Text, one_of, quantity
 from crosstack.io.yaml_tree import Tree, parse_yaml
 from crosstack.model.rules import Rules, is_known, require_parts, rule_names, rules_named
 
 FILES = (".yaml", ".yml")
-_KINDS: dict[type, Any] = {bool: Flag, int: Index, float: Bytes, str: Text}
+_KINDS: dict[type, Any] = {
+    bool: Flag,
+    int: Index,
+    float: Annotated[float, quantity("B")],
+    str: Text,
+}
 
 
 @cache

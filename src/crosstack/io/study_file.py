@@ -1,19 +1,26 @@
-"""The shape of a study file: which fields there are, and what each may hold.
+"""Files for ``crosstack sweep``, ``codesign`` and ``optimize``, checked field by field.
 
-What the fields mean together is in `crosstack.explore.study`.
+What the fields mean together is in `crosstack.explore`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Any
 
-from pydantic import ConfigDict, Field, model_validator
-
+from crosstack.errors import InputError, Problem
 from crosstack.io.files import of_file
 from crosstack.io.kinds import FileKind
+from crosstack.io.load import load
 from crosstack.io.native.fields import read_fields
-from crosstack.io.native.schema import Count, FileModel, Flag, Index, Names, Text, one_of
+from crosstack.io.native.problems import validate
+from crosstack.io.native.read_workload import read_workload
+from crosstack.io.native.schema import FileModel, Text
+from crosstack.io.native.tables import Table
+from crosstack.io.native.task_fields import FIELDS
+from crosstack.workload.workload import Workload
 
 
 class Goal(StrEnum):
@@ -30,65 +37,32 @@ class Sampling(StrEnum):
     SOBOL = "sobol"
 
 
-class RangeFile(FileModel):
-    """Both ends, and either a number of values or the step between them."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-    start: Any = Field(alias="from")
-    to: Any
-    step: Any = None
-    count: Count | None = None
+STUDIES = Table(__package__, "studies.yaml", {"workload": dict[str, Any] | Text})
 
 
-class AxisFile(FileModel):
-    """One axis; exactly one of ``values``, ``range``, ``log_range``, ``presets`` and ``zip``."""
-
-    path: Names | None = None
-    values: list[Any] | None = None
-    range: RangeFile | None = None
-    log_range: RangeFile | None = None
-    presets: dict[str, dict[str, Any]] | None = None
-    zip: dict[str, list[Any]] | None = None
-    whole: Flag = False
-
-    @model_validator(mode="before")
-    @classmethod
-    def _values_alone(cls, value: Any) -> Any:
-        return {"values": value} if isinstance(value, list) else value
-
-
-class SampleFile(FileModel):
-    """Points drawn from the ranges of ``axes`` (all that are ranges, if left out)."""
-
-    method: Annotated[Sampling, one_of(Sampling)] = Sampling.SOBOL
-    count: Count
-    seed: Index = 0
-    axes: list[Text] | None = None
-
-
-class ConstraintFile(FileModel):
-    """Bounds of a column; numbers, or text with a unit."""
-
-    min: Any = None
-    max: Any = None
-
-
-class StudyFile(FileModel):
-    """The whole file."""
-
-    name: Text | None = None
-    base: Text
-    evaluate: Text = "map"
-    options: dict[str, Any] = Field(default_factory=dict)
-    axes: dict[str, AxisFile]
-    sample: SampleFile | None = None
-    constraints: dict[str, ConstraintFile] = Field(default_factory=dict)
-    objectives: dict[str, Annotated[Goal, one_of(Goal)]] = Field(default_factory=dict)
-    keep: Names = Field(default_factory=list)
-
-
-def study_file(text: str, source: str) -> StudyFile:
+def study_file(text: str, source: str) -> FileModel:
     """Return what a study file holds; `InputError` says all as ``FILE: path: what is wrong``."""
     with of_file(source):
-        return read_fields(StudyFile, FileKind.STUDY, text)
+        return read_fields(STUDIES["study"], FileKind.STUDY, text)
+
+
+def optimize_file(text: str, source: str, overrides: Sequence[str] = ()) -> FileModel:
+    """Return what a file for a search of a chip holds; `InputError` as of `study_file`."""
+    with of_file(source):
+        return read_fields(STUDIES["optimize"], FileKind.SEARCH, text, overrides)
+
+
+def codesign_file(
+    text: str, path: Path, overrides: Sequence[str] = ()
+) -> tuple[FileModel, Workload]:
+    """Return what a file for a front holds, and its workload; `InputError` as of `study_file`."""
+    with of_file(path):
+        file = read_fields(STUDIES["codesign"], FileKind.CODESIGN, text, overrides)
+        if not isinstance(file.workload, dict):
+            return file, load(path.parent / file.workload).workload
+        problems: list[Problem] = []
+        section = validate(FIELDS["workload"], file.workload, "workload", problems)
+        workload = None if section is None else read_workload(section, file.name, problems)
+        if problems or workload is None:
+            raise InputError(problems)
+        return file, workload

@@ -9,8 +9,8 @@ from typing import Any, get_origin
 
 from crosstack.errors import InputError, Problem
 from crosstack.io.native.problems import path_of, unknown_field
-from crosstack.io.native.schema import ShortModel, inside, is_model, shown
-from crosstack.io.native.task_schema import TaskFile
+from crosstack.io.native.schema import inside, is_model, shown
+from crosstack.io.native.task_fields import TaskFile
 from crosstack.io.yaml_tree import Change, parse_yaml
 
 _PART = re.compile(r'\.?([^.\[\]"=]+)|\[(\d{1,9})\]|\["([^"]+)"\]')
@@ -120,8 +120,8 @@ def _check_part(node: Any, schema: Any, path: list[str | int], depth: int) -> An
 
 def _opened(child: Any, schema: Any, path: str) -> Any:
     """Return ``child`` as something that a part can be set in."""
-    if isinstance(child, str) and is_model(schema) and issubclass(schema, ShortModel):
-        return {next(iter(schema.model_fields)): child}
+    if isinstance(child, str) and is_model(schema) and str in schema.alone:
+        return {schema.alone[str]: child}
     is_list, is_mapping = get_origin(schema) is list, is_model(schema) or get_origin(schema) is dict
     if child is None and (is_list or is_mapping):
         return [] if is_list else {}

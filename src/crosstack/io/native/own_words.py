@@ -9,7 +9,7 @@ from typing import Any
 from crosstack.errors import InputError, Problem
 from crosstack.io.native.overrides import override
 from crosstack.io.native.ready_made import READY_MADE, RELEASES
-from crosstack.io.native.workload_schema import GRAPH_SECTION, as_task, is_graph
+from crosstack.io.native.task_fields import GRAPH_SECTION, as_task, is_graph
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.mapping.mapping import Task
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from crosstack.errors import MOST_SHOWN, InputError, Problem, did_you_mean, nearest
-from crosstack.io.native.schema import FileModel, LibraryModel, fields_of, inside, is_model, shown
+from crosstack.io.native.schema import FileModel, fields_of, inside, is_model, shown
 
 Model = TypeVar("Model", bound=FileModel)
 MOST_KEPT = 1000  # problems that pydantic is asked to list; it takes long over more
@@ -141,7 +141,7 @@ def _problems(item: Any, root: type[FileModel], prefix: str) -> Iterable[Problem
         message = f"got {shown(item['input'])}; allowed: a list."
     elif kind in ("model_type", "model_attributes_type", "dict_type"):
         model = _model_at(root, location)
-        name = "a name from the library, or " if model and issubclass(model, LibraryModel) else ""
+        name = "a name from the library, or " if model and "library" in model.model_fields else ""
         of = f" of {', '.join(fields_of(model))}" if model else ""
         message = f"got {shown(item['input'])}; allowed: {name}a mapping{of}."
     else:

@@ -16,8 +16,7 @@ from crosstack.io.native.problems import collecting, unknown_fields, unknown_ker
 from crosstack.io.native.read_system import read_system
 from crosstack.io.native.read_workload import read_workload
 from crosstack.io.native.schema import FileModel, shown
-from crosstack.io.native.task_schema import ConstraintsFile, HeadFile, SystemFile, TaskFile
-from crosstack.io.native.workload_schema import GRAPH_SECTION, WorkloadFile, as_task, is_graph
+from crosstack.io.native.task_fields import FIELDS, GRAPH_SECTION, TaskFile, as_task, is_graph
 from crosstack.io.yaml_tree import Change, Content, parse_yaml, tree_of
 from crosstack.machine.system import System
 from crosstack.mapping.degrees import Degrees
@@ -87,7 +86,7 @@ def read_system_alone(text: str, source: str) -> System | None:
         if not isinstance(tree, dict) or "workload" in tree or "system" not in tree:
             return None
         problems = unknown_fields([name for name in tree if name != "system"], ("system",))
-        file = validate(SystemFile, tree["system"], "system", problems)
+        file = validate(FIELDS["system"], tree["system"], "system", problems)
         system = None if file is None else read_system(file, problems)
         if problems:
             raise InputError(problems)
@@ -103,12 +102,12 @@ def task_of(tree: dict[str, Any]) -> Task:
         close for name in unknown[:MOST_SHOWN] for close in nearest(name, TaskFile.model_fields, 1)
     }
     # Section by section, so that a slip in one does not hide what is wrong in another.
-    named = {key: tree[key] for key in HeadFile.model_fields if key in tree}
-    head = validate(HeadFile, named, "", problems)
+    named = {key: tree[key] for key in FIELDS["head"].model_fields if key in tree}
+    head = validate(FIELDS["head"], named, "", problems)
     sections: dict[str, Any] = {}
-    for name, model in _SECTIONS.items():
+    for name in ("workload", "system", "constraints"):
         if tree.get(name) is not None:
-            sections[name] = validate(model, tree[name], name, problems)
+            sections[name] = validate(FIELDS[name], tree[name], name, problems)
         elif name != "constraints" and name not in meant:
             problems.append(Problem(name, "required, but missing."))
     file = sections.get("workload")
@@ -130,13 +129,6 @@ def task_of(tree: dict[str, Any]) -> Task:
     return Task(workload=workload, system=system, constraints=constraints, rules=rules)
 
 
-_SECTIONS: dict[str, type[FileModel]] = {
-    "workload": WorkloadFile,
-    "system": SystemFile,
-    "constraints": ConstraintsFile,
-}
-
-
 def _unknown_axes(sharding: tuple[tuple[str, str], ...], workload: Workload) -> Iterator[Problem]:
     arrays = workload.graph
     for kernel, along in sharding:
@@ -148,7 +140,7 @@ def _unknown_axes(sharding: tuple[tuple[str, str], ...], workload: Workload) -> 
 
 
 def _constraints(
-    file: ConstraintsFile | None, workload: Workload | None, problems: list[Problem]
+    file: FileModel | None, workload: Workload | None, problems: list[Problem]
 ) -> Constraints:
     if file is None:
         return Constraints()

@@ -17,15 +17,8 @@ from crosstack.io.files import of_file, read_text
 from crosstack.io.kinds import FileKind
 from crosstack.io.native.fields import read_fields
 from crosstack.io.native.problems import collecting
-from crosstack.io.native.workload_schema import (
-    BlockFile,
-    GraphFile,
-    NamedTensorFile,
-    OperandFile,
-    OperationFile,
-    TrainingFile,
-    is_graph,
-)
+from crosstack.io.native.schema import FileModel
+from crosstack.io.native.task_fields import FIELDS, is_graph
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.workload.axes import Axes, AxisSize, Causal, Window
 from crosstack.workload.dataflow import Graph
@@ -56,7 +49,7 @@ def read_graph(path: str | Path, overrides: Sequence[str] = ()) -> Graph:
 def graph_in(text: str, source: str, overrides: Sequence[str] = ()) -> Graph:
     """Return the graph in the text of a file called ``source``; as `read_graph`."""
     with of_file(source):
-        return graph_of(read_fields(GraphFile, FileKind.GRAPH, text, overrides))
+        return graph_of(read_fields(FIELDS["graph"], FileKind.GRAPH, text, overrides))
 
 
 def holds_graph(path: str | Path) -> bool:
@@ -68,7 +61,7 @@ def holds_graph(path: str | Path) -> bool:
     return isinstance(tree, dict) and "workload" not in tree and is_graph(tree)
 
 
-def graph_of(file: GraphFile) -> Graph:
+def graph_of(file: FileModel) -> Graph:
     """Return the graph of a file, with its backward pass if that is asked for.
 
     `InputError` says every problem by the path of its field.
@@ -82,15 +75,15 @@ def graph_of(file: GraphFile) -> Graph:
     raise InputError(problems)
 
 
-def workload_in(file: GraphFile, name: str) -> Workload:
+def workload_in(file: FileModel, name: str) -> Workload:
     """Return the workload of a graph's block that is mapped, and how many items it is for."""
     return workload_of(graph_of(file), block=file.block or "", items=file.items or "", name=name)
 
 
-def _loss(graph: Graph, asked: TrainingFile) -> str:
+def _loss(graph: Graph, asked: FileModel) -> str:
     """Return the loss that is asked for; else the one result without axes that nobody reads."""
     if asked.loss is not None:
-        return asked.loss
+        return str(asked.loss)
     read = {x.tensor for block in graph.blocks for o in block.operations for x in o.inputs}
     found = [name for name in graph.makers if not graph.tensor[name].axes and name not in read]
     if len(found) != 1:
@@ -103,10 +96,10 @@ def _loss(graph: Graph, asked: TrainingFile) -> str:
 class _Written:
     """What a file says, operation by operation, and the records that it becomes."""
 
-    def __init__(self, file: GraphFile) -> None:
+    def __init__(self, file: FileModel) -> None:
         if (file.operations is None) is (file.blocks is None):
             raise InputError(Problem("blocks", "allowed: blocks or operations, one of the two."))
-        alone = BlockFile(name="operations", operations=file.operations or [])
+        alone = FIELDS["block"](name="operations", operations=file.operations or [])
         self.file = file
         self.blocks = [alone] if file.blocks is None else file.blocks
         self.operations = [
@@ -145,9 +138,7 @@ class _Written:
 
     # ------------------------------------------------------------ records
 
-    def _add_tensor(
-        self, name: str, axes: Axes, said: NamedTensorFile | OperationFile, path: str
-    ) -> None:
+    def _add_tensor(self, name: str, axes: Axes, said: FileModel, path: str) -> None:
         role = self._usual_role(name) if said.role is None else said.role
         index = Dtype.INT32 if role is Role.INDEX else self.file.dtype
         with collecting(self.problems, path):
@@ -157,7 +148,7 @@ class _Written:
                 dtype=said.dtype or index,
                 role=role,
                 mask=Causal(**said.mask.given()) if said.mask else None,
-                of=(said.of or "") if isinstance(said, NamedTensorFile) else "",
+                of=(said.of or "") if path.startswith("tensors.") else "",
             )
 
     def _usual_role(self, name: str) -> Role:
@@ -201,7 +192,7 @@ class _Written:
             self.problems.append(Problem(f"{path}.axes", message))
         self._add_tensor(name, axes or (), said, path)
 
-    def _block(self, b: int, said: BlockFile) -> Block | None:
+    def _block(self, b: int, said: FileModel) -> Block | None:
         operations, block = [], None
         found: list[Problem] = []
         for o, operation in enumerate(said.operations):
@@ -219,7 +210,7 @@ class _Written:
         self.problems += map(self._own, found)
         return block
 
-    def _operation(self, said: OperationFile) -> Operation:
+    def _operation(self, said: FileModel) -> Operation:
         listed = said.makes in self.file.tensors
         return Operation(
             name=said.name or said.makes,
@@ -274,15 +265,15 @@ class _Written:
         return f"{what}.{name}{rest}"
 
 
-def _names(read: OperandFile, tensors: Mapping[str, Tensor], along: str | None) -> Axes:
+def _names(read: FileModel, tensors: Mapping[str, Tensor], along: str | None) -> Axes:
     """Return the axes of what is read; none where there is no such tensor: that is said later."""
     if read.axes is not None:
-        return read.axes
+        return tuple(read.axes)
     stored = tensors[read.tensor].axes if read.tensor in tensors else ()
     return tuple(axis for axis in stored if axis != along)
 
 
-def _made_axes(said: OperationFile, reads: Sequence[Axes]) -> Axes | None:
+def _made_axes(said: FileModel, reads: Sequence[Axes]) -> Axes | None:
     """Return the axes of what an operation makes that says nothing; None where it has to."""
     row = TABLE[said.function]
     first: Any = reads[0] if reads else ()

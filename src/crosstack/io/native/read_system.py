@@ -12,15 +12,7 @@ from crosstack.io.files import under
 from crosstack.io.library import NetworkLink, entry, link, names, system_on, topology
 from crosstack.io.library import chip as library_chip
 from crosstack.io.native.problems import collecting, path_of
-from crosstack.io.native.schema import FileModel, LibraryModel
-from crosstack.io.native.task_schema import (
-    ChipFile,
-    DimensionFile,
-    LevelFile,
-    MemoryFile,
-    SystemFile,
-    TopologyFile,
-)
+from crosstack.io.native.schema import FileModel
 from crosstack.machine.chip import Chip, Link, flat_chip, flat_fields, relative_rates
 from crosstack.machine.compute import Compute
 from crosstack.machine.memory import MemoryLevel, main_memory
@@ -41,14 +33,14 @@ _LEVELLED = ("levels", "intra", "inter")
 _NULLABLE = {"utilization", "rates"}  # null takes what a library entry has away
 
 
-def read_system(file: SystemFile, problems: list[Problem]) -> System | None:
+def read_system(file: FileModel, problems: list[Problem]) -> System | None:
     """Return the system of a section; None, with ``problems`` longer, if something is wrong."""
     with collecting(problems, "system"):
         return _Reader(file).system()
     return None
 
 
-def _named_alone(model: LibraryModel) -> bool:
+def _named_alone(model: FileModel) -> bool:
     return model.model_fields_set == {"library"}
 
 
@@ -64,7 +56,7 @@ def _require(values: dict[str, Any], required: Iterable[str], path: str, *, name
 class _Reader:
     """Reads a system, collecting problems, and unit prices from library entries, on the way."""
 
-    file: SystemFile
+    file: FileModel
     problems: list[Problem] = field(default_factory=list)
     unit_prices: dict[str, float] = field(default_factory=dict)
 
@@ -124,7 +116,7 @@ class _Reader:
             return read(*arguments)
         return None
 
-    def _chip(self, file: ChipFile | None, base: Chip | None) -> Chip:
+    def _chip(self, file: FileModel | None, base: Chip | None) -> Chip:
         """Return the chip: as its record is where it has compute, of the library, or flat."""
         if file is None:
             raise InputError(Problem("chip", "required, but missing."))
@@ -166,7 +158,7 @@ class _Reader:
             raise InputError(Problem("memory", "required, but missing."))
         return None
 
-    def _memory(self, file: MemoryFile, chip: Chip | None) -> tuple[MemoryLevel, ...]:
+    def _memory(self, file: FileModel, chip: Chip | None) -> tuple[MemoryLevel, ...]:
         """Return the library's memory, or the chip's, with the file's values over them."""
         values: dict[str, Any] = {}
         given = {k: v for k, v in file.given().items() if v is not None or k == "capacity"}
@@ -202,7 +194,7 @@ class _Reader:
         read = [self._tried(self._dimension, one, f"network[{i}]") for i, one in enumerate(network)]
         return None if None in read else [one for one in read if one is not None]
 
-    def _dimension(self, file: DimensionFile, path: str) -> Dimension:
+    def _dimension(self, file: FileModel, path: str) -> Dimension:
         library = file.library
         values = {} if library is None else _link_values(self._link(library, f"{path}.library"))
         values |= {f: v for f, v in file.given().items() if v is not None and f != "library"}
@@ -212,7 +204,7 @@ class _Reader:
         with under(path):
             return Dimension(**values)
 
-    def _from_topology(self, file: TopologyFile) -> list[Dimension] | None:
+    def _from_topology(self, file: FileModel) -> list[Dimension] | None:
         path, before = "topology", len(self.problems)
         kinds: tuple[DimensionKind, ...] = ()
         if not file.library:
@@ -262,8 +254,9 @@ class _Reader:
         self.problems.append(Problem(f"prices.{name}", message))
 
     def _n_chips(self, network: list[Dimension] | None) -> int | None:
-        if self.file.n_chips is not None or network is None:
-            return self.file.n_chips
+        given: int | None = self.file.n_chips
+        if given is not None or network is None:
+            return given
         sizes = [d.size for d in network if d.size is not None]
         if len(sizes) < len(network):
             message = "required where a dimension of the network has no size."
@@ -303,7 +296,7 @@ def _link_values(found: NetworkLink) -> dict[str, Any]:
 # ---------------------------------------------------------------- the chip
 
 
-def _whole_chip(file: ChipFile) -> Chip:
+def _whole_chip(file: FileModel) -> Chip:
     """Return a chip that the file describes as its record is, without memories."""
     assert file.compute is not None  # the caller asked
     compute = file.compute.given()
@@ -323,7 +316,7 @@ def _whole_chip(file: ChipFile) -> Chip:
     return Chip(**given)
 
 
-def _levels(files: Iterable[LevelFile]) -> tuple[MemoryLevel, ...]:
+def _levels(files: Iterable[FileModel]) -> tuple[MemoryLevel, ...]:
     """Return levels of memory; raises `InputError` for the first that is wrong."""
     return tuple(MemoryLevel(**level.given()) for level in files)
 

@@ -16,8 +16,7 @@ from crosstack.errors import MOST_SHOWN, InputError, Problem
 from crosstack.io.native.problems import collecting, unknown_kernel
 from crosstack.io.native.read_graph import workload_in
 from crosstack.io.native.ready_made import READY_MADE, made_of_section, section_of
-from crosstack.io.native.schema import KernelFile, TensorFile
-from crosstack.io.native.workload_schema import WorkloadFile
+from crosstack.io.native.schema import FileModel
 from crosstack.workload.kernel_graph import SIZES_DISAGREE, KernelGraph, kernel_graph
 from crosstack.workload.kernels import (
     Axis,
@@ -125,12 +124,12 @@ def default_boundary_size(graph: KernelGraph) -> float:
     return sum(k.output_size for k in graph.kernels if k.name in forward - read)
 
 
-def read_workload(file: WorkloadFile, name: str | None, problems: list[Problem]) -> Workload | None:
+def read_workload(file: FileModel, name: str | None, problems: list[Problem]) -> Workload | None:
     """Return the workload, or None with ``problems`` longer.
 
     Parameters
     ----------
-    file : WorkloadFile
+    file : FileModel
         The section.
     name : str or None
         What to call it, unless the section says.
@@ -152,9 +151,7 @@ def read_workload(file: WorkloadFile, name: str | None, problems: list[Problem])
     return _Builder(file, problems).workload(name or "workload")
 
 
-def _refuse_beside(
-    file: WorkloadFile, section: str, also: set[str], problems: list[Problem]
-) -> None:
+def _refuse_beside(file: FileModel, section: str, also: set[str], problems: list[Problem]) -> None:
     """Note fields that say again what a section says."""
     for other in sorted(file.model_fields_set - {"name", "accumulator", section} - also):
         message = f"not allowed beside {section}, which gives it; allowed: one of the two."
@@ -176,7 +173,7 @@ class _Read:
 class _Builder:
     """Builds an explicit graph, collecting problems on the way."""
 
-    def __init__(self, file: WorkloadFile, problems: list[Problem]) -> None:
+    def __init__(self, file: FileModel, problems: list[Problem]) -> None:
         self.file, self.problems = file, problems
         self.kernels = file.kernels or []
         self.index: dict[str, int] = {}
@@ -236,7 +233,7 @@ class _Builder:
                         readers.setdefault(producer, []).append((i, operand, entry.elided))
         self.tensors += [_Read(producer, None, readers[producer]) for producer in sorted(readers)]
 
-    def _read_tensors(self, files: list[TensorFile]) -> None:
+    def _read_tensors(self, files: list[FileModel]) -> None:
         """Note who reads what, from the list of tensors."""
         for t, tensor in enumerate(files):
             path = f"workload.tensors[{t}]"
@@ -268,7 +265,7 @@ class _Builder:
                 kernels.append(self._kernel(i, file, outputs, word))
         return kernels
 
-    def _kernel(self, i: int, file: KernelFile, outputs: list[float], word: int) -> Kernel:
+    def _kernel(self, i: int, file: FileModel, outputs: list[float], word: int) -> Kernel:
         outer, k = file.outer or 1, file.k or 1
 
         def output_of(operand: int) -> OutputSize | None:

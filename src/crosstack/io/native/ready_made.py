@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from enum import StrEnum
 from inspect import signature
 from typing import Any
 
+from pydantic import create_model
+
 from crosstack.errors import InputError, Problem
 from crosstack.io.files import under
-from crosstack.io.native.problems import unknown_fields
-from crosstack.io.native.schema import FileModel
-from crosstack.io.native.workload_schema import WorkloadFile
+from crosstack.io.native.problems import checked, unknown_fields
+from crosstack.io.native.schema import Count, FileModel, Flag, Text
+from crosstack.io.native.task_fields import FIELDS
 from crosstack.io.transformers import SHAPE, shaped
 from crosstack.registry import RELEASED_GRAPHS
 from crosstack.workload.generators import dlrm, fft, hyena, mamba
@@ -26,20 +29,21 @@ GENERATORS: dict[str, Callable[..., Workload]] = {
 }
 RELEASES = ("dfmodel",)
 JOBS = {"llm": JobKind.TRAIN, "prefill": JobKind.PREFILL, "decode": JobKind.DECODE}
+_KINDS = {"bool": Flag, "Transformer": Text}
 READY_MADE = (*JOBS, *GENERATORS, *RELEASES)
 
 
-def section_of(file: WorkloadFile) -> str:
+def section_of(file: FileModel) -> str:
     """Return the name of the ready-made workload that a section says; empty if it says none."""
     return next((name for name in READY_MADE if getattr(file, name) is not None), "")
 
 
-def made_of_section(file: WorkloadFile, section: str, name: str | None) -> Workload:
+def made_of_section(file: FileModel, section: str, name: str | None) -> Workload:
     """Return the workload of a section of ``file``.
 
     Parameters
     ----------
-    file : WorkloadFile
+    file : FileModel
         Where it stands.
     section : str
         Its name.
@@ -54,21 +58,20 @@ def made_of_section(file: WorkloadFile, section: str, name: str | None) -> Workl
     if section in RELEASES:
         return _of_release(file, section, name)
     asked: FileModel = getattr(file, section)
-    values = asked.model_dump()
+    values = {k: v for k, v in asked.model_dump().items() if v is not None}
     if file.dtype is not None:
         values["dtype"] = file.dtype
     if section not in JOBS:
         return GENERATORS[section](**values, **({"name": name} if name else {}))
-    shape = {field: values.pop(field) for field in SHAPE}
-    given = {field: value for field, value in shape.items() if value is not None}
-    model = shaped(values.pop("model"), given, name or section)
+    shape = {field: values.pop(field) for field in SHAPE if field in values}
+    model = shaped(values.pop("model", None), shape, name or section)
     kind = JOBS[section] if values.pop("training", True) else JobKind.FORWARD
     tokens = {"sequence": values.pop("tokens")} if "tokens" in values else {}
     made = Job(model=model, kind=kind, **values, **tokens).workload
     return replace(made, name=name) if name else made
 
 
-def _of_release(file: WorkloadFile, source: str, name: str | None) -> Workload:
+def _of_release(file: FileModel, source: str, name: str | None) -> Workload:
     """Return the one graph of a release that a section names."""
     asked: dict[str, dict[str, Any]] = getattr(file, source)
     makers = RELEASED_GRAPHS[source]()
@@ -77,17 +80,24 @@ def _of_release(file: WorkloadFile, source: str, name: str | None) -> Workload:
     if len(asked) != 1:
         raise InputError(Problem("", f"got {len(asked)} graphs; allowed: one."))
     ((graph, values),) = asked.items()
-    known = dict(signature(makers[graph]).parameters)
-    known.pop("name")
-    wrong = unknown_fields([field for field in values if field not in known], known, graph)
-    wrong += [
-        Problem(f"{graph}.{field}", "required, but missing.")
-        for field, parameter in known.items()
-        if parameter.default is parameter.empty and field not in values
-    ]
-    if wrong:
-        raise InputError(wrong)
+    given = checked(_shape_of(makers[graph]), values, graph).given()
+    values = {field: value for field, value in given.items() if value is not None}
     with under(graph):
         made: Workload = makers[graph](name=name or graph, **values)
     dtype = file.dtype or made.graph.dtype
     return replace(made, graph=replace(made.graph, dtype=dtype))
+
+
+def _shape_of(maker: Callable[..., Workload]) -> type[FileModel]:
+    """Return the shape of a mapping of the parameters of a function, but the name it gives."""
+    fields: dict[str, Any] = {}
+    for field, parameter in signature(maker).parameters.items():
+        kind: Any = _KINDS.get(str(parameter.annotation), Count)
+        if isinstance(parameter.default, StrEnum):
+            kind = Any  # its maker says which there are
+        elif field in SHAPE:
+            kind = FIELDS["transformer"].model_fields[field].annotation
+        required = parameter.default is parameter.empty
+        fields[field] = (kind, ...) if required else (kind | None, None)
+    fields.pop("name")
+    return create_model("GraphFile", __base__=FileModel, **fields)

@@ -1,9 +1,4 @@
-"""The shape of a native YAML file: its values, and kernels.
-
-Only shapes and single values are checked here. What fields mean together (defaults, library
-names, who reads whom) is in `read_workload` and `read_system`; the records check the rest. The
-section of a workload is in `workload_schema`, machines and the whole file are in `task_schema`.
-"""
+"""The values of a native YAML file, each with its check, and what its mappings have in common."""
 
 from __future__ import annotations
 
@@ -11,23 +6,13 @@ import types
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any, ClassVar, TypeGuard, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeGuard, Union, get_args, get_origin
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, PlainValidator, model_validator
 from pydantic.fields import FieldInfo
 
 from crosstack.errors import InputError, Problem, did_you_mean, require_quantity
-from crosstack.machine.system import Parallelism
 from crosstack.units import parse_quantity
-from crosstack.workload.dtype import Dtype
-from crosstack.workload.kernels import (
-    Axis,
-    Collective,
-    ComputeUnit,
-    Direction,
-    KernelKind,
-    Saved,
-)
 
 SMALLEST, LARGEST = 1e-60, 1e60  # quantities in a file, whatever the unit
 
@@ -130,116 +115,36 @@ Text = Annotated[str, _checked(_text)]
 Flag = Annotated[bool, _checked(_flag)]
 Count = Annotated[int, _checked(_whole)]
 Index = Annotated[int, _checked(_whole, minimum=0)]
-Bytes = Annotated[float, _checked(_quantity, unit="B")]
-BytesAboveZero = Annotated[float, _checked(_quantity, unit="B", above_zero=True)]
-Bandwidth = Annotated[float, _checked(_quantity, unit="B/s", above_zero=True)]
-Frequency = Annotated[float, _checked(_quantity, unit="Hz", above_zero=True)]
-Rate = Annotated[float, _checked(_quantity, unit="FLOP/s", above_zero=True)]
-Share = Annotated[float, _checked(_quantity, unit="1", above_zero=True)]
-Seconds = Annotated[float, _checked(_quantity, unit="s")]
-Dollars = Annotated[float, _checked(_quantity, unit="USD")]
-Watts = Annotated[float, _checked(_quantity, unit="W")]
-UnitPrice = Annotated[float, _checked(_quantity, unit="USD/(B/s)")]
-UnitPower = Annotated[float, _checked(_quantity, unit="W/(B/s)")]
 Names = Annotated[list[str], _checked(_names)]
-AxisName = Annotated[Axis, one_of(Axis)]
-DtypeName = Annotated[Dtype, one_of(Dtype)]
-ParallelismName = Annotated[Parallelism, one_of(Parallelism)]
 
 
 class FileModel(BaseModel):
     """Base of every mapping in a file: an unknown field is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    alone: ClassVar[dict[type, str]] = {}
+    """The field that a value of a type may stand for, instead of the mapping."""
+    before: ClassVar[Callable[[Any], Any] | None] = None
+    """What is made of a mapping before its fields are looked at."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _opened(cls, value: Any) -> Any:
+        field = next((f for kind, f in cls.alone.items() if isinstance(value, kind)), None)
+        value = value if field is None else {field: value}
+        return value if cls.before is None else cls.before(value)
 
     def given(self) -> dict[str, Any]:
         """Return the fields that the file gives, ``null`` included."""
         return {name: getattr(self, name) for name in self.model_fields_set}
 
+    if TYPE_CHECKING:  # fields are in tables, see `crosstack.io.native.tables`
 
-class ShortModel(FileModel):
-    """A mapping that its first field alone may stand for, where that is one of the types."""
+        def __init__(self, **fields: Any) -> None:
+            """Take the fields of a table."""
 
-    alone: ClassVar[tuple[type, ...]] = (str,)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _opened(cls, value: Any) -> Any:
-        return {next(iter(cls.model_fields)): value} if isinstance(value, cls.alone) else value
-
-
-class LibraryModel(ShortModel):
-    """A mapping whose other fields start from those of a library entry."""
-
-    library: Text | None = None
-
-
-class CommunicationFile(FileModel):
-    """See `crosstack.workload.kernels.Communication`."""
-
-    collective: Annotated[Collective, one_of(Collective)]
-    size: Bytes
-    periodic: Flag = False
-
-
-class InputFile(ShortModel):
-    """Who makes an operand: a kernel's name, or a mapping."""
-
-    kernel: Text
-    elided: Flag = False
-
-
-class RoutingFile(FileModel):
-    """See `crosstack.workload.kernels.Routing`."""
-
-    sent: Share
-    tokens: Share
-    filled: Share = 1.0
-
-
-class KernelFile(FileModel):
-    """See `crosstack.workload.kernels.Kernel`; an operand in ``inputs`` that is null is outside."""
-
-    name: Text
-    kind: Annotated[KernelKind, one_of(KernelKind)]
-    outer: Count | None = None
-    m: Count
-    k: Count | None = None
-    n: Count
-    inputs: list[InputFile | None] | None = None
-    input_sizes: list[Bytes | None] | None = None
-    weight_size: Bytes | None = None
-    output_size: Bytes | None = None
-    unit: Annotated[ComputeUnit, one_of(ComputeUnit)] | None = None
-    tiling: AxisName | None = None
-    direction: Annotated[Direction, one_of(Direction)] | None = None
-    memory_traffic: Bytes | None = None
-    communications: list[CommunicationFile] | None = None
-    repeats: Count | None = None
-    operations: Count = 1
-    cache_size: Bytes | None = None
-    sram_extra: Bytes | None = None
-    memory_extra: Bytes | None = None
-    saved: Annotated[Saved, one_of(Saved)] = Saved.NOTHING
-    row_wise: bool = False
-    density: tuple[Share, Share, Share] = (1.0, 1.0, 1.0)
-    routing: RoutingFile | None = None
-
-
-class ConsumerFile(FileModel):
-    """See `crosstack.workload.kernels.Consumer`."""
-
-    kernel: Text
-    operand: Index = 0
-    elided: Flag = False
-
-
-class TensorFile(FileModel):
-    """See `crosstack.workload.kernels.Tensor`; for what `KernelFile.inputs` cannot express."""
-
-    producer: Text
-    size: Bytes | None = None
-    consumers: list[ConsumerFile]
+        def __getattr__(self, name: str) -> Any:
+            """Return a field of a table."""
 
 
 def strip_optional(annotation: Any) -> Any:
