@@ -8,9 +8,6 @@ import pytest
 
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.io.deepflow import (
-    GemmFile,
-    LlmFile,
-    LstmFile,
     check_devices,
     looks_like,
     read_hardware,
@@ -78,13 +75,9 @@ class TestPublicFiles:
         assert (hardware.form, hardware.rules) == (2025, "deepflow-2025")
         assert [part.name for part in hardware.template.srams] == ["registers", "L1", "L2"]
 
-    @pytest.mark.parametrize(
-        ("name", "kind"), [("GEMM", GemmFile), ("LSTM", LstmFile), ("LLM", LlmFile)]
-    )
-    def test_every_model_file_of_2025_loads(self, name, kind):
-        model = read_model(text_of(f"2025/configs/model-config/{name}.yaml"), name)
-        assert isinstance(model, kind)
-        assert model.mode == name
+    @pytest.mark.parametrize("name", ["GEMM", "LSTM", "LLM"])
+    def test_every_model_file_of_2025_loads(self, name):
+        assert read_model(text_of(f"2025/configs/model-config/{name}.yaml"), name).mode == name
 
     @pytest.mark.parametrize("name", ["H100_SXM5_80GB", "a100_80GB", "v100"])
     def test_a_file_whose_devices_are_not_filled_says_what_to_change(self, name):
@@ -121,7 +114,7 @@ class TestPublicFiles:
     def test_every_file_of_2021_loads_with_its_model(self, name):
         hardware = read_hardware(text_of(f"2021/configs/{name}.yaml"), name)
         assert (hardware.form, hardware.rules) == (2021, "deepflow-2021")
-        assert isinstance(hardware.model, LstmFile)
+        assert hardware.model.mode == "LSTM"
         assert read_model(text_of(f"2021/configs/{name}.yaml"), name) == hardware.model
 
     def test_every_recorded_file_of_2020_loads(self):

@@ -4,12 +4,13 @@ import pytest
 
 from crosstack.errors import InputError
 from crosstack.io.chip_file import CHIP_FILE
+from crosstack.io.deepflow.schema import FIELDS as DEEPFLOW
 from crosstack.io.native.problems import checked
 from crosstack.io.native.tables import Table
 from crosstack.io.native.task_fields import FIELDS
 from crosstack.io.study_file import STUDIES
 
-TABLES = {"task": FIELDS, "chip": CHIP_FILE, "study": STUDIES}
+TABLES = {"deepflow": DEEPFLOW, "task": FIELDS, "chip": CHIP_FILE, "study": STUDIES}
 TABLE = """
 whole:
   alone: {text: name, list: parts}

@@ -5,13 +5,9 @@ Source of the format: ``deepflow_code``.
 
 from crosstack.io.deepflow.hardware import DeepflowHardware, check_devices
 from crosstack.io.deepflow.read import looks_like, read_hardware, read_model
-from crosstack.io.deepflow.schema import GemmFile, LlmFile, LstmFile
 
 __all__ = [
     "DeepflowHardware",
-    "GemmFile",
-    "LlmFile",
-    "LstmFile",
     "check_devices",
     "looks_like",
     "read_hardware",

@@ -35,20 +35,17 @@ class DeepflowHardware:
     """What a hardware file holds; of 2025 (absolute budgets), or of 2021 (shares, one file).
 
     ``template`` and ``budget`` are what the chip is generated from, ``system`` the devices in a
-    node, nodes and derates, ``n_devices`` those of the whole system [1], ``topology`` that of a
-    node and between nodes, which no published release uses, ``schedule`` the parallelism, and
-    ``model`` what the file holds of one.
+    node, nodes and derates, ``n_devices`` those of the whole system [1], ``schedule`` the
+    parallelism, and ``model`` what the file holds of one.
     """
 
     template: ChipTemplate
     budget: Budget
-    software: schema.SoftwareFile
-    system: schema.SystemFile
+    system: FileModel
     n_devices: int
-    topology: tuple[str, str]
-    schedule: schema.ScheduleFile
+    schedule: FileModel
     form: int
-    model: schema.ModelFile | None = None
+    model: FileModel | None = None
 
     @property
     def rules(self) -> str:
@@ -57,11 +54,11 @@ class DeepflowHardware:
 
 
 def hardware_of(
-    file: schema.HardwareFile,
+    file: FileModel,
     *,
     form: int,
     n_devices: int | None,
-    model: schema.ModelFile | None,
+    model: FileModel | None,
     name: str,
 ) -> DeepflowHardware:
     """Return what a file means; raises `InputError` where its sections do not fit together."""
@@ -87,20 +84,18 @@ def hardware_of(
             name=name,
         ),
         budget=_budget(file, levels),
-        software=file.sw_param,
         system=system,
         n_devices=count if n_devices is None else n_devices,
-        topology=(file.network_topology.intra_node, file.network_topology.inter_node),
         schedule=file.scheduling_param,
         form=form,
         model=model,
     )
 
 
-def _levels(file: schema.HardwareFile) -> list[schema.LevelFile]:
+def _levels(file: FileModel) -> list[FileModel]:
     """Return the memory levels, innermost first, main memory last and alone."""
     path = "memory_hierarchy"
-    numbered: list[tuple[int, schema.LevelFile]] = []
+    numbered: list[tuple[int, FileModel]] = []
     for key, level in file.memory_hierarchy.items():
         if not re.fullmatch(r"l\d{1,2}", key):
             raise InputError(Problem(f"{path}.{key}", "unknown level; allowed: l0, l1 and so on."))
@@ -144,9 +139,7 @@ def _named(path: str) -> Iterator[None]:
         raise error.renamed(_FILE_NAMES).under(path) from None
 
 
-def _supply(
-    file: schema.CoreFile | schema.DramFile | schema.LinkFile, path: str, maximum: float | None
-) -> Supply:
+def _supply(file: FileModel, path: str, maximum: float | None) -> Supply:
     with _named(path):
         return Supply(
             nominal=file.nominal_voltage,
@@ -162,7 +155,7 @@ def _share(value: float, path: str) -> float:
     return value
 
 
-def _compute(file: schema.CoreFile) -> ComputePart:
+def _compute(file: FileModel) -> ComputePart:
     path = "tech_param.core"
     _require_frequency(file.operating_frequency, file.nominal_frequency, path)
     # A unit drawn at another area does proportionally more or less work, for as much power.
@@ -189,9 +182,7 @@ def _compute(file: schema.CoreFile) -> ComputePart:
         )
 
 
-def _parts(
-    file: schema.HardwareFile, levels: list[schema.LevelFile]
-) -> tuple[tuple[SramPart, ...], DramPart]:
+def _parts(file: FileModel, levels: list[FileModel]) -> tuple[tuple[SramPart, ...], DramPart]:
     technologies = {
         "SRAM-R": file.tech_param.SRAM_R,
         "SRAM-L1": file.tech_param.SRAM_L1,
@@ -213,7 +204,7 @@ def _record(kind: Any, file: FileModel, **others: Any) -> Any:
     return kind(**given, **others)
 
 
-def _sram(file: schema.SramFile, level: schema.LevelFile, path: str) -> SramPart:
+def _sram(file: FileModel, level: FileModel, path: str) -> SramPart:
     if file.periphery >= 1:
         message = f"got {file.periphery:g}; allowed: 0 to below 1."
         raise InputError(Problem(f"{path}.overhead", message))
@@ -227,7 +218,7 @@ def _sram(file: schema.SramFile, level: schema.LevelFile, path: str) -> SramPart
     )
 
 
-def _dram(file: schema.DramFile) -> DramPart:
+def _dram(file: FileModel) -> DramPart:
     path = "tech_param.DRAM"
     _require_frequency(file.operating_frequency, file.nominal_rate, path)
     supply = _supply(file, path, file.max_voltage)
@@ -248,7 +239,7 @@ def _require_frequency(operating: float | None, nominal: float | None, path: str
         raise InputError(Problem(f"{path}.nominal_frequency", message))
 
 
-def _links(file: schema.LinkFile, neighbours: int, path: str) -> LinkPart:
+def _links(file: FileModel, neighbours: int, path: str) -> LinkPart:
     name, supply = path.rpartition(".")[2], _supply(file, path, None)
     return LinkPart(
         technology=_record(LinkTechnology, file, supply=supply, name=name),
@@ -257,7 +248,7 @@ def _links(file: schema.LinkFile, neighbours: int, path: str) -> LinkPart:
     )
 
 
-def _budget(file: schema.HardwareFile, levels: list[schema.LevelFile]) -> Budget:
+def _budget(file: FileModel, levels: list[FileModel]) -> Budget:
     area, power, edge = file.area_breakdown, file.power_breakdown, file.perimeter_breakdown
     inside, links = [*(_NAMES[level.type] for level in levels), "compute"], ("intra", "inter")
     areas, powers = (

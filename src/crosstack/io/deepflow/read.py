@@ -8,11 +8,11 @@ from typing import Any, TypeGuard
 
 from crosstack.errors import InputError, Problem
 from crosstack.io.deepflow.hardware import DeepflowHardware, hardware_of
-from crosstack.io.deepflow.schema import MODES, HardwareFile, ModelFile
+from crosstack.io.deepflow.schema import FIELDS, MODES
 from crosstack.io.files import in_file, of_file
 from crosstack.io.native.overrides import override_freely
 from crosstack.io.native.problems import checked, unknown_fields
-from crosstack.io.native.schema import shown
+from crosstack.io.native.schema import FileModel, shown
 from crosstack.io.yaml_tree import Change, Content, tree_of
 
 
@@ -55,17 +55,17 @@ def read_hardware(
             workers = _section(tree, "system_hierarchy").get("num_workers")
             n_devices = workers if _is_count(workers) else None
             tree = _modern(tree)
-        known = HardwareFile.model_fields
+        known = FIELDS["hardware"].model_fields
         if unknown := [name for name in tree if name not in known]:
             raise InputError(unknown_fields(unknown, known))
-        file = checked(HardwareFile, tree)
+        file = checked(FIELDS["hardware"], tree)
         name = PurePath(source).stem
         return hardware_of(file, form=form, n_devices=n_devices, model=model, name=name)
     except InputError as error:
         raise in_file(_as_written(error, form), source) from None
 
 
-def read_model(text: str, source: str, overrides: Sequence[str] = ()) -> ModelFile:
+def read_model(text: str, source: str, overrides: Sequence[str] = ()) -> FileModel:
     """Return the model of a model file (2025), or of a single file (2020, 2021: an LSTM).
 
     Raises
@@ -108,7 +108,7 @@ def _is_old(tree: dict[str, Any]) -> bool:
     )
 
 
-def _model(section: object, default: str | None) -> ModelFile:
+def _model(section: object, default: str | None) -> FileModel:
     given = dict(section) if isinstance(section, dict) else {}
     mode = given.get("mode", default)
     if not isinstance(mode, str) or mode not in MODES:
@@ -116,7 +116,7 @@ def _model(section: object, default: str | None) -> ModelFile:
         raise InputError(Problem("model_param.mode", f"{came}; allowed: {', '.join(MODES)}."))
     if mode == "LLM":  # either is optional, and null is how a file leaves it out
         given = {"ffn_dim": None, "ffn_mult": None} | given
-    return checked(MODES[mode], given, "model_param")
+    return checked(FIELDS[mode], given, "model_param")
 
 
 # What the release of 2025 renamed.

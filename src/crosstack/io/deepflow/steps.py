@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 from crosstack.errors import InputError, Problem, require, require_whole
 from crosstack.evaluate.predict import Program, Step
 from crosstack.io.deepflow.hardware import DeepflowHardware
-from crosstack.io.deepflow.schema import GemmFile, LlmFile, LstmFile, ModelFile
+from crosstack.io.native.schema import FileModel
 from crosstack.machine.chip import Chip
 from crosstack.machine.packages import system_of_packages
 from crosstack.machine.system import System
@@ -101,7 +101,7 @@ def program_of(step: Program, hardware: DeepflowHardware) -> Program:
     return step.on(hardware) if isinstance(step, OfFiles) else step
 
 
-def _transformer(file: LlmFile, feed_forward: int) -> Transformer:
+def _transformer(file: FileModel, feed_forward: int) -> Transformer:
     """Return the shape of a file: heads that fill the width, two feed-forward products."""
     require_whole("heads", file.num_heads)
     divides = file.hidden_dim % file.num_heads == 0
@@ -121,11 +121,11 @@ def _transformer(file: LlmFile, feed_forward: int) -> Transformer:
     )
 
 
-def workload_of(model: ModelFile) -> Step:
+def workload_of(model: FileModel) -> Step:
     """Return what a model file describes; raises `InputError` where its numbers do not fit."""
-    if isinstance(model, GemmFile):
+    if model.mode == "GEMM":
         return Product(m=model.M, k=model.K, n=model.N)
-    if isinstance(model, LstmFile):
+    if model.mode == "LSTM":
         return LstmModel(
             batch=model.batch_size,
             sequence=model.seq_len,
