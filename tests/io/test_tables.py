@@ -8,9 +8,10 @@ from crosstack.io.deepflow.schema import FIELDS as DEEPFLOW
 from crosstack.io.native.problems import checked
 from crosstack.io.native.tables import Table
 from crosstack.io.native.task_fields import FIELDS
+from crosstack.io.saved_file import SAVED
 from crosstack.io.study_file import STUDIES
 
-TABLES = {"deepflow": DEEPFLOW, "task": FIELDS, "chip": CHIP_FILE, "study": STUDIES}
+TABLES = {"deepflow": DEEPFLOW, "saved": SAVED, "task": FIELDS, "chip": CHIP_FILE, "study": STUDIES}
 TABLE = """
 whole:
   alone: {text: name, list: parts}

@@ -285,8 +285,14 @@ class Saved(Enum):
 
 def saved_kind(path: Path, data: dict[str, Any]) -> tuple[Saved, dict[str, Any]]:
     """Return what a saved result is, and it checked; a mapping is checked with its task."""
-    from crosstack.io.prediction_file import check_prediction, is_prediction
-    from crosstack.io.search_file import check_front, check_optimum, is_front, is_optimum
+    from crosstack.io.saved_file import (
+        check_front,
+        check_optimum,
+        check_prediction,
+        is_front,
+        is_optimum,
+        is_prediction,
+    )
 
     with in_file(path):
         if is_front(data):
