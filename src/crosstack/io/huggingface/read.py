@@ -7,33 +7,33 @@ from collections.abc import Mapping
 from typing import Any
 
 from crosstack.errors import InputError, Problem, unknown_name
-from crosstack.io.huggingface import architectures as files
+from crosstack.io.files import under
+from crosstack.io.huggingface.architectures import FIELDS, transformer_in
 from crosstack.io.native.problems import checked
 from crosstack.io.native.schema import shown
 from crosstack.workload.architectures import Transformer
 
-# model_type -> the class named under `architectures`, and the fields of its file. Falcon's files
-# were first called by its data.
-ARCHITECTURES: dict[str, tuple[str, type[files.ConfigFile | files.Gemma3File]]] = {
-    "llama": ("LlamaForCausalLM", files.LlamaFile),
-    "mistral": ("MistralForCausalLM", files.MistralFile),
-    "mixtral": ("MixtralForCausalLM", files.MixtralFile),
-    "qwen2": ("Qwen2ForCausalLM", files.Qwen2File),
-    "qwen3": ("Qwen3ForCausalLM", files.Qwen3File),
-    "qwen3_moe": ("Qwen3MoeForCausalLM", files.Qwen3MoeFile),
-    "gemma": ("GemmaForCausalLM", files.GemmaFile),
-    "gemma2": ("Gemma2ForCausalLM", files.Gemma2File),
-    "gemma3": ("Gemma3ForConditionalGeneration", files.Gemma3File),
-    "gemma3_text": ("Gemma3ForCausalLM", files.Gemma3TextFile),
-    "deepseek_v2": ("DeepseekV2ForCausalLM", files.DeepseekV2File),
-    "deepseek_v3": ("DeepseekV3ForCausalLM", files.DeepseekV3File),
-    "nemotron": ("NemotronForCausalLM", files.NemotronFile),
-    "falcon": ("FalconForCausalLM", files.FalconFile),
-    "RefinedWeb": ("RWForCausalLM", files.RefinedWebFile),
-    "RefinedWebModel": ("RWForCausalLM", files.FalconFile),
-    "opt": ("OPTForCausalLM", files.OptFile),
-    "bloom": ("BloomForCausalLM", files.BloomFile),
-    "gpt2": ("GPT2LMHeadModel", files.Gpt2File),
+# model_type -> the class named under `architectures`. Falcon's files were first called by its data.
+ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "gemma": "GemmaForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
+    "gemma3": "Gemma3ForConditionalGeneration",
+    "gemma3_text": "Gemma3ForCausalLM",
+    "deepseek_v2": "DeepseekV2ForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
+    "nemotron": "NemotronForCausalLM",
+    "falcon": "FalconForCausalLM",
+    "RefinedWeb": "RWForCausalLM",
+    "RefinedWebModel": "RWForCausalLM",
+    "opt": "OPTForCausalLM",
+    "bloom": "BloomForCausalLM",
+    "gpt2": "GPT2LMHeadModel",
 }
 
 
@@ -65,7 +65,11 @@ def transformer_of(tree: object, name: str = "") -> Transformer:
     if not isinstance(tree, dict):
         raise InputError(Problem("", f"got {shown(tree)}; allowed: a mapping with model_type."))
     kind = _kind(tree)
-    return checked(ARCHITECTURES[kind][1], tree).transformer(name or kind)
+    file = checked(FIELDS[kind], tree)
+    if kind != "gemma3":
+        return transformer_in(file, kind, name or kind)
+    with under("text_config"):
+        return transformer_in(file.text_config, "gemma3_text", name or kind)
 
 
 def _kind(tree: Mapping[str, Any]) -> str:
@@ -78,7 +82,7 @@ def _kind(tree: Mapping[str, Any]) -> str:
     listed = tree.get("architectures")
     if not isinstance(listed, list) or not listed:
         raise InputError(Problem("model_type", "required, but missing."))
-    by_class = {name: kind for kind, (name, _) in reversed(ARCHITECTURES.items())}
+    by_class = {name: kind for kind, name in reversed(ARCHITECTURES.items())}
     if not isinstance(listed[0], str) or listed[0] not in by_class:
         raise unknown_name("architectures[0]", "architecture is", listed[0], by_class)
     return by_class[listed[0]]

@@ -1,12 +1,13 @@
 """The shapes of files, from tables in YAML: which fields there are and what each may hold.
 
 A table names mappings; each is its fields, ``FIELD: TYPE`` or ``FIELD: TYPE = VALUE`` where it may
-be left out. ``FIELD as NAME`` is called NAME by those who read it. A type is ``text``, ``flag``,
-``count``, ``index``, ``any`` or another of `TYPES` or of the table's reader; the name of a mapping
-of the table; an enum by its place in crosstack (``machine.memory.Scope``); words to choose from
-(``time | area``); or the unit of a quantity, which ``> 0`` may follow. ``TYPE?`` may be null or
-left out, ``TYPE | null`` may be null; ``TYPE list`` is a list, ``some TYPE list`` one that is not
-empty, and ``TYPE by KEY`` a mapping of any names (``KEY`` is ``name``, or the type of them).
+be left out. ``FIELD as NAME`` is called NAME by those who read it, and ``A / B as NAME`` is A or B.
+A type is ``text``, ``flag``, ``count``, ``index``, ``any`` or another of `TYPES` or of the table's
+reader; the name of a mapping of the table; an enum by its place in crosstack
+(``machine.memory.Scope``); words to choose from (``time | area``); or the unit of a quantity, which
+``> 0`` may follow. ``TYPE?`` may be null or left out, ``TYPE | null`` may be null; ``TYPE list`` is
+a list, ``some TYPE list`` one that is not empty, and ``TYPE by KEY`` a mapping of any names
+(``KEY`` is ``name``, or the type of them).
 
 Beside its fields, a mapping may be ``like`` another, whose fields go first; let ``others`` be; and
 say which field a value ``alone`` stands for, by what the value is (``text``, ``list``, ``any``).
@@ -22,7 +23,7 @@ from importlib import import_module
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, PlainValidator, create_model
+from pydantic import AliasChoices, ConfigDict, Field, PlainValidator, create_model
 
 from crosstack.io.native.schema import (
     Count,
@@ -108,7 +109,12 @@ class Table:
             self.known[name].before = self.before.get(name)
         return self.known[name]
 
+    def _whole(self, said: dict[str, Any]) -> dict[str, Any]:
+        """Return a mapping with all of the one that it is like."""
+        return self._whole(self.tree[said["like"]]) | said if "like" in said else said
+
     def _shape(self, name: str, said: dict[str, Any]) -> type[FileModel]:
+        said = self._whole(said)
         base = _WithOthers if "others" in said else FileModel
         fields: dict[str, Any] = dict(self._fields(said))
         made: type[FileModel] = create_model(f"{name.title()}File", __base__=base, **fields)
@@ -118,13 +124,13 @@ class Table:
 
     def _fields(self, said: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         """Yield what readers call each field of a mapping, with its type and all else of it."""
-        if "like" in said:
-            yield from self._fields(self.tree[said["like"]])
         for key, words in said.items():
             if key in ("like", "others", "alone"):
                 continue
             called, _, name = key.partition(" as ")
-            others: dict[str, Any] = {"validation_alias": called} if name else {}
+            others: dict[str, Any] = {}
+            if name:
+                others["validation_alias"] = AliasChoices(*called.split(" / "))
             text, has_default, default = str(words).partition(" = ")
             if has_default and not isinstance(words, dict):
                 usual = parse_yaml(default)
