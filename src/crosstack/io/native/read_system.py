@@ -30,7 +30,6 @@ _CELLS = ("n_cores", "lanes", "stages", "sram_capacity", "memory_units", "memory
 _FLAT = (*_REQUIRED, "utilization", "memory_units", "memory_unit_capacity", "rates",
         "relative_rates")  # fmt: skip
 _LEVELLED = ("levels", "intra", "inter")
-_NULLABLE = {"utilization", "rates"}  # null takes what a library entry has away
 
 
 def read_system(file: FileModel, problems: list[Problem]) -> System | None:
@@ -40,8 +39,9 @@ def read_system(file: FileModel, problems: list[Problem]) -> System | None:
     return None
 
 
-def _named_alone(model: FileModel) -> bool:
-    return model.model_fields_set == {"library"}
+def _path(model: FileModel, path: str) -> str:
+    """Return where the library's name is: ``path`` itself, if nothing is beside it."""
+    return path if model.model_fields_set == {"library"} else f"{path}.library"
 
 
 def _require(values: dict[str, Any], required: Iterable[str], path: str, *, named: bool) -> None:
@@ -62,52 +62,33 @@ class _Reader:
 
     def system(self) -> System:
         """Return the system; `InputError` with every problem, by its path in the section."""
-        file = self.file
-        if file.on is not None:
-            return self._on_library(file.on)
-        self._refuse(("fabric", "link"), "", file, "allowed with system.on")
-        chip = self._tried(self._chip, file.chip, None)
+        file, found = self.file, None
+        if file.on is None:
+            self._refuse(("fabric", "link"), "", file, "allowed with system.on")
+        else:
+            self._refuse(("network", "topology"), "", file, "allowed without system.on")
+            with collecting(self.problems, ""):
+                found = system_on(file.on, chips=file.n_chips, fabric=file.fabric, port=file.link)
+            if found is None:
+                raise InputError(self.problems)
+        chip = found and found.chip
+        if found is None or file.chip is not None:
+            chip = self._tried(self._chip, file.chip, chip)
         memories = self._tried(self._memories, chip)
-        network = self._tried(self._network)
-        n_chips = self._tried(self._n_chips, network)
-        prices = self._tried(self._prices, Prices())
+        network = self._without_own(found.network) if found else self._tried(self._network)
+        n_chips = found.n_chips if found else self._tried(self._n_chips, network)
+        prices = self._tried(self._prices, found.prices if found else Prices())
         if self.problems or not (chip and memories and network and n_chips and prices):
             raise InputError(self.problems)
         return System(
             chip=replace(chip, memories=memories),
-            network=tuple(network),
+            network=network,
             n_chips=n_chips,
             prices=prices,
             domain_size=file.domain_size,
             copies=file.copies,
             all_reduce=file.all_reduce,
-            name=file.name or "system",
-        )
-
-    def _on_library(self, name: str) -> System:
-        """Return a machine of the library, changed where the file says so."""
-        file = self.file
-        self._refuse(("network", "topology"), "", file, "allowed without system.on")
-        found = self._tried(
-            lambda: system_on(name, chips=file.n_chips, fabric=file.fabric, port=file.link)
-        )
-        if found is None:
-            raise InputError(self.problems)
-        own = file.chip
-        chip = found.chip if own is None else self._tried(self._chip, own, found.chip)
-        memories = self._tried(self._memories, chip)
-        prices = self._tried(self._prices, found.prices)
-        if self.problems or not (chip and memories and prices):
-            raise InputError(self.problems)
-        return replace(
-            found,
-            chip=replace(chip, memories=memories),
-            network=self._without_own(found.network),
-            prices=prices,
-            domain_size=file.domain_size,
-            copies=file.copies,
-            all_reduce=file.all_reduce,
-            name=file.name or found.name,
+            name=file.name or (found.name if found else "system"),
         )
 
     def _tried(self, read: Callable[..., T], *arguments: Any) -> T | None:
@@ -126,11 +107,11 @@ class _Reader:
             with under("chip"):
                 return _whole_chip(file)
         self._refuse(_LEVELLED, "chip", file, "allowed with system.chip.compute")
-        given = {k: v for k, v in file.given().items() if v is not None or k in _NULLABLE}
+        given = file.given("utilization", "rates")  # null takes what a library entry has away
         for name in ("library", "memories", *_LEVELLED):
             given.pop(name, None)
         if file.library is not None:
-            with under("chip" if _named_alone(file) else "chip.library"):
+            with under(_path(file, "chip")):
                 base = library_chip(file.library)
         elif base is None:
             _require(given, _REQUIRED, "chip", named=False)
@@ -161,10 +142,10 @@ class _Reader:
     def _memory(self, file: FileModel, chip: Chip | None) -> tuple[MemoryLevel, ...]:
         """Return the library's memory, or the chip's, with the file's values over them."""
         values: dict[str, Any] = {}
-        given = {k: v for k, v in file.given().items() if v is not None or k == "capacity"}
+        given = file.given("capacity")
         given.pop("library", None)
         if file.library is not None:
-            with under("memory" if _named_alone(file) else "memory.library"):
+            with under(_path(file, "memory")):
                 values = {**entry("memories", file.library).values, "name": file.library}
             for price, name in (("price", "memory"), ("power", "memory_power")):
                 if price in values:
@@ -178,10 +159,10 @@ class _Reader:
             return main_memory(**values)
 
     def _refuse(self, names: Iterable[str], path: str, file: FileModel, allowed: str) -> None:
-        given = file.given()
-        self.problems += [Problem(path_of(path, [n]), f"{allowed}.") for n in names if n in given]
+        given = [name for name in names if name in file.model_fields_set]
+        self.problems += [Problem(path_of(path, [name]), f"{allowed}.") for name in given]
 
-    def _network(self) -> list[Dimension] | None:
+    def _network(self) -> tuple[Dimension, ...] | None:
         network, shape = self.file.network, self.file.topology
         if (network is None) == (shape is None):
             found = "missing" if network is None else "both are given"
@@ -192,19 +173,20 @@ class _Reader:
         if not network:
             raise InputError(Problem("network", "got no dimensions; allowed: 1 to 4 dimensions."))
         read = [self._tried(self._dimension, one, f"network[{i}]") for i, one in enumerate(network)]
-        return None if None in read else [one for one in read if one is not None]
+        return None if None in read else tuple(one for one in read if one is not None)
 
     def _dimension(self, file: FileModel, path: str) -> Dimension:
         library = file.library
         values = {} if library is None else _link_values(self._link(library, f"{path}.library"))
-        values |= {f: v for f, v in file.given().items() if v is not None and f != "library"}
+        values |= file.given()
+        values.pop("library", None)
         _require(values, ("bandwidth",), path, named=library is not None)
         if "shape" in values:
             values["shape"] = tuple(values["shape"])
         with under(path):
             return Dimension(**values)
 
-    def _from_topology(self, file: FileModel) -> list[Dimension] | None:
+    def _from_topology(self, file: FileModel) -> tuple[Dimension, ...] | None:
         path, before = "topology", len(self.problems)
         kinds: tuple[DimensionKind, ...] = ()
         if not file.library:
@@ -228,10 +210,10 @@ class _Reader:
             return None
         found = [one for one in links if one is not None]
         found = found if many else found * len(kinds)
-        return [
+        return tuple(
             Dimension(kind=kind, size=size, parallelism=use, **_link_values(one))
             for kind, size, use, one in zip(kinds, sizes, uses, found, strict=True)
-        ]
+        )
 
     def _link(self, name: str, path: str) -> NetworkLink:
         """Return the library's link, its unit prices noted."""
@@ -253,7 +235,7 @@ class _Reader:
         message = f"the links of the network differ ({both}); give the one to use."
         self.problems.append(Problem(f"prices.{name}", message))
 
-    def _n_chips(self, network: list[Dimension] | None) -> int | None:
+    def _n_chips(self, network: tuple[Dimension, ...] | None) -> int | None:
         given: int | None = self.file.n_chips
         if given is not None or network is None:
             return given
@@ -266,16 +248,13 @@ class _Reader:
     def _without_own(self, network: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
         """Return a network that costs what the file says, where it does."""
         given = self.file.prices.given() if self.file.prices is not None else {}
-        own: dict[str, Any] = {
-            _OWN_PRICES[f]: None for f, v in given.items() if f in _OWN_PRICES and v is not None
-        }
+        own: dict[str, Any] = {of: None for price, of in _OWN_PRICES.items() if price in given}
         return tuple(replace(d, **own) for d in network)
 
     def _prices(self, usual: Prices) -> Prices:
         given = self.file.prices.given() if self.file.prices is not None else {}
-        prices = self.unit_prices | {f: v for f, v in given.items() if v is not None}
         with under("prices"):
-            return replace(usual, **prices)
+            return replace(usual, **self.unit_prices | given)
 
 
 def _changed_memories(chip: Chip, given: dict[str, Any]) -> tuple[MemoryLevel, ...]:
@@ -298,15 +277,14 @@ def _link_values(found: NetworkLink) -> dict[str, Any]:
 
 def _whole_chip(file: FileModel) -> Chip:
     """Return a chip that the file describes as its record is, without memories."""
-    assert file.compute is not None  # the caller asked
     compute = file.compute.given()
     for name in ("relative_rates", "relative_vector_rates"):
-        compute[name] = _in_order(compute.get(name) or {})
-    others = compute.pop("accumulator_rates", None) or {}
+        compute[name] = _in_order(compute.get(name, {}))
+    others = compute.pop("accumulator_rates", {})
     compute["accumulator_rates"] = tuple(
         (dtype, sums, share) for dtype, shares in others.items() for sums, share in shares.items()
     )
-    given = {k: v for k, v in file.given().items() if v is not None and k in Chip.__slots__}
+    given = {k: v for k, v in file.given().items() if k in Chip.__slots__}
     given["compute"] = Compute(**compute)
     given["fusions"] = tuple(given.get("fusions", ()))
     given["levels"], given["memories"] = _levels(file.levels or ()), ()

@@ -282,7 +282,7 @@ class _Builder:
             "weight_size": default_weight_size(file.kind, outer, file.m, k, word),
             "unit": default_unit(file.kind),
         }
-        values |= {name: value for name, value in file.given().items() if value is not None}
+        values |= file.given()
         values["output_size"] = outputs[i]
         values["input_sizes"] = tuple(
             own if size is None else size

@@ -81,9 +81,8 @@ def _of_release(file: FileModel, source: str, name: str | None) -> Workload:
         raise InputError(Problem("", f"got {len(asked)} graphs; allowed: one."))
     ((graph, values),) = asked.items()
     given = checked(_shape_of(makers[graph]), values, graph).given()
-    values = {field: value for field, value in given.items() if value is not None}
     with under(graph):
-        made: Workload = makers[graph](name=name or graph, **values)
+        made: Workload = makers[graph](name=name or graph, **given)
     dtype = file.dtype or made.graph.dtype
     return replace(made, graph=replace(made.graph, dtype=dtype))
 

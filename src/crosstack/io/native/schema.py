@@ -134,9 +134,10 @@ class FileModel(BaseModel):
         value = value if field is None else {field: value}
         return value if cls.before is None else cls.before(value)
 
-    def given(self) -> dict[str, Any]:
-        """Return the fields that the file gives, ``null`` included."""
-        return {name: getattr(self, name) for name in self.model_fields_set}
+    def given(self, *nullable: str) -> dict[str, Any]:
+        """Return the fields that the file gives; null is as left out, but of ``nullable``."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return {name: v for name, v in given.items() if v is not None or name in nullable}
 
     if TYPE_CHECKING:  # fields are in tables, see `crosstack.io.native.tables`
 
