@@ -441,5 +441,5 @@ def _parallelism(shape: Any, field: str, path: str) -> Parallelism | None:
         path = f"{path}.{field}"
         if word == "SP":
             raise unsupported(path, "sequence parallelism", ", ".join(PARALLELISMS))
-        raise unknown(path, f'unknown value "{word}"', word, PARALLELISMS)
+        raise InputError(Problem(path, unknown(f'unknown value "{word}"', word, PARALLELISMS)))
     return PARALLELISMS[word]

@@ -21,11 +21,14 @@ _TOKEN = re.compile(
 _ELEMENT = re.compile(r"(\w+)(?:\[(\d+)\])?")
 
 
-def unknown(path: str, what: str, name: str, allowed: Iterable[str]) -> InputError:
-    """Return the error for a name that is not among the allowed ones, with the nearest."""
+def unknown(what: str, name: str, allowed: Iterable[str]) -> str:
+    """Return the message for a name that is not among the allowed ones, with the nearest."""
     allowed = list(allowed)
-    hint = did_you_mean(name, allowed)
-    return InputError(Problem(path, f"{what}.{hint} Allowed: {', '.join(allowed)}."))
+    return f"{what}.{did_you_mean(name, allowed)} Allowed: {', '.join(allowed)}."
+
+
+def _unknown_value(enum: EnumDescriptor, name: str) -> str:
+    return unknown(f'unknown value "{name}"', name, ENUMS[enum.name][1:])
 
 
 def parse_text(text: str) -> Any:
@@ -80,21 +83,19 @@ def _explain(error: text_format.ParseError, text: str, root: Descriptor) -> Inpu
     path, where = ".".join(names), f" (line {line}, column {column})"
     parent, field = _resolve(root, names)
     if "has no field named" in raw and parent is not None:
-        found = unknown(path, "unknown field", names[-1], parent.fields_by_name)
+        message = unknown("unknown field", names[-1], parent.fields_by_name)
     elif "has no value named" in raw and field is not None and field.enum_type is not None:
-        name = raw.rsplit(" ", 1)[-1].rstrip(".")
-        found = _unknown_value(path, field.enum_type, name)
+        message = _unknown_value(field.enum_type, raw.rsplit(" ", 1)[-1].rstrip("."))
     elif parse := re.match(r"Couldn't parse (\w+): (.*)", raw):
         kind = {"integer": "a whole number", "float": "a number"}.get(parse[1], parse[1])
-        found = InputError(Problem(path, f"got {parse[2]}; allowed: {kind}."))
+        message = f"got {parse[2]}; allowed: {kind}."
     elif other := re.match(r'Field "\w+" is specified along with field "(\w+)"', raw):
-        found = InputError(Problem(path, f'"{other[1]}" is given already; allowed: one of them.'))
+        message = f'"{other[1]}" is given already; allowed: one of them.'
     elif "should not have multiple" in raw:
-        found = InputError(Problem(path, "given more than once; allowed: once."))
+        message = "given more than once; allowed: once."
     else:
-        found = InputError(Problem(path, raw.replace("crosstack.dfmodel.", "").rstrip(".") + "."))
-    message = found.problems[0].message.removesuffix(".") + where + "."
-    return InputError(Problem(path, message))
+        message = raw.replace("crosstack.dfmodel.", "").rstrip(".") + "."
+    return InputError(Problem(path, message.removesuffix(".") + where + "."))
 
 
 def _resolve(
@@ -110,10 +111,6 @@ def _resolve(
     return message, message.fields_by_name.get(names[-1])
 
 
-def _unknown_value(path: str, enum: EnumDescriptor, name: str) -> InputError:
-    return unknown(path, f'unknown value "{name}"', name, ENUMS[enum.name][1:])
-
-
 def apply_override(dse: Any, override: Change) -> None:
     """Set one field of a parsed file: ``path=value``, as in ``system.r_r.link_bw_x=450``.
 
@@ -127,59 +124,57 @@ def apply_override(dse: Any, override: Change) -> None:
         path, value = override[0], json.dumps(override[1])
     *blocks, last = path.split(".")
     if blocks and blocks[0] in ("execution", "miscellany"):  # two names of one block
-        used = [b for b in ("execution", "miscellany") if dse.HasField(b)]
-        blocks[0] = used[0] if used else blocks[0]
+        blocks[0] = next((b for b in ("execution", "miscellany") if dse.HasField(b)), blocks[0])
     message, walked = dse, ""
     for element in blocks:
-        message, walked = _enter(message, element, walked)
-    _assign(message, last, value, walked)
+        walked = f"{walked}.{element}" if walked else element
+        message = _entered(message, element, walked)
+    walked = f"{walked}.{last}" if walked else last
+    field, number = _field(message, last, walked)
+    if field.message_type is not None:
+        inside = ", ".join(field.message_type.fields_by_name)
+        raise InputError(Problem(walked, f"this is a block; allowed: one of its fields: {inside}."))
+    if number is not None:
+        raise InputError(Problem(walked, f"there is one of it; allowed: {field.name}."))
+    setattr(message, field.name, _value(field, value, walked))
 
 
-def _field(message: Any, element: str, walked: str) -> tuple[FieldDescriptor, int | None, str]:
-    path = f"{walked}.{element}" if walked else element
+def _field(message: Any, element: str, path: str) -> tuple[FieldDescriptor, int | None]:
+    """Return the field called ``element``, and the number of its entry where that is said."""
     parts = _ELEMENT.fullmatch(element)
     fields = message.DESCRIPTOR.fields_by_name
     if parts is None or parts[1] not in fields:
-        raise unknown(path, "unknown field", parts[1] if parts else element, fields)
+        name = parts[1] if parts else element
+        raise InputError(Problem(path, unknown("unknown field", name, fields)))
     field = fields[parts[1]]
     if field.containing_oneof is not None:
         given = message.WhichOneof(field.containing_oneof.name)
         if given not in (None, field.name):
             raise InputError(Problem(path, f'the file gives "{given}"; allowed: {given}.'))
-    return field, None if parts[2] is None else int(parts[2]), path
+    return field, None if parts[2] is None else int(parts[2])
 
 
-def _enter(message: Any, element: str, walked: str) -> tuple[Any, str]:
-    """Return the block called ``element``, and its path."""
-    field, number, path = _field(message, element, walked)
+def _entered(message: Any, element: str, path: str) -> Any:
+    """Return the block called ``element``."""
+    field, number = _field(message, element, path)
     if field.message_type is None:
         raise InputError(Problem(path, "this is a field, not a block: nothing stands in it."))
     inner = getattr(message, field.name)
     if field.name not in REPEATED:
         if number is not None:
             raise InputError(Problem(path, f"there is one of it; allowed: {field.name}."))
-        return inner, path
+        return inner
     if number is None or number >= len(inner):
         allowed = f"{field.name}[0] to {field.name}[{len(inner) - 1}]" if inner else "none"
         raise InputError(Problem(path, f"allowed: {allowed}."))
-    return inner[number], path
-
-
-def _assign(message: Any, element: str, value: str, walked: str) -> None:
-    field, number, path = _field(message, element, walked)
-    if field.message_type is not None:
-        inside = ", ".join(field.message_type.fields_by_name)
-        raise InputError(Problem(path, f"this is a block; allowed: one of its fields: {inside}."))
-    if number is not None:
-        raise InputError(Problem(path, f"there is one of it; allowed: {field.name}."))
-    setattr(message, field.name, _value(field, value, path))
+    return inner[number]
 
 
 def _value(field: FieldDescriptor, value: str, path: str) -> int | float | bool | str:
     if field.enum_type is not None:
         values = field.enum_type.values_by_name
         if value not in values:
-            raise _unknown_value(path, field.enum_type, value)
+            raise InputError(Problem(path, _unknown_value(field.enum_type, value)))
         return int(values[value].number)
     if field.type == FieldDescriptor.TYPE_STRING:
         return value.strip("\"'")
