@@ -89,6 +89,8 @@ def read_chip(
 ) -> ChipDescription:
     """Return what a chip file describes.
 
+    `InputError` with every problem found: ``FILE: path: what is wrong``.
+
     Parameters
     ----------
     content : str or dict
@@ -100,11 +102,6 @@ def read_chip(
     library : TechnologyLibrary or None
         Where names are looked up; None: what comes with crosstack. The file's own section
         ``technology`` goes on top.
-
-    Raises
-    ------
-    InputError
-        With every problem found: ``FILE: path: what is wrong``.
     """
     with of_file(source):
         file = read_fields(CHIP_FILE["chip"], FileKind.CHIP, content, overrides)

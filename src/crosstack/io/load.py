@@ -18,6 +18,8 @@ _DFMODEL = (".txt", ".pbtxt")
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Task:
     """Return the task that a file holds.
 
+    `InputError` with every problem found, one line each: ``FILE: path: what is wrong``.
+
     Parameters
     ----------
     path : str or Path
@@ -25,11 +27,6 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Task:
         is told by what it looks like.
     overrides : sequence of str
         ``path=value``, applied before the file is checked.
-
-    Raises
-    ------
-    InputError
-        With every problem found, one line each: ``FILE: path: what is wrong``.
     """
     require_type("path", path, str | Path)
     listed = isinstance(overrides, Sequence) and not isinstance(overrides, str)
@@ -84,17 +81,14 @@ def as_in_file(
 def save(task: Task, path: str | Path) -> None:
     """Write a task to a file, in the format of its suffix.
 
+    `InputError` if the suffix is another, or the file cannot be written.
+
     Parameters
     ----------
     task : Task
         What to write.
     path : str or Path
         ``.yaml`` or ``.yml``: native; ``.txt`` or ``.pbtxt``: DFModel's protobuf text.
-
-    Raises
-    ------
-    InputError
-        If the suffix is another, or the file cannot be written.
     """
     require_type("task", task, Task)
     require_type("path", path, str | Path)

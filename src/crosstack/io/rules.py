@@ -63,10 +63,7 @@ def read_rules(path: str | Path) -> Rules:
 def rules_at(given: str, parts: tuple[str, ...] = (), folder: Path = Path()) -> Rules:
     """Return the rules that a name or the path of a YAML file says; they have ``parts``.
 
-    Raises
-    ------
-    InputError
-        If there are none, or they lack a part.
+    `InputError` if there are none, or they lack a part.
     """
     path = folder / given
     like_file = path.suffix.lower() in FILES or os.sep in given or path.exists()

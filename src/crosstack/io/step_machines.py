@@ -37,10 +37,7 @@ class TypedChip:
 def typed_chip(machine: Machine, rules: Generation) -> TypedChip:
     """Return the chip of a machine, generated where only its technology and budget are given.
 
-    Raises
-    ------
-    InfeasibleError, InputError
-        If no chip comes of them.
+    `InfeasibleError` or `InputError` if no chip comes of them.
     """
     if isinstance(machine, LibraryMachine):
         return TypedChip(chip=machine.chip, dtype=machine.dtype, power=machine.chip.power)
@@ -51,10 +48,7 @@ def typed_chip(machine: Machine, rules: Generation) -> TypedChip:
 def joined(machine: Machine, levels: Levels | None) -> Machine:
     """Return a machine whose chips, and packages where that is said, are joined as ``levels`` say.
 
-    Raises
-    ------
-    InputError
-        If a file says itself what shares its links.
+    `InputError` if a file says itself what shares its links.
     """
     if levels is None or isinstance(machine, LibraryMachine):  # joined when its size is known
         return machine
@@ -85,6 +79,9 @@ def ranked(
 ) -> Ranked:
     """Return what a strategy runs on.
 
+    `InputError` if the order leaves out a dimension, a file says it itself, or there are too few
+    chips.
+
     Parameters
     ----------
     machine : Machine
@@ -99,11 +96,6 @@ def ranked(
         How chips and nodes of the library are joined.
     order : tuple of ParallelDimension, optional
         The dimensions, innermost first; left out, the usual one or that of a file.
-
-    Raises
-    ------
-    InputError
-        If the order leaves out a dimension, a file says it itself, or there are too few chips.
     """
     if isinstance(machine, LibraryMachine):
         return Ranked(system=machine.system(strategy, levels), order=order, step=step)

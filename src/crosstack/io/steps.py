@@ -24,18 +24,15 @@ def step_named(
 ) -> LstmModel | TransformerTraining:
     """Return one step of training the model called ``name``.
 
+    `InputError` if there is no such model, saying the nearest; if nothing is published of its
+    batch and ``changes`` do not say it; or if they do not fit the model.
+
     Parameters
     ----------
     name : str
         Of the library, of `LSTMS`, or the path of a ``config.json``.
     changes : mapping of str to object
         Values for `crosstack.workload.published_steps.CHANGES`; what is None stays as published.
-
-    Raises
-    ------
-    InputError
-        If there is no such model, saying the nearest; if nothing is published of its batch and
-        ``changes`` do not say it; or if they do not fit the model.
     """
     if name in LSTMS:
         return changed_step(LSTMS[name], changes)
@@ -44,6 +41,9 @@ def step_named(
 
 def job_named(name: str, kind: JobKind | str = JobKind.TRAIN, **numbers: Any) -> Job:
     """Return what is done with the model called ``name``.
+
+    `InputError` if there is no such model, saying the nearest, or a number is missing or out of
+    range.
 
     Parameters
     ----------
@@ -54,11 +54,6 @@ def job_named(name: str, kind: JobKind | str = JobKind.TRAIN, **numbers: Any) ->
     **numbers
         ``batch``, ``sequence``, ``context`` and ``dtype`` of `Job`; what is None is as published,
         where that is known of training, else as usual.
-
-    Raises
-    ------
-    InputError
-        If there is no such model, saying the nearest, or a number is missing or out of range.
     """
     model = transformer(name)
     published = BATCHES.get(name) if kind == JobKind.TRAIN else None

@@ -45,6 +45,8 @@ def transformer(model: str | Path) -> Transformer:
 def shaped(model: str | None, shape: Mapping[str, Any], name: str) -> Transformer:
     """Return a model with a shape that differs, or one that the shape alone says.
 
+    `InputError` if the model is unknown, or fields are missing or out of range.
+
     Parameters
     ----------
     model : str or None
@@ -53,11 +55,6 @@ def shaped(model: str | None, shape: Mapping[str, Any], name: str) -> Transforme
         Fields of `SHAPE`; without a model at least hidden, layers and heads.
     name : str
         What to call a model that is a shape.
-
-    Raises
-    ------
-    InputError
-        If the model is unknown, or fields are missing or out of range.
     """
     if model is not None:
         return replace(transformer(model), **shape)

@@ -54,6 +54,8 @@ class Steps:
 def steps_between(nodes: Mapping[str, LogicNode], start: str, end: str, scaling: Scaling) -> Steps:
     """Return what changes from node ``start`` to node ``end``, in either direction.
 
+    `InputError` if a node is not known, or no chain of nodes joins the two.
+
     Parameters
     ----------
     nodes : mapping of str to LogicNode
@@ -62,11 +64,6 @@ def steps_between(nodes: Mapping[str, LogicNode], start: str, end: str, scaling:
         Names of nodes.
     scaling : Scaling
         Which set of steps.
-
-    Raises
-    ------
-    InputError
-        If a node is not known, or no chain of nodes joins the two.
     """
     from_start, from_end = _chain(nodes, start), _chain(nodes, end)
     if start in from_end:

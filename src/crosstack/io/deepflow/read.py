@@ -26,6 +26,8 @@ def read_hardware(
 ) -> DeepflowHardware:
     """Return what a hardware file holds, in the form of 2025 or of 2020 and 2021.
 
+    `InputError` with every problem found: ``FILE: path: what is wrong``.
+
     Parameters
     ----------
     content : str or dict
@@ -34,11 +36,6 @@ def read_hardware(
         What to call the file in errors, and its chip after.
     overrides : sequence of str, or of (str, value)
         ``path=value``, e.g. ``power_breakdown.core=120``; null takes a field out.
-
-    Raises
-    ------
-    InputError
-        With every problem found: ``FILE: path: what is wrong``.
 
     Notes
     -----
@@ -68,10 +65,7 @@ def read_hardware(
 def read_model(text: str, source: str, overrides: Sequence[str] = ()) -> FileModel:
     """Return the model of a model file (2025), or of a single file (2020, 2021: an LSTM).
 
-    Raises
-    ------
-    InputError
-        With every problem found: ``FILE: path: what is wrong``.
+    `InputError` with every problem found: ``FILE: path: what is wrong``.
     """
     with of_file(source):
         tree = _tree(text, overrides)

@@ -38,10 +38,7 @@ CR_TYPE = 1  # of kp_hidden_type; 2 is RC, -1 none
 def strategy_of(hardware: DeepflowHardware) -> Strategy:
     """Return the strategy of a hardware file; that of its hidden layer stands for all layers.
 
-    Raises
-    ------
-    InputError
-        If CR is asked for with a second degree.
+    `InputError` if CR is asked for with a second degree.
     """
     schedule = hardware.schedule
     kp1 = schedule.kp1 or schedule.kp_hidden_dim1

@@ -26,6 +26,8 @@ def read_graph(
 ) -> KernelGraph:
     """Return the graph of a file.
 
+    `InputError` with every problem found.
+
     Parameters
     ----------
     message : KernelGraph message
@@ -48,11 +50,6 @@ def read_graph(
     file's order of connections decides only which operand they feed, where both fit. Ids of
     connections are not looked at: the public generator repeats them. What the public tool fills
     in (sharding, extents of shards, all-reduces of K-sharded kernels) is passed over.
-
-    Raises
-    ------
-    InputError
-        With every problem found.
     """
     kernels: list[Kernel] = []
     problems: list[Problem] = []

@@ -80,14 +80,20 @@ def writes_pairs(task: Task) -> bool:
 
 def limits(task: Task) -> list[Problem]:
     """Return everything in ``task`` that DFModel text cannot say."""
-    problems = [*_rules(task), *_constraints(task), *_network(task), *_workload(task)]
+    placed = task.workload.placement is not Placement.SEARCHED
     graph = task.workload.graph
-    for i, kernel in enumerate(graph.kernels):
-        problems.extend(_kernel(kernel, f"workload.graph.kernels[{i}]"))
-        if writes_pairs(task):
-            problems.extend(_pairs(kernel, task.system.n_chips, f"workload.graph.kernels[{i}]"))
-    problems.extend(_operands(graph))
-    return problems
+    return [
+        *_rules(task),
+        *_constraints(task, placed),
+        *_network(task, placed),
+        *(_placed(task.workload) if placed else _searched(task.workload)),
+        *(
+            problem
+            for i, kernel in enumerate(graph.kernels)
+            for problem in _kernel(kernel, task, f"workload.graph.kernels[{i}]")
+        ),
+        *_operands(graph),
+    ]
 
 
 def _rules(task: Task) -> Iterator[Problem]:
@@ -111,139 +117,124 @@ def _rules(task: Task) -> Iterator[Problem]:
         yield Problem("rules", f"{task.rules} has one memory; allowed: dfmodel-e3b.")
 
 
-def _constraints(task: Task) -> Iterator[Problem]:
-    given, count = task.constraints, len(task.workload.graph)
-    placed = task.workload.placement is not Placement.SEARCHED
-    microbatch = given.microbatch_size if placed and given.microbatch_size != 1 else None
-    for name, value, allowed in (
-        ("microbatch_size", microbatch, "1 for this workload"),
-        ("tile_size", given.tile_size if placed else None, "none for this workload"),
-        ("degrees", given.degrees.given, "parallelism of the dimensions instead"),
-        ("n_tiles", given.n_tiles, "tile_size instead"),
-        ("separate_directions", given.separate_directions, "false"),
-        ("recompute", given.recompute not in (None, Recompute.NONE), "none"),
-        ("interleave", given.interleave not in (None, 1), "1"),
-        ("schedule", given.schedule is not Schedule.ONE_F_ONE_B, "1f1b"),
-        ("sharding", given.sharding, "none; DFModel chooses it"),
-    ):
-        if value:
-            yield Problem(f"constraints.{name}", f"DFModel cannot say it; allowed: {allowed}.")
-    if given.kernel_by_kernel:
-        if given.max_partitions is not None:
-            message = "DFModel counts the kernels where they run one by one; allowed: none."
-            yield Problem("constraints.max_partitions", message)
-    elif given.max_partitions is None:
-        yield Problem("constraints.max_partitions", "DFModel needs it; allowed: from 1.")
-    if given.partitions and (given.kernel_by_kernel or given.max_partitions == count):
-        message = "DFModel pins nothing where every kernel may have its own partition"
-        yield Problem("constraints.partitions", f"{message}; allowed: none.")
+def _said(path: str, *wrong: tuple[str, object, str, str]) -> Iterator[Problem]:
+    """Yield a problem for each field of which it is so that DFModel does not say it, and why."""
+    for field, so, why, allowed in wrong:
+        if so:
+            place = ".".join(filter(None, (path, field)))
+            yield Problem(place, f"{why}; allowed: {allowed}.")
 
 
-def _network(task: Task) -> Iterator[Problem]:
-    network = task.system.network
-    name = topology_name(task)
-    if name not in TOPOLOGIES:
-        yield Problem("system.network", f"got {name}; allowed: {', '.join(TOPOLOGIES)}.")
-    if len({dimension.hop_latency for dimension in network}) > 1:
-        yield Problem("system.network", "DFModel knows one latency; allowed: the same for all.")
-    placed = task.workload.placement is not Placement.SEARCHED
-    if task.system.copies > 1 and not placed:
-        yield Problem("system.copies", "DFModel has one copy of a transformer; allowed: 1.")
-    for i, dimension in enumerate(network):
-        if placed and dimension.parallelism is not None:
-            message = f"got {dimension.parallelism}; DFModel says it for transformers only"
-            yield Problem(f"system.network[{i}].parallelism", f"{message}; allowed: none.")
-        if placed and dimension.size is None and len(network) > 1:
-            yield Problem(f"system.network[{i}].size", "DFModel needs it; allowed: from 1.")
-    if task.system.domain_size is not None and (placed or len(network) != 3):
-        message = "DFModel looks at it for transformers on three dimensions only; allowed: none."
-        yield Problem("system.domain_size", message)
-    if len(network) == 4 and network[0].link_power:
-        message = "DFModel has no power of the first of four dimensions; allowed: 0."
-        yield Problem("system.network[0].link_power", message)
+def _constraints(task: Task, placed: bool) -> Iterator[Problem]:
+    given, cannot = task.constraints, "DFModel cannot say it"
+    limit, unfused = given.max_partitions, given.kernel_by_kernel
+    one_each = unfused or limit == len(task.workload.graph)
+    yield from _said(
+        "constraints",
+        ("microbatch_size", placed and given.microbatch_size not in (None, 1), cannot,
+         "1 for this workload"),
+        ("tile_size", placed and given.tile_size, cannot, "none for this workload"),
+        ("degrees", given.degrees.given, cannot, "parallelism of the dimensions instead"),
+        ("n_tiles", given.n_tiles, cannot, "tile_size instead"),
+        ("separate_directions", given.separate_directions, cannot, "false"),
+        ("recompute", given.recompute not in (None, Recompute.NONE), cannot, "none"),
+        ("interleave", given.interleave not in (None, 1), cannot, "1"),
+        ("schedule", given.schedule is not Schedule.ONE_F_ONE_B, cannot, "1f1b"),
+        ("sharding", given.sharding, cannot, "none; DFModel chooses it"),
+        ("max_partitions", unfused and limit is not None,
+         "DFModel counts the kernels where they run one by one", "none"),
+        ("max_partitions", not unfused and limit is None, "DFModel needs it", "from 1"),
+        ("partitions", given.partitions and one_each,
+         "DFModel pins nothing where every kernel may have its own partition", "none"),
+    )  # fmt: skip
 
 
-def _workload(task: Task) -> Iterator[Problem]:
-    workload = task.workload
-    if workload.placement is not Placement.SEARCHED:
-        yield from _placed(workload)
-        return
-    if workload.data_size:
-        yield Problem("workload.data_size", "DFModel cannot say it for a transformer; allowed: 0.")
+def _network(task: Task, placed: bool) -> Iterator[Problem]:
+    system, network, name = task.system, task.system.network, topology_name(task)
+    far = system.domain_size is not None and (placed or len(network) != 3)
+    yield from _said(
+        "system",
+        ("network", name not in TOPOLOGIES, f"got {name}", ", ".join(TOPOLOGIES)),
+        ("network", len({dimension.hop_latency for dimension in network}) > 1,
+         "DFModel knows one latency", "the same for all"),
+        ("copies", system.copies > 1 and not placed, "DFModel has one copy of a transformer", "1"),
+        ("domain_size", far,
+         "DFModel looks at it for transformers on three dimensions only", "none"),
+        ("network[0].link_power", len(network) == 4 and network[0].link_power,
+         "DFModel has no power of the first of four dimensions", "0"),
+    )  # fmt: skip
+    for i, dimension in enumerate(network if placed else ()):
+        came = f"got {dimension.parallelism}; DFModel says it for transformers only"
+        yield from _said(
+            f"system.network[{i}]",
+            ("parallelism", dimension.parallelism is not None, came, "none"),
+            ("size", dimension.size is None and len(network) > 1, "DFModel needs it", "from 1"),
+        )
+
+
+def _searched(workload: Workload) -> Iterator[Problem]:
     row = workload.sequence_length * workload.graph.word
     hidden = workload.boundary_size / row
-    if hidden < 1 or hidden != int(hidden):
-        message = f"got {workload.boundary_size:.9g} B; DFModel has a whole number of values"
-        allowed = f"multiples of sequence_length x word, such as {row * max(1, round(hidden))} B"
-        yield Problem("workload.boundary_size", f"{message}; allowed: {allowed}.")
+    came = f"got {workload.boundary_size:.9g} B; DFModel has a whole number of values"
+    allowed = f"multiples of sequence_length x word, such as {row * max(1, round(hidden))} B"
+    yield from _said(
+        "workload",
+        ("data_size", workload.data_size, "DFModel cannot say it for a transformer", "0"),
+        ("boundary_size", hidden < 1 or hidden != int(hidden), came, allowed),
+    )
 
 
 def _placed(workload: Workload) -> Iterator[Problem]:
     """Yield what the blocks of workloads that are not searched have no place for."""
-    single_batch = workload.placement is not Placement.BATCH
-    for name, value, allowed in (
-        ("n_layers", workload.n_layers, 1),
-        ("layers_in_graph", workload.layers_in_graph, 1),
-        ("sequence_length", workload.sequence_length, 1),
-        ("boundary_size", workload.boundary_size, 0),
-        ("global_batch_size", workload.global_batch_size if single_batch else 1, 1),
-    ):
-        if value != allowed:
-            message = f"got {value:g}, which DFModel cannot say for placement {workload.placement}"
-            yield Problem(f"workload.{name}", f"{message}; allowed: {allowed}.")
-    words = workload.data_size / workload.graph.word
+    grid, batched = (workload.placement is p for p in (Placement.GRID, Placement.BATCH))
+    usual = {"n_layers": 1, "layers_in_graph": 1, "sequence_length": 1, "boundary_size": 0}
+    for name, value in (usual if batched else usual | {"global_batch_size": 1}).items():
+        came = f"got {getattr(workload, name):g}, which DFModel cannot say for placement"
+        differs = getattr(workload, name) != value
+        yield from _said("workload", (name, differs, f"{came} {workload.placement}", str(value)))
+    graph, words = workload.graph, workload.data_size / workload.graph.word
     whole, square = words == int(words) >= 1, math.isqrt(int(words)) ** 2 == words
-    if not whole or (workload.placement is Placement.GRID and not square):
-        kind = "square of rows" if workload.placement is Placement.GRID else "number"
-        message = f"got {workload.data_size:,.17g} B; allowed: a whole {kind} of words, at least 1."
-        yield Problem("workload.data_size", message)
-    graph = workload.graph
+    kind = "square of rows" if grid else "number"
+    allowed = f"a whole {kind} of words, at least 1"
+    wrong = not whole or (grid and not square)
+    yield from _said("workload", ("data_size", wrong, f"got {workload.data_size:,.17g} B", allowed))
     for t, tensor in enumerate(graph.tensors):
         for c, consumer in enumerate(tensor.consumers):
             kernel = graph.kernels[graph.index[consumer.kernel]]
-            if kernel.input_sizes[consumer.operand] != tensor.size:
-                names = f"{tensor.producer!r} to {consumer.kernel!r}"
-                message = f"{names}: the reader takes other bytes; allowed: equal sizes."
-                yield Problem(f"workload.graph.tensors[{t}].consumers[{c}]", message)
+            came = f"{tensor.producer!r} to {consumer.kernel!r}: the reader takes other bytes"
+            differs = kernel.input_sizes[consumer.operand] != tensor.size
+            place = f"workload.graph.tensors[{t}].consumers[{c}]"
+            yield from _said(place, ("", differs, came, "equal sizes"))
 
 
-def _kernel(kernel: Kernel, path: str) -> Iterator[Problem]:
-    if kernel.operations > 1:
-        message = f"got {kernel.operations}; DFModel has one; allowed: 1."
-        yield Problem(f"{path}.operations", message)
-    if kernel.cache_size:
-        message = "DFModel cannot say it; allowed: 0, with the traffic of each chip instead."
-        yield Problem(f"{path}.cache_size", message)
-    if kernel.routing.sent < 1:
-        yield Problem(f"{path}.routing", "DFModel cannot say it; allowed: all tokens everywhere.")
-    if min(kernel.density) < 1:
-        yield Problem(f"{path}.density", "DFModel counts all elements; allowed: 1, 1 and 1.")
-    known = saved_of(kernel.name)
-    if kernel.saved not in (Saved.NOTHING, known):
-        message = f"got {kernel.saved}; DFModel cannot say it; allowed for this name: {known}."
-        yield Problem(f"{path}.saved", message)
-    if len(kernel.communications) > 2:
-        message = f"got {len(kernel.communications)}; allowed: at most 2."
-        yield Problem(f"{path}.communications", message)
-    for i, communication in enumerate(kernel.communications):
-        where = f"{path}.communications[{i}]"
-        collective = communication.collective
-        if collective not in COLLECTIVES.values():
-            allowed = ", ".join(dict.fromkeys(c.value for c in COLLECTIVES.values()))
-            yield Problem(where, f"got {collective.value}; allowed: {allowed}.")
-        if communication.periodic and collective is not Collective.ALL_REDUCE:
-            yield Problem(where, f"got a periodic {collective.value}; allowed: all_reduce.")
-        if communication.size == 0:
-            yield Problem(where, "got a size of 0, which DFModel reads as unset; allowed: above 0.")
-
-
-def _pairs(kernel: Kernel, chips: int, path: str) -> Iterator[Problem]:
-    """Yield the shares of a pair that would be read as what a chip exchanges in all."""
-    for i, communication in enumerate(kernel.communications):
-        share = communication.size / chips
-        if chips > 1 and not communication.periodic and share == kernel.memory_traffic:
-            message = f"got {share:.9g} B to each chip, which is also the kernel's memory_traffic"
-            yield Problem(f"{path}.communications[{i}]", f"{message}; allowed: different numbers.")
+def _kernel(kernel: Kernel, task: Task, path: str) -> Iterator[Problem]:
+    known, count = saved_of(kernel.name), len(kernel.communications)
+    cannot = "DFModel cannot say it"
+    yield from _said(
+        path,
+        ("operations", kernel.operations > 1, f"got {kernel.operations}; DFModel has one", "1"),
+        ("cache_size", kernel.cache_size, cannot, "0, with the traffic of each chip instead"),
+        ("routing", kernel.routing.sent < 1, cannot, "all tokens everywhere"),
+        ("density", min(kernel.density) < 1, "DFModel counts all elements", "1, 1 and 1"),
+        ("saved", kernel.saved not in (Saved.NOTHING, known), f"got {kernel.saved}; {cannot}",
+         f"{known}, for this name"),
+        ("communications", count > 2, f"got {count}", "at most 2"),
+    )  # fmt: skip
+    chips = task.system.n_chips if writes_pairs(task) else 1
+    for i, one in enumerate(kernel.communications):
+        collective, share = one.collective, one.size / chips
+        # The share of a pair that would be read as what a chip exchanges in all.
+        same = chips > 1 and not one.periodic and share == kernel.memory_traffic
+        yield from _said(
+            f"{path}.communications[{i}]",
+            ("", collective not in COLLECTIVES.values(), f"got {collective.value}",
+             ", ".join(dict.fromkeys(c.value for c in COLLECTIVES.values()))),
+            ("", one.periodic and collective is not Collective.ALL_REDUCE,
+             f"got a periodic {collective.value}", "all_reduce"),
+            ("", one.size == 0, "got a size of 0, which DFModel reads as unset", "above 0"),
+            ("", same, f"got {share:.9g} B to each chip, which is also the kernel's memory_traffic",
+             "different numbers"),
+        )  # fmt: skip
 
 
 def _operands(graph: KernelGraph) -> Iterator[Problem]:
@@ -260,8 +251,8 @@ def _operands(graph: KernelGraph) -> Iterator[Problem]:
         [tuple(single(size) for size in kernel.input_sizes) for kernel in graph.kernels],
     )
     for (target, operand, source, _, number), read in zip(edges, found, strict=True):
-        if operand != read or graph.kernels[source].output_size == 0:
-            names = f"{graph.kernels[source].name!r} to {graph.kernels[target].name!r}"
-            message = f"{names}: DFModel knows operands by their bytes and would not know this one"
-            allowed = "different sizes above 0, or both operands connected"
-            yield Problem(places[number], f"{message}; allowed: {allowed}.")
+        wrong = operand != read or graph.kernels[source].output_size == 0
+        names = f"{graph.kernels[source].name!r} to {graph.kernels[target].name!r}"
+        came = f"{names}: DFModel knows operands by their bytes and would not know this one"
+        allowed = "different sizes above 0, or both operands connected"
+        yield from _said(places[number], ("", wrong, came, allowed))

@@ -55,6 +55,8 @@ def looks_like(text: str) -> bool:
 def read_task(text: str, source: str, overrides: Iterable[Change] = ()) -> Task:
     """Read a DFModel file.
 
+    `InputError` ``SOURCE: path: what came, what is allowed, the nearest name``.
+
     Parameters
     ----------
     text : str
@@ -63,11 +65,6 @@ def read_task(text: str, source: str, overrides: Iterable[Change] = ()) -> Task:
         What errors call the file.
     overrides : iterable of str, or of (str, value)
         ``path=value`` in the file's own field names, applied in order.
-
-    Raises
-    ------
-    InputError
-        ``SOURCE: path: what came, what is allowed, the nearest name``.
 
     Notes
     -----

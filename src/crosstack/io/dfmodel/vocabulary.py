@@ -215,10 +215,7 @@ def choice(
 ) -> T:
     """Return what a value of ``enum`` means; ``unset`` for 0, where that may be left out.
 
-    Raises
-    ------
-    InputError
-        If the value is not set and must be, or is none of the enum's.
+    `InputError` if the value is not set and must be, or is none of the enum's.
     """
     if number == 0 and unset is not None:
         return unset

@@ -86,6 +86,8 @@ def _shape(file: FileModel, kind: str) -> dict[str, Any]:
 def _windows(kinds: Sequence[str] | None, window: int | None, every: int) -> dict[str, int]:
     """Return ``window`` and ``global_every`` of a model.
 
+    `InputError` if the kinds follow no such rule, or one is not known; names the nearest.
+
     Parameters
     ----------
     kinds : sequence of str, optional
@@ -94,11 +96,6 @@ def _windows(kinds: Sequence[str] | None, window: int | None, every: int) -> dic
         Keys that a token looks at. [1]
     every : int
         Each so-manyth layer looks at all, 0: none. [1]
-
-    Raises
-    ------
-    InputError
-        If the kinds follow no such rule, or one is not known; names the nearest.
     """
     if window is None:
         return {}

@@ -55,17 +55,14 @@ class NetworkLink:
 def chip(name: str, *, frequency: float | None = None) -> Chip:
     """Return the chip called ``name``.
 
+    `InputError` if there is none of that name; names the nearest. If the clock is not above 0.
+
     Parameters
     ----------
     name : str
         In the section ``chips``.
     frequency : float, optional
         Another clock, which the levels that follow it have, too. [Hz]
-
-    Raises
-    ------
-    InputError
-        If there is none of that name; names the nearest. If the clock is not above 0.
 
     Notes
     -----
@@ -285,6 +282,9 @@ def system_on(
 ) -> System:
     """Return the system of a chip or of nodes by name.
 
+    `InputError` for a name that the library does not have; names the nearest. If nodes do not make
+    so many chips.
+
     Parameters
     ----------
     name : str
@@ -296,12 +296,6 @@ def system_on(
         tree.
     port : str, optional
         The technology of the ports; the first with their bandwidth if left out, else the first.
-
-    Raises
-    ------
-    InputError
-        For a name that the library does not have; names the nearest. If nodes do not make so many
-        chips.
     """
     require_type("on", name, str)
     if chips is not None:

@@ -61,6 +61,9 @@ def library_machine(
 ) -> LibraryMachine:
     """Return a machine of the library by name, for a step of training.
 
+    `InputError` for a name that the library does not have; names the nearest. For a type without a
+    rate.
+
     Parameters
     ----------
     name, chips, fabric
@@ -73,11 +76,6 @@ def library_machine(
         What is computed in; 16 bits if the chip has a rate for them.
     accumulator : Dtype, optional
         What products are added up in; as usual if left out.
-
-    Raises
-    ------
-    InputError
-        For a name that the library does not have; names the nearest. For a type without a rate.
     """
     system_on(name, fabric=fabric)  # is it known?
     alone = name in names("chips")

@@ -20,10 +20,7 @@ def read_fields(
 ) -> Model:
     """Return what YAML of a kind holds, changed by ``path=value`` and checked field by field.
 
-    Raises
-    ------
-    InputError
-        With every problem found, by the path of its field.
+    `InputError` with every problem found, by the path of its field.
     """
     tree = tree_of(content)
     if not isinstance(tree, dict):

@@ -29,6 +29,8 @@ from crosstack.workload.workload import Workload
 def read_task(content: Content, source: str, overrides: Sequence[Change] = ()) -> Task:
     """Return the task that a native YAML file holds.
 
+    `InputError` with every problem found, one line each: ``FILE: path: what is wrong``.
+
     Parameters
     ----------
     content : str or dict
@@ -37,11 +39,6 @@ def read_task(content: Content, source: str, overrides: Sequence[Change] = ()) -
         What to call the file in errors.
     overrides : sequence of str, or of (str, value)
         See `crosstack.io.native.override`.
-
-    Raises
-    ------
-    InputError
-        With every problem found, one line each: ``FILE: path: what is wrong``.
     """
     with of_file(source):
         tree = tree_of(content)

@@ -41,6 +41,8 @@ def section_of(file: FileModel) -> str:
 def made_of_section(file: FileModel, section: str, name: str | None) -> Workload:
     """Return the workload of a section of ``file``.
 
+    `InputError` by the fields of the section.
+
     Parameters
     ----------
     file : FileModel
@@ -49,11 +51,6 @@ def made_of_section(file: FileModel, section: str, name: str | None) -> Workload
         Its name.
     name : str or None
         What to call the workload.
-
-    Raises
-    ------
-    InputError
-        By the fields of the section.
     """
     if section in RELEASES:
         return _of_release(file, section, name)
