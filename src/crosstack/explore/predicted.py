@@ -21,7 +21,7 @@ from crosstack.io import deepflow, step_machines
 from crosstack.io.chip_file import ChipDescription, read_chip
 from crosstack.io.deepflow.steps import strategy_of, workload_of
 from crosstack.io.library.named import LibraryMachine, library_machine
-from crosstack.io.native.overrides import override_freely
+from crosstack.io.native.overrides import override
 from crosstack.io.steps import step_named
 from crosstack.io.yaml_tree import tree_of
 from crosstack.machine.network import parse_levels
@@ -71,7 +71,7 @@ class Predicted(FileEvaluator):
             return
         tree = tree_of(base.content)
         if deepflow.looks_like(tree) and isinstance(tree, dict):
-            override_freely(tree, fields)
+            override(tree, fields, Any)
         else:
             read_chip(base.content, base.source, fields)
 

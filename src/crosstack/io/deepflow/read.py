@@ -10,7 +10,7 @@ from crosstack.errors import InputError, Problem
 from crosstack.io.deepflow.hardware import DeepflowHardware, hardware_of
 from crosstack.io.deepflow.schema import FIELDS, MODES
 from crosstack.io.files import in_file, of_file
-from crosstack.io.native.overrides import override_freely
+from crosstack.io.native.overrides import override
 from crosstack.io.native.problems import checked, unknown_fields
 from crosstack.io.native.schema import FileModel, shown
 from crosstack.io.yaml_tree import Change, Content, tree_of
@@ -79,7 +79,7 @@ def _tree(content: Content, overrides: Sequence[Change]) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise InputError(Problem("", f"got {shown(tree)}; allowed: a DeepFlow file."))
     if overrides:
-        tree = override_freely(tree, overrides)
+        tree = override(tree, overrides, Any)
     # A level or an optional number that is null is not there.
     return {name: _given(section) for name, section in tree.items()}
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from crosstack.errors import InputError, Problem
 from crosstack.io.kinds import FileKind, refuse_other_kinds
-from crosstack.io.native.overrides import override_freely
+from crosstack.io.native.overrides import override
 from crosstack.io.native.problems import checked
 from crosstack.io.native.schema import FileModel, shown
 from crosstack.io.yaml_tree import Change, Content, tree_of
@@ -27,4 +27,4 @@ def read_fields(
         allowed = f"a mapping of {', '.join(model.model_fields)}"
         raise InputError(Problem("", f"got {shown(tree)}; allowed: {allowed}."))
     refuse_other_kinds(tree, kind)
-    return checked(model, override_freely(tree, overrides))
+    return checked(model, override(tree, overrides, Any))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, get_origin
 
 from crosstack.errors import InputError, Problem
-from crosstack.io.native.problems import path_of, unknown_field
+from crosstack.io.native.problems import collecting, path_of, unknown_field
 from crosstack.io.native.schema import inside, is_model, shown
 from crosstack.io.native.task_fields import TaskFile
 from crosstack.io.yaml_tree import Change, parse_yaml
@@ -16,51 +16,35 @@ from crosstack.io.yaml_tree import Change, parse_yaml
 _PART = re.compile(r'\.?([^.\[\]"=]+)|\[(\d{1,9})\]|\["([^"]+)"\]')
 
 
-def override(data: dict[str, Any], assignments: Sequence[Change]) -> dict[str, Any]:
+def override(
+    data: dict[str, Any], assignments: Sequence[Change], shape: Any = TaskFile
+) -> dict[str, Any]:
     """Return the tree of a file with values replaced or added; ``data`` is not changed.
 
-    ``assignments`` are ``path=value``: fields joined by dots, list entries as ``[0]``, odd names as
-    ``["a.b"]``; the value is YAML, or as it is beside its path. A library name on the way
-    (``chip: sn30``) becomes a mapping that starts from that entry; a section that is not there is
-    made. `InputError` if a part of a path does not exist; names the nearest.
+    A library name on the way (``chip: sn30``) becomes a mapping that starts from that entry; a
+    section that is not there is made. `InputError` if a part of a path does not exist; names the
+    nearest.
+
+    Parameters
+    ----------
+    data : dict
+        The tree.
+    assignments : sequence of str, or of (str, value)
+        ``path=value``: fields joined by dots, list entries as ``[0]``, odd names as ``["a.b"]``;
+        the value is YAML, or as it is beside its path.
+    shape : type
+        Of the tree; `Any` leaves unknown names to the check of the format.
     """
     if not assignments:
         return data
     changed = copy.deepcopy(data)
     problems: list[Problem] = []
     for assignment in assignments:
-        try:
+        with collecting(problems, ""):
             path, value = _parse(assignment)
-            _assign(changed, path, value)
-        except InputError as error:
-            problems.extend(error.problems)
+            _assign(changed, path, value, shape)
     if problems:
         raise InputError(problems)
-    return changed
-
-
-def override_freely(data: dict[str, Any], assignments: Sequence[Change]) -> dict[str, Any]:
-    """Return the tree of a file of another format, changed as by `override`.
-
-    Mappings that are not there are made; unknown names are left to the check of the format.
-    `InputError` if an assignment is none, or a path leads through a value.
-    """
-    changed = copy.deepcopy(data)
-    for assignment in assignments:
-        path, value = _parse(assignment)
-        node: Any = changed
-        for depth, part in enumerate(path):
-            here = path_of("", path[: depth + 1])
-            if isinstance(part, int) and not (isinstance(node, list) and part < len(node)):
-                raise InputError(Problem(here, "there is no such entry."))
-            if isinstance(part, str) and not isinstance(node, dict):
-                above = path_of("", path[:depth])
-                raise InputError(Problem(here, f"{above} is {shown(node)}, not a mapping."))
-            if depth == len(path) - 1:
-                node[part] = value
-            elif isinstance(part, str) and node.get(part) is None:
-                node[part] = {}
-            node = node[part]
     return changed
 
 
@@ -84,24 +68,23 @@ def _parse(change: Change) -> tuple[list[str | int], Any]:
         raise InputError(Problem(path_of("", parts), message)) from None
 
 
-def _assign(data: dict[str, Any], path: list[str | int], value: Any) -> None:
+def _assign(data: dict[str, Any], path: list[str | int], value: Any, shape: Any) -> None:
     node: Any = data
-    schema: Any = TaskFile
     for depth, part in enumerate(path):
-        inner = _check_part(node, schema, path, depth)
+        inner = _check_part(node, shape, path, depth)
         if depth == len(path) - 1:
             node[part] = value
             return
         child = node[part] if isinstance(part, int) else node.get(part)
         child = node[part] = _opened(child, inner, path_of("", path[: depth + 1]))
-        node, schema = child, inner
+        node, shape = child, inner
 
 
-def _check_part(node: Any, schema: Any, path: list[str | int], depth: int) -> Any:
-    """Return what the schema holds under ``path[depth]``; raise unless it may stand there."""
-    part, here = path[depth], path_of("", path[:depth])
+def _check_part(node: Any, shape: Any, path: list[str | int], depth: int) -> Any:
+    """Return what the shape holds under ``path[depth]``; raise unless it may stand there."""
+    part, here, free = path[depth], path_of("", path[:depth]), shape is Any
     message = ""
-    if get_origin(schema) is list:
+    if get_origin(shape) is list or (free and isinstance(node, list)):
         if not isinstance(part, int):
             message = f"{here} is a list; allowed: {here}[0], ..."
         elif part >= len(node):
@@ -109,21 +92,23 @@ def _check_part(node: Any, schema: Any, path: list[str | int], depth: int) -> An
             message = f"there is no such entry: {here} has {count}."
     elif isinstance(part, int):
         message = f"{here or 'the file'} is not a list."
-    elif is_model(schema) and part not in schema.model_fields:
-        message = unknown_field(part, schema.model_fields)
-    elif not is_model(schema) and get_origin(schema) is not dict:
+    elif free and not isinstance(node, dict):
+        message = f"{here} is {shown(node)}, not a mapping."
+    elif is_model(shape) and part not in shape.model_fields:
+        message = unknown_field(part, shape.model_fields)
+    elif not is_model(shape) and get_origin(shape) is not dict and not free:
         message = f"{here} is a single value and has no fields."
     if message:
         raise InputError(Problem(path_of("", path[: depth + 1]), message))
-    return inside(schema, part)
+    return shape if free else inside(shape, part)
 
 
-def _opened(child: Any, schema: Any, path: str) -> Any:
+def _opened(child: Any, shape: Any, path: str) -> Any:
     """Return ``child`` as something that a part can be set in."""
-    if isinstance(child, str) and is_model(schema) and str in schema.alone:
-        return {schema.alone[str]: child}
-    is_list, is_mapping = get_origin(schema) is list, is_model(schema) or get_origin(schema) is dict
-    if child is None and (is_list or is_mapping):
+    if isinstance(child, str) and is_model(shape) and str in shape.alone:
+        return {shape.alone[str]: child}
+    is_list, is_mapping = get_origin(shape) is list, is_model(shape) or get_origin(shape) is dict
+    if child is None and (is_list or is_mapping or shape is Any):
         return [] if is_list else {}
     if is_list and not isinstance(child, list):
         raise InputError(Problem(path, f"is {shown(child)}, not a list."))
