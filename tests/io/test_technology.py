@@ -8,7 +8,7 @@ from crosstack.errors import InputError
 from crosstack.io import library as machines
 from crosstack.io.library import Origin
 from crosstack.io.technology import SECTIONS, read_library, shipped
-from crosstack.report.technology_text import derived
+from crosstack.report.library_text import derived
 from crosstack.technology.scaling import Scaling, steps_between
 
 NAMES = [(section, name) for section in SECTIONS for name in shipped().names(section)]

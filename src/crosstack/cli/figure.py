@@ -1,31 +1,26 @@
-"""``crosstack figure`` and ``crosstack space``: published figures, and how many mappings."""
+"""``crosstack figure``, ``space`` and ``rules``: published figures, choices of mappings, rules."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+import crosstack
 from crosstack.cli.inputs import (
-    Chips,
-    Counted,
-    Fabric,
-    On,
+    MachineOptions,
     check_outputs,
+    check_suffix,
     in_file,
-    loaded_task,
     options_named,
+    refuse,
     rules_given,
 )
-from crosstack.cli.outputs import Searching, check_suffix, printable, show, write
-from crosstack.cli.task_options import File
-from crosstack.errors import InputError, Problem
+from crosstack.cli.outputs import Searching, asked_files, printable, show, write
 
 if TYPE_CHECKING:
     from crosstack.published.figures import Figure
-
-__all__ = ["figure", "space"]
 
 ALL = "all"
 PICTURES = "images/figure_{}.svg"
@@ -33,26 +28,10 @@ PLOTTED = (".png", ".pdf")
 
 
 def figure(
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="NAME", help="Which figure; `all` of them; a list if left out."),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            help="A picture (.svg, .png or .pdf), or a page (.md) with its pictures in the folder "
-            "images beside it; directories are made.",
-        ),
-    ] = None,
-    json_out: Annotated[
-        Path | None, typer.Option("--json", metavar="OUT", help="Save points and claims as JSON.")
-    ] = None,
-    csv_out: Annotated[
-        Path | None, typer.Option("--csv", metavar="OUT", help="Save the points as CSV.")
-    ] = None,
+    name: str | None = None,
+    output: Path | None = None,
+    json_out: Path | None = None,
+    csv_out: Path | None = None,
 ) -> None:
     """Compute a figure of a published paper again: a table, its claims and ours, a picture.
 
@@ -68,25 +47,21 @@ def figure(
 
     outputs = {"--output": output, "--json": json_out, "--csv": csv_out}
     if name is None:
-        for option, path in outputs.items():
-            if path is not None:
-                raise InputError(Problem(option, "allowed: with the name of a figure."))
+        refuse(outputs, "allowed: with the name of a figure.")
         typer.echo(text.figure_list(), nl=False)
         return
     made = _figures_of(name, outputs)
-    for k, item in enumerate(made):
-        typer.echo(("\n" if k else "") + text.figure_table(item), nl=False)
-    texts: list[tuple[Path, str]] = []
+    typer.echo("\n".join(map(text.figure_table, made)), nl=False)
     suffix = "" if output is None else output.suffix.lower()
+    texts: list[tuple[Path, str]] = []
     if output is not None and suffix == ".md":
         texts += [(output.parent / PICTURES.format(item.name), _picture(item)) for item in made]
-        texts.append((output, text.figures_markdown(made, PICTURES)))
-    elif output is not None and suffix == ".svg":
-        texts.append((output, _picture(made[0])))
-    if json_out is not None:
-        texts.append((json_out, text.figure_json(made[0])))
-    if csv_out is not None:
-        texts.append((csv_out, text.figure_csv(made[0])))
+    texts += asked_files(
+        (output if suffix == ".md" else None, lambda: text.figures_markdown(made, PICTURES)),
+        (output if suffix == ".svg" else None, lambda: _picture(made[0])),
+        (json_out, lambda: text.figure_json(made[0])),
+        (csv_out, lambda: text.figure_csv(made[0])),
+    )
     for path in (*(path for path, _ in texts), *([output] if output is not None else [])):
         make_folder(path)
     write(*texts)
@@ -103,9 +78,8 @@ def _figures_of(name: str, outputs: dict[str, Path | None]) -> list[Figure]:
 
     output = outputs["--output"]
     if name == ALL:
-        for option in ("--json", "--csv"):
-            if outputs[option] is not None:
-                raise InputError(Problem(option, "allowed: with the name of one figure."))
+        others = {option: outputs[option] for option in ("--json", "--csv")}
+        refuse(others, "allowed: with the name of one figure.")
         if output is not None:
             check_suffix("--output", output, (".md",), ", as there are several figures")
     else:
@@ -133,24 +107,43 @@ def _picture(item: Figure) -> str:
 
 
 def space(
-    file: File,
-    rules: Counted = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="Change a field; may be repeated."),
-    ] = None,
-    on: On = None,
-    chips: Chips = None,
-    fabric: Fabric = None,
+    *,
+    file: Path,
+    rules: str | None = None,
+    set_: list[str] | None = None,
+    machine: MachineOptions,
 ) -> None:
     """Count the mappings that a file leaves to choose from, decision by decision.
 
     Example: `crosstack space examples/gpt3_1t_sn30.yaml`
     """
     from crosstack.mapping.mapping_space import mapping_space
-    from crosstack.report.space_text import space_table
+    from crosstack.report.strategy_text import space_table
 
-    task = loaded_task(file, set_, on, chips, fabric)
+    task = machine.task(file, set_)
     with in_file(file):
         found = mapping_space(task, rules_given(rules))
     show(space_table(found))
+
+
+def rules_(
+    file: Path | None = None,
+    base: str = "dfmodel-readme",
+    rules: str | None = None,
+    set_: list[str] | None = None,
+) -> None:
+    """Show what each rule set counts, or what changing from one to another does to a case.
+
+    `crosstack rules` compares the fields of all sets; `crosstack rules FILE` puts each field of
+    --rules (default: crosstack) into --base, optimises again, and prints a Markdown table.
+    """
+    from crosstack.published.dfmodel import corrections as compared
+
+    if file is None:
+        typer.echo(compared.fields_markdown(), nl=False)
+        return
+    task = crosstack.load(file, set_ or ())
+    first, last = rules_given(base) or base, rules_given(rules) or "crosstack"
+    with Searching() as step:
+        rows = compared.corrections(task, first, last, progress=step)
+    typer.echo(compared.corrections_markdown(rows), nl=False)

@@ -3,266 +3,198 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from inspect import Parameter, Signature
+from dataclasses import asdict, dataclass, replace
+from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, get_type_hints
 
 import typer
 
 import crosstack
-from crosstack.cli.inputs import check_outputs, options_named
-from crosstack.cli.outputs import (
-    YAML_SUFFIXES,
-    check_suffix,
-    task_text,
-    write,
-)
+from crosstack.cli.inputs import YAML_SUFFIXES, check_outputs, check_suffix, options_named
+from crosstack.cli.options import as_command, flags, known_options, option, with_options
+from crosstack.cli.outputs import task_text, write
 from crosstack.errors import InputError, Problem
+from crosstack.workload.dlrm_graph import recommendation_graph
 from crosstack.workload.dtype import Dtype
+from crosstack.workload.fft_graph import fourier_graph
 from crosstack.workload.job import Job, JobKind
-from crosstack.workload.ssm_graph import Convolution
+from crosstack.workload.ssm_graph import hyena_graph, mamba_graph
 
-__all__ = ["generate_app"]
-
+NO_KERNEL = "the generated workload has no such kernel."
 generate_app = typer.Typer(no_args_is_help=True, help="Write a ready-made workload to a file.")
 
-REQUIRED = Parameter.empty
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceOptions:
+    """Where a workload goes, and with which machine."""
+
+    system: Path | None = None
+    output: Path | None = None
+
+    def write(self, made: Callable[[], crosstack.Workload], options: dict[str, str]) -> None:
+        """Write a workload alone, or with the machine of a file.
+
+        Parameters
+        ----------
+        made : callable
+            What makes it.
+        options : dict of str to str
+            The options that gave the fields of which its problems speak.
+        """
+        from crosstack.io.native import write_workload
+
+        if self.output is not None:
+            check_suffix("--output", self.output, YAML_SUFFIXES)
+            check_outputs(self.system, {"--output": self.output})
+        with options_named(options):
+            workload = made()
+        note = ""
+        if self.system is None:
+            text = write_workload(workload)
+            note = "; add a system section (see examples/) to map it"
+        else:
+            text = task_text(_on_machine(workload, self.system), self.output)
+        if self.output is None:
+            typer.echo(text, nl=False)
+        else:
+            write((self.output, text), note=note)
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """A field of a workload as an option; ``called`` where its name is not that of the field."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeOptions:
+    """A transformer by name, with some of its fields changed, or a shape of one's own."""
 
-    field: str
-    help: str
-    default: Any = REQUIRED
-    called: str = ""
-    kind: Any = int
-    metavar: str | None = "N"
-    short: str = ""
+    model: str | None = None
+    batch: int = 1
+    hidden: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    head_size: int | None = None
+    feed_forward: int | None = None
+    layers: int | None = None
+    vocabulary: int | None = None
+    gated: bool | None = None
+    block: str = ""
+    dtype: Dtype = Dtype.BF16
 
-    @property
-    def option(self) -> str:
-        """Its name on the command line."""
-        return self.called or f"--{self.field.replace('_', '-')}"
-
-    @property
-    def parameter(self) -> Parameter:
-        """It, as typer reads it of a function."""
-        names = (name for name in (self.short, self.option) if name)
-        option = typer.Option(*names, metavar=self.metavar, help=self.help)
-        return Parameter(
-            self.field,
-            Parameter.KEYWORD_ONLY,
-            default=self.default,
-            annotation=Annotated[self.kind, option],
-        )
-
-
-def _job(kind: JobKind) -> Callable[..., crosstack.Workload]:
-    """Return what does something with a model with some of its fields changed, or of a shape."""
-
-    def made(model: str | None, training: bool = True, **given: Any) -> crosstack.Workload:
+    def job(self, kind: JobKind, **given: Any) -> crosstack.Workload:
+        """Return something done with the model."""
         from crosstack.io.transformers import SHAPE, shaped
 
-        own = {field: given.pop(field) for field in SHAPE}
-        changes = {field: value for field, value in own.items() if value is not None}
-        done = kind if training else JobKind.FORWARD
-        return Job(model=shaped(model, changes, "transformer"), kind=done, **given).workload
+        own = asdict(self)
+        shape = {field: own.pop(field) for field in SHAPE}
+        changes = {field: value for field, value in shape.items() if value is not None}
+        model = shaped(own.pop("model"), changes, "transformer")
+        return Job(model=model, kind=kind, **own, **given).workload
 
-    return made
+
+def llm(*, sequence: int, shape: ShapeOptions, forward: bool = False, places: PlaceOptions) -> None:
+    """Write the training of a transformer, or its forward pass, as native YAML.
+
+    Without `--system` only the workload section is written, to be completed by hand.
+
+    Example: `crosstack generate llm --model llama3-8b --sequence 4096 --batch 64 -o llama.yaml`
+    """
+    kind = JobKind.FORWARD if forward else JobKind.TRAIN
+    said = flags("generate llm", ("sequence", *asdict(shape)))
+    places.write(lambda: shape.job(kind, sequence=sequence), said)
 
 
-FORWARD = Size("forward", "Forward pass only.", False, kind=bool, metavar=None)
-PLACES = (
-    Size("system", "Take the machine and constraints from this file.", None, kind=Path | None,
-         metavar="FILE"),
-    Size("output", "Write here instead of printing.", None, kind=Path | None,
-         metavar="FILE", short="-o"),
-)  # fmt: skip
-HIDDEN = Size("hidden", "Model width.")
-SEQUENCE = Size("sequence", "Tokens of a sequence.")
-LAYERS = Size("layers", "Layers of the model.", 1)
-BATCH = Size("batch", "Sequences of one iteration.", 1)
-STATES = Size("state_size", "States of one channel of a recurrence.", 16)
-DTYPE, SINGLE = (
-    Size("dtype", "What it is computed in.", dtype, kind=Dtype, metavar=None)
-    for dtype in (Dtype.BF16, Dtype.FP32)
-)
-TRANSFORMER = (
-    Size("model", "A model of `crosstack show library models`, or a config.json; left out with "
-         "--hidden, --layers and --heads.", None, kind=str | None, metavar="NAME|FILE"),
-    BATCH,
-    *(
-        Size(field, words, None, kind=int | None)
-        for field, words in (
-            ("hidden", "Model width, if not its own."),
-            ("heads", "Query heads."),
-            ("kv_heads", "Heads of keys and values; a divisor of --heads."),
-            ("head_size", "Width of a head."),
-            ("feed_forward", "Width inside the feed-forward network."),
-            ("layers", "Layers of the model."),
-            ("vocabulary", "Tokens known."),
+def prefill(*, sequence: int, shape: ShapeOptions, places: PlaceOptions) -> None:
+    """Write the reading of a prompt by a transformer.
+
+    Example: `crosstack generate prefill --model llama3-8b --sequence 4096 -o prefill.yaml`
+    """
+    said = flags("generate prefill", ("sequence", *asdict(shape)))
+    places.write(lambda: shape.job(JobKind.PREFILL, sequence=sequence), said)
+
+
+def decode(*, context: int, sequence: int = 1, shape: ShapeOptions, places: PlaceOptions) -> None:
+    """Write one step of a transformer that writes token after token.
+
+    Example: `crosstack generate decode --model llama3-8b --context 4096 -o decode.yaml`
+    """
+    said = flags("generate decode", ("context", "sequence", *asdict(shape)))
+    places.write(lambda: shape.job(JobKind.DECODE, context=context, sequence=sequence), said)
+
+
+for _name, _function in (("llm", llm), ("prefill", prefill), ("decode", decode)):
+    generate_app.command(_name)(with_options(f"generate {_name}", _function))
+
+
+def _of_sizes(
+    command: str, make: Callable[..., crosstack.Workload], graph: Callable[..., Any], text: str
+) -> Callable[..., None]:
+    """Return a command whose options are what a graph is made of.
+
+    Parameters
+    ----------
+    make : callable
+        Makes the workload, of the same keywords.
+    graph : callable
+        Makes its graph; what `options.yaml` does not name stays as it is there.
+    text : str
+        The help.
+    """
+    known, hints = known_options(command), get_type_hints(graph)
+    sizes = {n: p.default for n, p in signature(graph).parameters.items() if n in known}
+    taken = [option(command, name, hints[name], default) for name, default in sizes.items()]
+    if "training" in signature(make).parameters:
+        taken.append(option(command, "forward", bool, False))
+    taken += [option(command, name, Path | None, None) for name in ("system", "output")]
+
+    def run(system: Path | None, output: Path | None, **given: Any) -> None:
+        if "forward" in given:
+            given["training"] = not given.pop("forward")
+        PlaceOptions(system=system, output=output).write(
+            lambda: make(**given), flags(command, sizes)
         )
-    ),
-    Size("gated", "Whether that network is gated (SwiGLU).", None, "--gated/--plain",
-         kind=bool | None, metavar=None),
-    Size("block", "Which layers, where a model has several kinds; those that repeat most.", "",
-         kind=str, metavar="NAME"),
-    DTYPE,
-)  # fmt: skip
+
+    return as_command(run, taken, text)
 
 
-@dataclass(frozen=True, slots=True)
-class Generator:
-    """A command: what makes its workload, of which sizes; ``text`` is its help."""
-
-    make: Callable[..., crosstack.Workload]
-    sizes: tuple[Size, ...]
-    text: str
-
-
-GENERATORS = {
-    "llm": Generator(
-        _job(JobKind.TRAIN),
-        (SEQUENCE, *TRANSFORMER, FORWARD),
-        """Write the training of a transformer, or its forward pass, as native YAML.
-
-        Without `--system` only the workload section is written, to be completed by hand.
-
-        Example: `crosstack generate llm --model llama3-8b --sequence 4096 --batch 64 -o llama.yaml`
-        """,
-    ),
-    "prefill": Generator(
-        _job(JobKind.PREFILL),
-        (Size("sequence", "Tokens of a prompt."), *TRANSFORMER),
-        """Write the reading of a prompt by a transformer.
-
-        Example: `crosstack generate prefill --model llama3-8b --sequence 4096 -o prefill.yaml`
-        """,
-    ),
-    "decode": Generator(
-        _job(JobKind.DECODE),
-        (
-            Size("context", "Tokens whose keys and values are kept."),
-            Size("sequence", "New tokens of a step.", 1, "--tokens"),
-            *TRANSFORMER,
-        ),
-        """Write one step of a transformer that writes token after token.
-
-        Example: `crosstack generate decode --model llama3-8b --context 4096 -o decode.yaml`
-        """,
-    ),
-    "dlrm": Generator(
+for _name, _make, _graph, _text in (
+    (
+        "dlrm",
         crosstack.dlrm,
-        (
-            Size("width", "Width of every perceptron layer."),
-            Size("n_bottom", "Layers before the embeddings.", called="--bottom"),
-            Size("n_top", "Layers after the embeddings.", called="--top"),
-            Size("n_tables", "Embedding tables.", called="--tables"),
-            Size("rows", "Rows of a table."),
-            Size("embedding_size", "Numbers in a row."),
-            Size("samples", "Samples of one iteration."),
-            Size("pooled_rows", "Rows of each table that a sample looks up.", 1),
-            DTYPE,
-            FORWARD,
-        ),
+        recommendation_graph,
         """Write a recommendation model: perceptron layers around embedding tables.
 
         Example: `crosstack generate dlrm --width 1024 --bottom 4 --top 6 --tables 128
         --rows 1000000 --embedding-size 64 --samples 65536 --pooled-rows 8 -o dlrm.yaml`
         """,
     ),
-    "fft": Generator(
+    (
+        "fft",
         crosstack.fft,
-        (Size("length", "Points."), Size("radix", "Points of one butterfly.", 2), SINGLE),
+        fourier_graph,
         """Write a Fourier transform of many points: columns, then rows.
 
         Example: `crosstack generate fft --length 1099511627776 --radix 32 -o fft.yaml`
         """,
     ),
-    "mamba": Generator(
+    (
+        "mamba",
         crosstack.mamba,
-        (
-            HIDDEN,
-            SEQUENCE,
-            LAYERS,
-            BATCH,
-            STATES,
-            Size("expansion", "Channels over model width.", 2),
-            Size("filter_size", "Taps of the convolution.", 4),
-            DTYPE,
-        ),
+        mamba_graph,
         """Write a model of selective state spaces, forward.
 
         Example: `crosstack generate mamba --hidden 4096 --sequence 4096 --layers 32 -o mamba.yaml`
         """,
     ),
-    "hyena": Generator(
+    (
+        "hyena",
         crosstack.hyena,
-        (
-            HIDDEN,
-            SEQUENCE,
-            LAYERS,
-            BATCH,
-            Size("convolution", "How the long convolutions are computed.", Convolution.FFT_GEMM,
-                 kind=Convolution, metavar=None),
-            STATES,
-            Size("filter_size", "Taps of the short ones.", 3),
-            DTYPE,
-        ),
+        hyena_graph,
         """Write a model of long convolutions, forward.
 
         Example: `crosstack generate hyena --hidden 4096 --sequence 4096 --convolution scan
         -o h.yaml`
         """,
     ),
-}  # fmt: skip
-"""Every workload that a command makes, by its name."""
-
-
-def _command(generator: Generator) -> Callable[..., None]:
-    """Return the function that typer makes a command of."""
-    sizes = (*generator.sizes, *PLACES)
-
-    def command(system: Path | None, output: Path | None, **given: Any) -> None:
-        _check_output(system, output)
-        if "forward" in given:
-            given["training"] = not given.pop("forward")
-        with options_named({size.field: size.option for size in generator.sizes}):
-            workload = generator.make(**given)
-        _write(workload, system, output)
-
-    parameters = [size.parameter for size in sizes]
-    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in parameters}
-    command.__doc__ = generator.text
-    return command
-
-
-for _name, _generator in GENERATORS.items():
-    generate_app.command(_name)(_command(_generator))
-
-
-def _check_output(system: Path | None, output: Path | None) -> None:
-    if output is not None:
-        check_suffix("--output", output, YAML_SUFFIXES)
-        check_outputs(system, {"--output": output})
-
-
-def _write(workload: crosstack.Workload, system: Path | None, output: Path | None) -> None:
-    """Write a workload alone, or with the machine of a file."""
-    from crosstack.io.native import write_workload
-
-    if system is None:
-        text, note = write_workload(workload), "; add a system section (see examples/) to map it"
-    else:
-        text, note = task_text(_on_machine(workload, system), output), ""
-    if output is None:
-        typer.echo(text, nl=False)
-    else:
-        write((output, text), note=note)
+):
+    generate_app.command(_name)(_of_sizes(f"generate {_name}", _make, _graph, _text))
 
 
 def _on_machine(workload: crosstack.Workload, system: Path) -> crosstack.Task:
@@ -275,14 +207,13 @@ def _on_machine(workload: crosstack.Workload, system: Path) -> crosstack.Task:
         if alone is not None:
             return crosstack.Task(workload=workload, system=alone)
     task = replace(crosstack.load(system), workload=workload)
-    pins = {
-        f"constraints.{section}.{kernel}": kernel
+    problems = [
+        Problem(
+            f"{system}: constraints.{section}.{kernel}",
+            "the generated workload has no such kernel.",
+        )
         for section in ("partitions", "sharding")
         for kernel, _ in getattr(task.constraints, section)
-    }
-    problems = [
-        Problem(f"{system}: {path}", "the generated workload has no such kernel.")
-        for path, kernel in pins.items()
         if kernel not in workload.graph.index
     ]
     if problems:

@@ -6,20 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crosstack.cli.chip import described
-from crosstack.cli.inputs import MACHINE, machine_given, options_named
+from crosstack.cli.inputs import MACHINE, MachineOptions, options_named
 from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.units import parse_quantity
 from crosstack.workload.dtype import Dtype
 
-__all__ = ["hardware_of", "source_of"]
-
-_FIELDS = {"frequency": "Hz", "launch_overhead": "s"}
-_TYPES = ("dtype", "accumulator")
-
-
 if TYPE_CHECKING:
     from crosstack.io.library.named import LibraryMachine
     from crosstack.io.step_machines import Machine
+
+_FIELDS = {"frequency": "Hz", "launch_overhead": "s"}
+_TYPES = ("dtype", "accumulator")
 
 
 def source_of(file: Path | None, on: str | None) -> Path:
@@ -32,30 +29,33 @@ def source_of(file: Path | None, on: str | None) -> Path:
     """
     if file is not None and on is not None:
         raise InputError(Problem("--on", "given with FILE; allowed: one of them."))
-    if file is not None:
-        return file
-    if on is None:
+    if file is None and on is None:
         raise InputError(Problem("FILE", "required, or --on with a machine of the library."))
-    return Path(on)
+    return file or Path(str(on))
 
 
 def hardware_of(
-    file: Path | None,
-    on: str | None,
-    chips: int | None,
-    fabric: str | None,
-    library: Path | None,
-    set_: list[str],
+    file: Path | None, machine: MachineOptions, library: Path | None, set_: list[str]
 ) -> Machine:
     """Return the machine that a file describes or the library has.
+
+    Parameters
+    ----------
+    file : Path or None
+        A chip file, or DeepFlow's hardware.
+    machine : MachineOptions
+        A machine of the library instead.
+    library : Path or None
+        Technologies of one's own, for a chip file.
+    set_ : list of str
+        Changes of its fields.
 
     Raises
     ------
     InputError
         For a name that the library does not have; names the nearest.
     """
-    machine_given(on, chips, fabric)
-    if on is None:
+    if not machine.given:
         from crosstack.io import library as machines
 
         assert file is not None  # `source_of` asked
@@ -66,21 +66,23 @@ def hardware_of(
             raise InputError(Problem(str(file), message))
         return described(file, library, set_)
     if library is not None:
-        raise InputError(Problem("--library", f"allowed with a chip file; {on} is none."))
-    return _of_library(on, chips, fabric, set_)
+        message = f"allowed with a chip file; {machine.on} is none."
+        raise InputError(Problem("--library", message))
+    return _of_library(machine, set_)
 
 
-def _of_library(on: str, chips: int | None, fabric: str | None, set_: list[str]) -> LibraryMachine:
+def _of_library(machine: MachineOptions, set_: list[str]) -> LibraryMachine:
     from crosstack.io.library.named import library_machine
 
+    on = str(machine.on)
     numbers, types = _changes(on, set_)
     given = MACHINE | {field: f"--set {field}" for field in numbers}
     named = {"system.chip.rates": "--set dtype", "workload.accumulator": "--set accumulator"}
     with options_named(given | named):
         return library_machine(
             on,
-            chips=chips,
-            fabric=fabric,
+            chips=machine.chips,
+            fabric=machine.fabric,
             frequency=numbers.get("frequency"),
             launch_overhead=numbers.get("launch_overhead"),
             dtype=types.get("dtype"),
@@ -98,11 +100,11 @@ def _changes(on: str, set_: list[str]) -> tuple[dict[str, float], dict[str, Dtyp
             if value not in list(Dtype):
                 raise unknown_name(f"--set {field}", "type of number is", value, Dtype)
             types[field] = Dtype(value)
-            continue
-        if field not in _FIELDS:
+        elif field in _FIELDS:
+            with options_named({"": f"--set {field}"}):
+                numbers[field] = parse_quantity(value, _FIELDS[field])
+        else:
             takes = ", ".join((*_FIELDS, *_TYPES))
             message = f"got {change[:60]!r}; {on} takes {takes}, as dtype=int8."
             raise InputError(Problem("--set", message))
-        with options_named({"": f"--set {field}"}):
-            numbers[field] = parse_quantity(value, _FIELDS[field])
     return numbers, types

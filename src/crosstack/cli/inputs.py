@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from crosstack.errors import InputError, Problem, require_jobs
 
@@ -20,161 +19,96 @@ if TYPE_CHECKING:
     from crosstack.mapping.mapping import Task
     from crosstack.model.rules import Rules
 
-__all__ = [
-    "MACHINE",
-    "Chips",
-    "Counted",
-    "Fabric",
-    "Gap",
-    "JsonOut",
-    "On",
-    "Saved",
-    "SearchSet",
-    "WorkLimit",
-    "check_jobs",
-    "check_number",
-    "check_outputs",
-    "check_work",
-    "in_file",
-    "library_system",
-    "loaded_task",
-    "machine_given",
-    "machine_of",
-    "options_named",
-    "read_result",
-    "result_answer",
-    "result_rules",
-    "rules_asked",
-    "rules_given",
-    "saved_kind",
-]
-
-
-WorkLimit = Annotated[
-    float | None,
-    typer.Option(
-        "--work-limit",
-        metavar="UNITS",
-        help="Stop a search after UNITS of work, of a few microseconds each, with the best mapping "
-        "found and its bound: the same mapping on any machine. inf: no limit. 3e6 if left out, or "
-        "none with --time-limit.",
-    ),
-]
-
-
-JsonOut = Annotated[
-    Path | None, typer.Option("--json", metavar="OUT", help="Save the result as JSON.")
-]
-Counted = Annotated[
-    str | None, typer.Option("--rules", metavar="NAME|FILE", help="What is counted.")
-]
-Gap = Annotated[
-    float, typer.Option("--gap", metavar="G", help="Stop at this relative gap (0: prove).")
-]
-SearchSet = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="PATH=VALUE",
-        help="Change a field first, e.g. `search.evaluations=1000`. May be repeated.",
-    ),
-]
-
-
-On = Annotated[
-    str | None,
-    typer.Option(
-        "--on",
-        metavar="NAME",
-        help="A node or chip of the library in place of the file's machine, such as h100-dgx; see "
-        "`crosstack show library`.",
-    ),
-]
-Chips = Annotated[
-    int | None,
-    typer.Option("--chips", metavar="N", help="With --on: how many chips; one node if left out."),
-]
-Fabric = Annotated[
-    str | None,
-    typer.Option(
-        "--fabric",
-        metavar="NAME",
-        help="With --on: what joins the nodes; rail-optimised where every chip has a port, else "
-        "fat-tree.",
-    ),
-]
 MACHINE = {"on": "--on", "n_chips": "--chips", "fabric": "--fabric", "link": "--on"}
+YAML_SUFFIXES = (".yaml", ".yml")
 
 
-def machine_given(on: str | None, chips: int | None, fabric: str | None) -> dict[str, Any]:
-    """Return what the options say of a machine of the library; empty where they say nothing."""
-    if on is None:
-        for option, value in (("--chips", chips), ("--fabric", fabric)):
-            if value is not None:
-                raise InputError(Problem(option, "allowed with --on, a machine of the library."))
-        return {}
-    if chips is not None:
-        check_number("--chips", chips, chips >= 1, "a whole number, at least 1")
-    given = {"on": on, "n_chips": chips, "fabric": fabric}
-    return {name: value for name, value in given.items() if value is not None}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineOptions:
+    """A machine of the library."""
+
+    on: str | None = None
+    chips: int | None = None
+    fabric: str | None = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What the options say, as a file says it of its system; empty where they say nothing."""
+        if self.on is None:
+            others = {"--chips": self.chips, "--fabric": self.fabric}
+            refuse(others, "allowed with --on, a machine of the library.")
+        if self.chips is not None:
+            check_number("--chips", self.chips, self.chips >= 1, "a whole number, at least 1")
+        said = {"on": self.on, "n_chips": self.chips, "fabric": self.fabric}
+        return {name: value for name, value in said.items() if value is not None}
+
+    def system(self) -> System | None:
+        """Return the machine; None where the options name none."""
+        if not self.given:
+            return None
+        from crosstack.io.library import system_on
+
+        assert self.on is not None
+        with options_named(MACHINE):
+            return system_on(self.on, chips=self.chips, fabric=self.fabric)
+
+    def task(self, file: Path, set_: list[str] | None) -> Task:
+        """Return the task of a file, on this machine where there is one."""
+        import crosstack
+
+        if self.system() is None:  # its errors in the words of the options
+            return crosstack.load(file, set_ or ())
+        if file.suffix.lower() not in YAML_SUFFIXES:
+            raise InputError(Problem("--on", f"allowed with a native YAML file; {file} is none."))
+        return crosstack.load(file, [f"system={json.dumps(self.given)}", *(set_ or ())])
+
+    def or_of(self, file: Path | None, set_: list[str] | None) -> tuple[System, str | None]:
+        """Return this machine or that of a file, and the rules that the file names."""
+        import crosstack
+
+        named = self.system()
+        if named is not None:
+            refuse({"FILE": file, "--set": set_}, "allowed without --on, which gives the machine.")
+            return named, None
+        if file is None:
+            raise InputError(Problem("FILE", "required, or --on with a machine of the library."))
+        task = crosstack.load(file, set_ or ())
+        return task.system, task.rules
 
 
-def library_system(on: str | None, chips: int | None, fabric: str | None) -> System | None:
-    """Return the machine of the library that the options name; None where they name none."""
-    if not machine_given(on, chips, fabric):
-        return None
-    from crosstack.io.library import system_on
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """When a search for a mapping stops, and how many processes it takes."""
 
-    assert on is not None
-    with options_named(MACHINE):
-        return system_on(on, chips=chips, fabric=fabric)
+    work_limit: float | None = None
+    time_limit: float | None = None
+    gap: float = 0.0
+    jobs: int = 1
 
+    def checked(self) -> dict[str, Any]:
+        """Return them as a search takes them.
 
-def loaded_task(
-    file: Path,
-    set_: list[str] | None,
-    on: str | None = None,
-    chips: int | None = None,
-    fabric: str | None = None,
-) -> Task:
-    """Return the task of a file, on a machine of the library where the options name one."""
-    import crosstack
-
-    given = machine_given(on, chips, fabric)
-    if not given:
-        return crosstack.load(file, set_ or ())
-    if file.suffix.lower() not in (".yaml", ".yml"):
-        raise InputError(Problem("--on", f"allowed with a native YAML file; {file} is none."))
-    library_system(on, chips, fabric)  # its errors in the words of the options
-    return crosstack.load(file, [f"system={json.dumps(given)}", *(set_ or ())])
+        Raises
+        ------
+        InputError
+            For one that is out of range.
+        """
+        work, gap = self.work_limit, self.gap
+        limit = float("inf") if self.time_limit is None else self.time_limit
+        check_number("--time-limit", limit, limit > 0, "a number of seconds above 0")
+        if work is not None:
+            check_number("--work-limit", work, work > 0, "a number above 0, or inf")
+        check_number("--gap", gap, 0 <= gap < 1, "0 to below 1, such as 0.01 for one percent")
+        with options_named({"jobs": "--jobs"}):
+            require_jobs(self.jobs)
+        return asdict(self) | {"time_limit": limit}
 
 
-def machine_of(
-    file: Path | None,
-    set_: list[str] | None,
-    on: str | None,
-    chips: int | None,
-    fabric: str | None,
-) -> tuple[System, str | None]:
-    """Return a machine of the library or that of a file, and the rules that the file names."""
-    import crosstack
-
-    named = library_system(on, chips, fabric)
-    if named is not None:
-        for option, given in (("FILE", file), ("--set", set_)):
-            if given:
-                raise InputError(Problem(option, "allowed without --on, which gives the machine."))
-        return named, None
-    if file is None:
-        raise InputError(Problem("FILE", "required, or --on with a machine of the library."))
-    task = crosstack.load(file, set_ or ())
-    return task.system, task.rules
-
-
-def check_work(limit: float | None) -> None:
-    """Raise `InputError` for a ``--work-limit`` that is none."""
-    if limit is not None:
-        check_number("--work-limit", limit, limit > 0, "a number above 0, or inf")
+def refuse(options: Mapping[str, object], message: str) -> None:
+    """Raise `InputError` for the first option that is given."""
+    for name, given in options.items():
+        if not (given is None or given is False or given == []):
+            raise InputError(Problem(name, message))
 
 
 def check_number(option: str, value: float, holds: bool, allowed: str) -> None:
@@ -183,10 +117,10 @@ def check_number(option: str, value: float, holds: bool, allowed: str) -> None:
         raise InputError(Problem(option, f"got {value:g}; allowed: {allowed}."))
 
 
-def check_jobs(jobs: int) -> None:
-    """Raise `InputError` for ``--jobs`` unless a machine can hold so many processes."""
-    with options_named({"jobs": "--jobs"}):
-        require_jobs(jobs)
+def check_suffix(option: str, path: Path, allowed: tuple[str, ...], because: str = "") -> None:
+    """Refuse a file whose suffix says another format; ``because`` tells why."""
+    if path.suffix.lower() not in allowed:
+        raise InputError(Problem(option, f"got {path}; allowed: {', '.join(allowed)}{because}."))
 
 
 @contextmanager
@@ -201,7 +135,7 @@ def in_file(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def options_named(names: dict[str, str]) -> Iterator[None]:
+def options_named(names: Mapping[str, str]) -> Iterator[None]:
     """Say the errors of a record by the options that gave its fields."""
     try:
         yield
@@ -209,26 +143,19 @@ def options_named(names: dict[str, str]) -> Iterator[None]:
         raise error.renamed(names) from None
 
 
-def rules_given(name: str | None, parts: tuple[str, ...] | None = None) -> Rules | None:
-    """Return the rules that ``--rules`` says: a name or a YAML file; None where it is left out.
-
-    Parameters
-    ----------
-    parts : tuple of str, optional
-        What the command needs of them; what mapping needs where left out.
-    """
-    if name is None:
-        return None
-    return rules_asked(name, parts)
-
-
-def rules_asked(name: str, parts: tuple[str, ...] | None = None) -> Rules:
-    """Return the rules that ``--rules`` says, as `rules_given`."""
-    from crosstack.io.rules import rules_at
+def rules_given(name: str | None) -> Rules | None:
+    """Return the rules to map by that ``--rules`` says; None where it is left out."""
     from crosstack.model.rules import MAPPED
 
+    return None if name is None else rules_asked(name, MAPPED)
+
+
+def rules_asked(name: str, parts: tuple[str, ...]) -> Rules:
+    """Return the rules that ``--rules`` says, a name or a YAML file, which have these parts."""
+    from crosstack.io.rules import rules_at
+
     with options_named({"rules": "--rules"}):
-        return rules_at(name, MAPPED if parts is None else parts)
+        return rules_at(name, parts)
 
 
 def result_rules(name: str | None, result: Path, data: dict[str, Any], task: Task) -> Rules:
@@ -324,7 +251,7 @@ def result_answer(result: Path, data: dict[str, Any], file: Path | None, rules: 
 
 
 def check_outputs(
-    source: Path | None, outputs: dict[str, Path | None], *, folders: bool = False
+    source: Path | None, outputs: Mapping[str, Path | None], *, folders: bool = False
 ) -> None:
     """Refuse places that cannot be written, before hours are spent on what goes there.
 
@@ -332,7 +259,7 @@ def check_outputs(
     ----------
     source : Path or None
         The file that is read: it is never overwritten.
-    outputs : dict
+    outputs : mapping
         The path given to each option; None where it is left out.
     folders : bool
         Directories that are missing will be made.

@@ -17,17 +17,16 @@ import typer.main
 
 import crosstack
 from crosstack.cli.chip import chip_app
-from crosstack.cli.codesign import codesign
 from crosstack.cli.explain import explain
-from crosstack.cli.figure import figure, space
+from crosstack.cli.figure import figure, rules_, space
 from crosstack.cli.generate import generate_app
 from crosstack.cli.map import convert, evaluate, map_
-from crosstack.cli.optimize import optimize
+from crosstack.cli.options import with_options
 from crosstack.cli.outputs import printable
 from crosstack.cli.place import place
 from crosstack.cli.predict import predict, trace
 from crosstack.cli.report import explore, report
-from crosstack.cli.rules import rules_
+from crosstack.cli.search import codesign, optimize
 from crosstack.cli.serve_sweep import serve_sweep
 from crosstack.cli.show import show_
 from crosstack.cli.speculate import speculate
@@ -37,20 +36,40 @@ from crosstack.cli.validate import validate
 from crosstack.errors import CrosstackError, InputError, nearest
 from crosstack.interrupt import INTERRUPTED_EXIT, loaded
 
-__all__ = ["app", "main"]
-
 MOST_LETTERS = 2000  # of an error: a name in a file may be megabytes long
 # What typer raises for bad arguments; it brings its own click in some versions.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 # The panels of `crosstack --help` and the order in them.
-PANELS = {
-    "Map a workload onto a machine": ("map", "evaluate", "show", "generate", "convert"),
-    "Understand the answer": ("explain", "space", "rules", "report", "explore"),
-    "Serve": ("serve-sweep", "speculate"),
-    "Design chips and predict a training step": ("chip", "predict", "trace", "place"),
-    "Vary and search": ("sweep", "study", "optimize", "codesign"),
-    "Compare with what is published": ("validate", "figure"),
+PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
+    "Map a workload onto a machine": {
+        "map": map_,
+        "evaluate": evaluate,
+        "show": show_,
+        "generate": generate_app,
+        "convert": convert,
+    },
+    "Understand the answer": {
+        "explain": explain,
+        "space": space,
+        "rules": rules_,
+        "report": report,
+        "explore": explore,
+    },
+    "Serve": {"serve-sweep": serve_sweep, "speculate": speculate},
+    "Design chips and predict a training step": {
+        "chip": chip_app,
+        "predict": predict,
+        "trace": trace,
+        "place": place,
+    },
+    "Vary and search": {
+        "sweep": sweep,
+        "study": study_app,
+        "optimize": optimize,
+        "codesign": codesign,
+    },
+    "Compare with what is published": {"validate": validate, "figure": figure},
 }
 
 
@@ -58,10 +77,8 @@ class Commands(typer.core.TyperGroup):
     """The commands, in the order of `PANELS`; typer lists groups last."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names, those in no panel last."""
-        known = super().list_commands(ctx)
-        order = [name for names in PANELS.values() for name in names]
-        return sorted(known, key=lambda name: order.index(name) if name in order else len(order))
+        """Return the names."""
+        return [name for names in PANELS.values() for name in names]
 
 
 app = typer.Typer(
@@ -76,28 +93,12 @@ app = typer.Typer(
     "4 stopped at a limit with an answer, 1 a bug.",
     epilog="Start with: `crosstack map examples/gpt3_1t_sn30.yaml`",
 )
-app.add_typer(generate_app, name="generate")
-app.add_typer(chip_app, name="chip")
-app.add_typer(study_app, name="study")
-app.command("map")(map_)
-app.command("evaluate")(evaluate)
-app.command("show")(show_)
-app.command("convert")(convert)
-app.command("rules")(rules_)
-app.command("speculate")(speculate)
-app.command("sweep")(sweep)
-app.command("serve-sweep")(serve_sweep)
-app.command("place")(place)
-app.command("predict")(predict)
-app.command("trace")(trace)
-app.command("optimize")(optimize)
-app.command("codesign")(codesign)
-app.command("explain")(explain)
-app.command("report")(report)
-app.command("explore")(explore)
-app.command("figure")(figure)
-app.command("space")(space)
-app.command("validate")(validate)
+for _panel, _commands_of in PANELS.items():
+    for _name, _command in _commands_of.items():
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_name, rich_help_panel=_panel)
+        else:
+            app.command(_name, rich_help_panel=_panel)(with_options(_name, _command))
 
 
 def _version(asked: bool) -> None:
@@ -117,14 +118,6 @@ def options(
     ] = False,
 ) -> None:
     """Read the options before the command; `main` has taken ``--debug`` out."""
-
-
-_PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
-for _command in app.registered_commands:
-    _called = str(_command.name or getattr(_command.callback, "__name__", ""))
-    _command.rich_help_panel = _PANEL_OF.get(_called)
-for _group in app.registered_groups:
-    _group.rich_help_panel = _PANEL_OF.get(_group.name or "")
 
 
 def _report(error: CrosstackError) -> None:

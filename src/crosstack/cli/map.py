@@ -3,111 +3,52 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 import crosstack
 from crosstack.cli.inputs import (
-    Chips,
-    Fabric,
-    Gap,
-    JsonOut,
-    On,
-    WorkLimit,
-    check_jobs,
+    YAML_SUFFIXES,
+    MachineOptions,
+    SearchOptions,
     check_number,
     check_outputs,
-    check_work,
+    check_suffix,
     in_file,
     read_result,
     result_rules,
     rules_given,
 )
-from crosstack.cli.job_options import (
-    FileOrModel,
-    GivenOptions,
-    JobOptions,
-    asked_task,
-    said_by,
-)
-from crosstack.cli.options import with_options
+from crosstack.cli.job_options import GivenOptions, JobOptions, asked_task, said_by
 from crosstack.cli.outputs import (
-    DFMODEL_SUFFIXES,
-    YAML_SUFFIXES,
+    PageOptions,
     Searching,
-    check_suffix,
     converted_text,
-    save,
     show_answer,
     show_strategies,
     write,
 )
-from crosstack.cli.task_options import HtmlOut, Kernels, Rules, Set, SvgOut
 from crosstack.model.objective import Objective
-
-__all__ = ["convert", "evaluate", "map_"]
 
 LIMIT_EXIT = 4
 MOST_LISTED = 1000
+DFMODEL_SUFFIXES = (".txt", ".pbtxt")
 
 
-@with_options
 def map_(
-    file: FileOrModel,
+    *,
+    file: Path,
     job: JobOptions,
     given: GivenOptions,
-    rules: Rules = None,
-    start: Annotated[
-        Path | None,
-        typer.Option(
-            "--start",
-            metavar="RESULT",
-            help="Start from the mapping of a result saved with --json; the answer is no slower.",
-        ),
-    ] = None,
-    work_limit: WorkLimit = None,
-    time_limit: Annotated[
-        float | None,
-        typer.Option(
-            "--time-limit",
-            metavar="S",
-            help="Stop after S seconds with the best mapping found, its bound and exit code 4. "
-            "What a clock cuts off depends on how busy the machine is; a limit on work does not.",
-        ),
-    ] = None,
-    gap: Gap = 0.0,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs", metavar="N", help="Processes that search together; the answer is the same."
-        ),
-    ] = 1,
-    objective: Annotated[
-        Objective,
-        typer.Option(
-            "--objective",
-            help="What is least: the time of an iteration, its energy, its share of the purchase "
-            "price (over four years), or energy times time.",
-        ),
-    ] = Objective.TIME,
-    set_: Set = None,
-    on: On = None,
-    chips: Chips = None,
-    fabric: Fabric = None,
-    json_out: JsonOut = None,
-    html_out: HtmlOut = None,
-    svg_out: SvgOut = None,
-    kernels: Kernels = False,
-    top: Annotated[
-        int,
-        typer.Option(
-            "--top",
-            metavar="N",
-            help="List the N fastest strategies too: degrees and their levels, microbatch, "
-            "recomputation and schedule, with time and memory.",
-        ),
-    ] = 0,
+    rules: str | None = None,
+    start: Path | None = None,
+    search: SearchOptions,
+    objective: Objective = Objective.TIME,
+    set_: list[str] | None = None,
+    machine: MachineOptions,
+    pages: PageOptions,
+    kernels: bool = False,
+    top: int = 0,
 ) -> None:
     """Find the best mapping, prove it, and print what bounds it.
 
@@ -119,15 +60,11 @@ def map_(
     `crosstack map examples/gpt3_1t_sn30.yaml --html map.html` and
     `crosstack map setup.txt --rules dfmodel-readme --set system.r_r.link_bw_x=450`
     """
-    limit = float("inf") if time_limit is None else time_limit
-    check_number("--time-limit", limit, limit > 0, "a number of seconds above 0")
-    check_work(work_limit)
+    limits = search.checked()
     check_number("--top", top, 0 <= top <= MOST_LISTED, f"0 to {MOST_LISTED:,} strategies")
-    check_number("--gap", gap, 0 <= gap < 1, "0 to below 1, such as 0.01 for one percent")
-    check_jobs(jobs)
-    check_outputs(file, {"--json": json_out, "--html": html_out, "--svg": svg_out})
+    pages.check(file)
     chosen = rules_given(rules)
-    task = asked_task(file, set_, on, chips, fabric, job, given)
+    task = asked_task(file, set_, machine, job, given)
     first = None
     if start is not None:
         from crosstack.evaluate.saved import mapping_from_dict
@@ -136,15 +73,7 @@ def map_(
             first = mapping_from_dict(read_result(start), task)
     with Searching() as update, said_by(file):
         answer = crosstack.optimise(
-            task,
-            rules=chosen,
-            work_limit=work_limit,
-            time_limit=limit,
-            gap=gap,
-            jobs=jobs,
-            start=first,
-            objective=objective,
-            progress=update,
+            task, rules=chosen, start=first, objective=objective, progress=update, **limits
         )
     try:
         show_answer(answer, kernels=kernels)
@@ -152,27 +81,21 @@ def map_(
             with in_file(file):
                 show_strategies(answer, top)
     finally:  # the reader of the tables may be gone; the result is not lost with him
-        save(answer, json_out, html_out, svg_out)
+        pages.save(answer)
     if answer.certificate.status is crosstack.Status.LIMIT:
         raise typer.Exit(LIMIT_EXIT)
 
 
-@with_options
 def evaluate(
-    file: FileOrModel,
+    *,
+    file: Path,
     job: JobOptions,
-    mapping: Annotated[
-        Path, typer.Option("--mapping", metavar="RESULT", help="A result saved with --json.")
-    ],
-    rules: Rules = None,
-    set_: Set = None,
-    on: On = None,
-    chips: Chips = None,
-    fabric: Fabric = None,
-    json_out: JsonOut = None,
-    html_out: HtmlOut = None,
-    svg_out: SvgOut = None,
-    kernels: Kernels = False,
+    mapping: Path,
+    rules: str | None = None,
+    set_: list[str] | None = None,
+    machine: MachineOptions,
+    pages: PageOptions,
+    kernels: bool = False,
 ) -> None:
     """Price a mapping that was saved before, perhaps under other rules or on another machine.
 
@@ -181,29 +104,16 @@ def evaluate(
     Examples: `crosstack evaluate examples/gpt3_1t_sn30.yaml --mapping map.json` and
     `crosstack evaluate llama3-8b --mapping map.json --on a100-dgx --batch 64`
     """
-    check_outputs(file, {"--json": json_out, "--html": html_out, "--svg": svg_out})
-    task = asked_task(file, set_, on, chips, fabric, job, GivenOptions())
-    answer = _given_answer(task, mapping, rules)
+    pages.check(file)
+    answer = _given_answer(asked_task(file, set_, machine, job, GivenOptions()), mapping, rules)
     try:
         show_answer(answer, kernels=kernels)
     finally:
-        save(answer, json_out, html_out, svg_out)
+        pages.save(answer)
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="A", help="Native YAML or DFModel text.")],
-    target: Annotated[
-        Path, typer.Argument(metavar="B", help="A .yaml file, or .txt/.pbtxt for DFModel text.")
-    ],
-    result: Annotated[
-        Path | None,
-        typer.Option(
-            "--result",
-            metavar="RESULT",
-            help="A result saved with --json; DFModel text then has the mapping filled in.",
-        ),
-    ] = None,
-    set_: Set = None,
+    source: Path, target: Path, result: Path | None = None, set_: list[str] | None = None
 ) -> None:
     """Convert between native YAML and DFModel text.
 

@@ -1,53 +1,89 @@
-"""Options that go together, as one record: a command that takes the record takes all of them."""
+"""Functions as commands: what their options are called and say stands in ``options.yaml``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields, is_dataclass
-from functools import wraps
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from importlib.resources import files
 from inspect import Parameter, signature
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
-__all__ = ["with_options"]
+import typer
+
+from crosstack.io.yaml_tree import parse_yaml
+
+__all__ = ["as_command", "flags", "known_options", "option", "with_options"]
+
+Said = tuple[list[str], str | None, str]
 
 
-def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that takes every field of a record of options as an option of its own.
+@cache
+def _sections() -> Any:
+    return parse_yaml(files("crosstack.cli").joinpath("options.yaml").read_text("utf-8"))
 
-    Parameters
-    ----------
-    command : callable
-        Parameters that are annotated with a dataclass stand for the fields of that class, whose
-        annotations are those of typer.
+
+@cache
+def known_options(command: str) -> dict[str, Said]:
+    """Return names (none of an argument), what it takes, and the help of each parameter."""
+    found: dict[str, Said] = {}
+    for commands, section in _sections().items():  # what is shared comes first
+        if commands == "shared" or command in commands.split(", "):
+            for parameter, (words, text) in section.items():
+                names = [word for word in words.split() if word.startswith("-")]
+                takes = " ".join(words.split()[len(names) :])
+                found[parameter] = names, takes or None, text
+    return found
+
+
+def flags(command: str, parameters: Iterable[str]) -> dict[str, str]:
+    """Return what options are called on the command line, by the parameters that they give."""
+    known = known_options(command)
+    return {name: known[name][0][-1] for name in parameters if known[name][0]}
+
+
+def option(command: str, name: str, kind: Any, default: Any = Parameter.empty) -> Parameter:
+    """Return an option or an argument of a command, as typer reads it of a function."""
+    names, takes, text = known_options(command)[name]
+    said: Any = typer.Option(*names, metavar=takes, help=text)
+    if not names:
+        said = typer.Argument(metavar=takes, help=text)
+    if default is MISSING:
+        default = Parameter.empty
+    return Parameter(
+        name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, said]
+    )
+
+
+def with_options(command: str, function: Callable[..., None]) -> Callable[..., None]:
+    """Return a function as a command that typer takes.
+
+    A parameter that is a record of options stands for all its fields.
     """
-    hints = get_type_hints(command, include_extras=True)
-    records = {
-        name: kind for name, kind in hints.items() if is_dataclass(kind) and isinstance(kind, type)
-    }
+    hints: dict[str, Any] = get_type_hints(function)
+    records: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
     taken: list[Parameter] = []
-    for name, parameter in signature(command).parameters.items():
+    for name, parameter in signature(function).parameters.items():
         if name not in records:
-            taken.append(parameter.replace(annotation=hints[name], kind=Parameter.KEYWORD_ONLY))
+            taken.append(option(command, name, hints[name], parameter.default))
             continue
-        inside = get_type_hints(records[name], include_extras=True)
-        taken += [
-            Parameter(
-                field.name,
-                Parameter.KEYWORD_ONLY,
-                default=field.default,
-                annotation=inside[field.name],
-            )
-            for field in fields(records[name])
-        ]
+        kinds = get_type_hints(records[name])
+        taken += [option(command, f.name, kinds[f.name], f.default) for f in fields(records[name])]
 
-    @wraps(command)
     def run(**given: Any) -> None:
         for name, kind in records.items():
             given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
-        command(**given)
+        function(**given)
 
+    return as_command(run, taken, function.__doc__)
+
+
+def as_command(
+    run: Callable[..., None], taken: list[Parameter], text: str | None
+) -> Callable[..., None]:
+    """Return a function that takes everything, as one of these parameters and with this help."""
     made: Any = run
-    made.__signature__ = signature(command).replace(parameters=taken)
+    made.__signature__ = signature(run).replace(parameters=taken)
     made.__annotations__ = {parameter.name: parameter.annotation for parameter in taken}
-    del made.__wrapped__
+    made.__doc__ = text
     return run

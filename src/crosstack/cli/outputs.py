@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from crosstack.cli.inputs import in_file
-from crosstack.errors import InputError, Problem
+from crosstack.cli.inputs import YAML_SUFFIXES, check_outputs, in_file
+from crosstack.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from rich.console import RenderableType
 
@@ -23,28 +23,6 @@ if TYPE_CHECKING:
     from crosstack.explore.store import Store
     from crosstack.mapping.mapping import Task
 
-__all__ = [
-    "DFMODEL_SUFFIXES",
-    "EVERY",
-    "YAML_SUFFIXES",
-    "Searching",
-    "asked_files",
-    "check_suffix",
-    "converted_text",
-    "json_text",
-    "printable",
-    "save",
-    "show",
-    "show_and_write",
-    "show_answer",
-    "show_strategies",
-    "task_text",
-    "tell_damage",
-    "write",
-]
-
-YAML_SUFFIXES = (".yaml", ".yml")
-DFMODEL_SUFFIXES = (".txt", ".pbtxt")
 EVERY = 5.0  # s between two lines of progress where there is no terminal
 
 
@@ -111,37 +89,42 @@ def json_text(data: Any) -> str:
     return json.dumps(data, indent=1, allow_nan=False) + "\n"
 
 
-def save(answer: Plan, json_out: Path | None, html_out: Path | None, svg_out: Path | None) -> None:
-    """Write what is asked for; everything is made before the first file is touched."""
-    from crosstack.report.html import answer_html
-    from crosstack.report.svg import answer_svg
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageOptions:
+    """Files that a result is saved as."""
 
-    texts = asked_files(
-        (json_out, lambda: _saved_text(answer)),
-        (html_out, lambda: answer_html(answer)),
-        (svg_out, lambda: answer_svg(answer)),
-    )
-    write(*texts)
+    json_out: Path | None = None
+    html_out: Path | None = None
+    svg_out: Path | None = None
 
+    def check(self, source: Path) -> None:
+        """Refuse places that cannot be written."""
+        named = {"--json": self.json_out, "--html": self.html_out, "--svg": self.svg_out}
+        check_outputs(source, named)
 
-def _saved_text(answer: Plan) -> str:
-    """Return an answer as JSON, with what was mapped, so that a report needs nothing else."""
-    from crosstack.io import native
+    def texts(
+        self, json: Callable[[], str], html: Callable[[], str], svg: Callable[[], str]
+    ) -> list[tuple[Path, str]]:
+        """Return the files that were asked for with their texts."""
+        return asked_files((self.json_out, json), (self.html_out, html), (self.svg_out, svg))
 
-    data = answer.to_dict() | {"task": native.write_task(answer.task)}
-    return json.dumps(data, indent=2, allow_nan=False) + "\n"
+    def save(self, answer: Plan) -> None:
+        """Write an answer as what is asked for; all is made before the first file is touched."""
+        from crosstack.io import native
+        from crosstack.report.html import answer_html
+        from crosstack.report.svg import answer_svg
+
+        def saved() -> str:  # with what was mapped, so that a report needs nothing else
+            data = answer.to_dict() | {"task": native.write_task(answer.task)}
+            return json.dumps(data, indent=2, allow_nan=False) + "\n"
+
+        write(*self.texts(saved, lambda: answer_html(answer), lambda: answer_svg(answer)))
 
 
 def tell_damage(store: Store) -> None:
     """Say which pieces of a store were left out."""
     for problem in store.problems:
         typer.echo(f"crosstack: {printable(str(problem))}", err=True)
-
-
-def check_suffix(option: str, path: Path, allowed: tuple[str, ...], because: str = "") -> None:
-    """Refuse a file whose suffix says another format; ``because`` tells why."""
-    if path.suffix.lower() not in allowed:
-        raise InputError(Problem(option, f"got {path}; allowed: {', '.join(allowed)}{because}."))
 
 
 def task_text(task: Task, target: Path | None) -> str:

@@ -3,60 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from crosstack.cli.inputs import JsonOut, check_outputs, options_named, rules_asked
+from crosstack.cli.inputs import check_outputs, options_named, rules_asked
 from crosstack.cli.outputs import asked_files, json_text, show, write
-from crosstack.cli.predict_options import Torus
 
 if TYPE_CHECKING:
     from crosstack.machine.topology import Grid
     from crosstack.mapping.placement import Placement
 
-__all__ = ["grid_of", "place"]
-
-Package = Annotated[
-    str,
-    typer.Option("--package", metavar="XxYxZ", help="Chips of a package along each axis."),
-]
-Packages = Annotated[
-    str | None,
-    typer.Option("--packages", metavar="XxYxZ", help="Packages along each axis (default: one)."),
-]
-Order = Annotated[
-    str | None,
-    typer.Option(
-        "--order",
-        metavar="A,B,..",
-        help="Dimensions, innermost first: kp1,kp2,dp,lp. Those of one shard may be left out.",
-    ),
-]
-
 
 def place(
-    strategy: Annotated[
-        str, typer.Argument(metavar="STRATEGY", help="RC-4-2-d8-p1 or CR-4-d8-p1.")
-    ],
-    package: Package,
-    packages: Packages = None,
-    torus: Torus = False,
-    order: Order = None,
-    rules: Annotated[
-        str,
-        typer.Option(
-            "--rules", metavar="NAME|FILE", help="What is counted, such as deepflow-2025."
-        ),
-    ] = "crosstack",
-    every: Annotated[
-        bool, typer.Option("--all", help="List the best placement of every order.")
-    ] = False,
-    json_out: JsonOut = None,
-    svg_out: Annotated[
-        Path | None,
-        typer.Option("--svg", metavar="OUT", help="Save a picture: chips, edges, link loads."),
-    ] = None,
+    strategy: str,
+    package: str,
+    packages: str | None = None,
+    torus: bool = False,
+    order: str | None = None,
+    rules: str = "crosstack",
+    every: bool = False,
+    json_out: Path | None = None,
+    svg_out: Path | None = None,
 ) -> None:
     """Place the shards of a strategy on a mesh or torus.
 
@@ -66,8 +32,7 @@ def place(
     """
     from crosstack.mapping.placement import placements
     from crosstack.mapping.strategy import parse_order, parse_strategy
-    from crosstack.report.placement_figure import placement_svg
-    from crosstack.report.placement_text import placement_table
+    from crosstack.report.placement_figure import placement_svg, placement_table
 
     check_outputs(None, {"--json": json_out, "--svg": svg_out})
     chosen = parse_strategy(strategy)
@@ -76,11 +41,10 @@ def place(
     with options_named({"order": "--order"}):
         wanted = None if order is None else parse_order(order)
         found = placements(chosen, grid, counted.placement, order=wanted)
-    best = min(found, key=lambda p: p.derates)
-    ranked = sorted(found, key=lambda p: p.derates) if every else [best]
-    show(placement_table(ranked))
+    ranked = sorted(found, key=lambda p: p.derates)
+    show(placement_table(ranked if every else ranked[:1]))
     texts = asked_files(
-        (json_out, lambda: json_text(_data(best))), (svg_out, lambda: placement_svg(best))
+        (json_out, lambda: json_text(_data(ranked[0]))), (svg_out, lambda: placement_svg(ranked[0]))
     )
     write(*texts)
 
@@ -102,7 +66,7 @@ def grid_of(package: str, packages: str | None, *, torus: bool) -> Grid:
 
 def _data(placement: Placement) -> dict[str, Any]:
     """Return a placement as JSON holds it."""
-    grid = placement.grid
+    grid, all_edges = placement.grid, placement.sharing
     return {
         "strategy": str(placement.strategy),
         "package": list(grid.package),
@@ -110,8 +74,8 @@ def _data(placement: Placement) -> dict[str, Any]:
         "torus": grid.torus,
         "order": [dimension.value for dimension in placement.order],
         "edges_on_busiest_link": {
-            "between_packages": placement.sharing.between,
-            "inside_packages": placement.sharing.inside,
+            "between_packages": all_edges.between,
+            "inside_packages": all_edges.inside,
         },
         "by_dimension": {
             dimension.value: {"between_packages": s.between, "inside_packages": s.inside}

@@ -2,44 +2,96 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from crosstack.cli.hardware import hardware_of, source_of
 from crosstack.cli.inputs import (
-    JsonOut,
+    YAML_SUFFIXES,
+    MachineOptions,
     check_outputs,
     in_file,
     options_named,
     rules_asked,
 )
-from crosstack.cli.options import with_options
-from crosstack.cli.outputs import show, write
+from crosstack.cli.outputs import asked_files, json_text, show, write
 from crosstack.cli.place import grid_of
-from crosstack.cli.predict_options import StepOptions
 from crosstack.errors import InputError, Problem
 from crosstack.units import parse_quantity
 
 if TYPE_CHECKING:
     from crosstack.evaluate.predict import Prediction, Program, Step
-    from crosstack.io.step_machines import Machine, Ranked, TypedChip
+    from crosstack.io.step_machines import Levels, Machine, Ranked, TypedChip
     from crosstack.machine.chip import Chip
     from crosstack.mapping.strategy import MappingOrder, Strategy
     from crosstack.model.rules import Rules as CountedRules
 
-
-__all__ = ["predict", "trace"]
-
+_NUMBERS = ("batch", "sequence", "context")  # of a model that serves
 _NOT_SAVED = ("parallel", "rules", "set_")  # among what was asked: a result has them elsewhere
-_PATHS = ("file", "library")
 
 
-@with_options
-def predict(asked: StepOptions, json_out: JsonOut = None) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOptions:
+    """A step, its strategy and its machine, as options say them."""
+
+    file: Path | None = None
+    gemm: str | None = None
+    model: str | None = None
+    parallel: str | None = None
+    prefill: bool = False
+    decode: bool = False
+    context: int | None = None
+    batch: int | None = None
+    sequence: int | None = None
+    microbatches: int | None = None
+    exchange: str | None = None
+    recompute: str | None = None
+    schedule: str | None = None
+    interleave: int | None = None
+    optimizer_bytes: str | None = None
+    package: str | None = None
+    packages: str | None = None
+    torus: bool = False
+    order: str | None = None
+    topology: str | None = None
+    rules: str = "crosstack"
+    on: str | None = None
+    chips: int | None = None
+    fabric: str | None = None
+    library: Path | None = None
+    set_: list[str] | None = None
+
+    @property
+    def changes(self) -> dict[str, object]:
+        """What is asked of the step itself; None: as published."""
+        from crosstack.workload.published_steps import CHANGES
+
+        return {name: getattr(self, name) for name in CHANGES}
+
+    @property
+    def levels(self) -> Levels | None:
+        """How the chips of a package are joined, and the packages where that is said."""
+        from crosstack.machine.network import parse_levels
+
+        return None if self.topology is None else parse_levels(self.topology)
+
+    @property
+    def inputs(self) -> dict[str, object]:
+        """What a result keeps of them, so that its number can be computed again."""
+        kept = {name: value for name, value in asdict(self).items() if name not in _NOT_SAVED}
+        paths = {name: path and str(path) for name, path in kept.items() if isinstance(path, Path)}
+        return kept | paths | {"set": self.set_ or []}
+
+    def named_first(self) -> StepOptions:
+        """Return them; the argument is a model's name where the machine has one too."""
+        machine = self.file is None or self.file.suffix.lower() in YAML_SUFFIXES
+        if machine or self.on is None or self.model is not None or self.gemm is not None:
+            return self
+        return replace(self, file=None, model=str(self.file))
+
+
+def predict(asked: StepOptions, json_out: Path | None = None) -> None:
     """Predict the time of a step, or of one product, under a given strategy.
 
     What the strategy leaves out, such as the sharding of each kernel, is decided as well as can be
@@ -51,40 +103,21 @@ def predict(asked: StepOptions, json_out: JsonOut = None) -> None:
     """
     from crosstack.model.kernels.clock import product_time
     from crosstack.model.rules import PREDICTED
-    from crosstack.report.kernel_text import kernel_data, kernel_tables
-    from crosstack.report.prediction_text import prediction_data, prediction_tables
-    from crosstack.workload.product import Product
+    from crosstack.report.prediction_text import kernel_data, prediction_data, prediction_tables
 
-    asked = _named_first(asked)
+    asked = asked.named_first()
     check_outputs(asked.file, {"--json": json_out})
     counted = rules_asked(asked.rules, PREDICTED)
     found, typed = _predicted(asked, counted)
-    alone = isinstance(found.workload, Product) and found.strategy.n_chips == 1
-    inputs = {f.name: getattr(asked, f.name) for f in fields(asked) if f.name not in _NOT_SAVED}
-    inputs |= {name: None if inputs[name] is None else str(inputs[name]) for name in _PATHS}
-    inputs["set"] = asked.set_ or []
-    data = prediction_data(found, typed.chip, typed.dtype, counted.name, inputs)
-    shown = [prediction_tables(data, parts=not alone)]
+    data = prediction_data(found, typed.chip, typed.dtype, counted.name, asked.inputs)
     if found.share is not None:
         kernel = product_time(counted.clock.kernels, typed.chip, *found.share, dtype=typed.dtype)
         data["kernel"] = kernel_data(kernel, found.share)
-        shown.append(kernel_tables(data["kernel"]))
-    show(*shown)
-    if json_out is not None:
-        write((json_out, json.dumps(data, indent=1, allow_nan=False) + "\n"))
+    show(prediction_tables(data))
+    write(*asked_files((json_out, lambda: json_text(data))))
 
 
-@with_options
-def trace(
-    asked: StepOptions,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="OUT", help="A trace for Perfetto or Chrome."),
-    ] = None,
-    svg_out: Annotated[
-        Path | None, typer.Option("--svg", metavar="OUT", help="Save a Gantt chart.")
-    ] = None,
-) -> None:
+def trace(asked: StepOptions, output: Path | None = None, svg_out: Path | None = None) -> None:
     """Run a predicted step event by event and save when every kernel and transfer ran.
 
     Example: `crosstack trace llama3-8b --on h100-dgx --batch 32 --sequence 4096
@@ -98,34 +131,21 @@ def trace(
     if output is None and svg_out is None:
         raise InputError(Problem("--output", "nothing to save; give --output OUT or --svg OUT."))
     counted = rules_asked(asked.rules, PREDICTED)
-    found, typed = _predicted(_named_first(asked), counted)
+    found, typed = _predicted(asked.named_first(), counted)
     timelines = found.timelines()
     if not timelines:
         message = f"{counted.name} estimates a transformer without events; try deepflow-2025-graph."
         raise InputError(Problem("--rules", message))
-    texts = []
-    if output is not None:
-        texts.append((output, trace_json(timelines)))
-    if svg_out is not None:
-        title = f"{found.workload.name} under {found.strategy} on {typed.chip.name}"
-        texts.append((svg_out, gantt_svg(timelines, title)))
-    show(
-        prediction_tables(
-            prediction_data(found, typed.chip, typed.dtype, counted.name, {}), parts=False
-        )
+    title = f"{found.workload.name} under {found.strategy} on {typed.chip.name}"
+    texts = asked_files(
+        (output, lambda: trace_json(timelines)), (svg_out, lambda: gantt_svg(timelines, title))
     )
+    data = prediction_data(found, typed.chip, typed.dtype, counted.name, {})
+    show(prediction_tables(data, parts=False))
     write(*texts)
 
 
 # ---------------------------------------------------------------- pieces
-
-
-def _named_first(asked: StepOptions) -> StepOptions:
-    """Return what is asked; the argument is a model's name where the machine has one too."""
-    machine = asked.file is None or asked.file.suffix.lower() in (".yaml", ".yml")
-    if machine or asked.on is None or asked.model is not None or asked.gemm is not None:
-        return asked
-    return replace(asked, file=None, model=str(asked.file))
 
 
 def _workload(file: Path, hardware: Machine, asked: StepOptions) -> Step:
@@ -139,7 +159,7 @@ def _workload(file: Path, hardware: Machine, asked: StepOptions) -> Step:
     if gemm is not None and model is not None:
         raise InputError(Problem("--gemm", "given with --model; allowed: one of them."))
     with options_named({name: f"--{name}" for name in ("model", *changes)}):
-        if model is not None and Path(model).suffix.lower() not in (".yaml", ".yml"):
+        if model is not None and Path(model).suffix.lower() not in YAML_SUFFIXES:
             return step_named(model, changes)
         found = _product(gemm) if gemm is not None else _model(file, hardware, model)
         return changed_step(found, changes)
@@ -155,7 +175,7 @@ def _served(asked: StepOptions) -> Step:
         message = "required with --prefill or --decode, of which one is allowed."
         raise InputError(Problem("--model", message))
     kind = "prefill" if asked.prefill else "decode"
-    numbers = {name: getattr(asked, name) for name in ("batch", "sequence", "context")}
+    numbers = {name: getattr(asked, name) for name in _NUMBERS}
     others = {name: value for name, value in asked.changes.items() if name not in numbers}
     with options_named({name: f"--{name}" for name in ("model", *numbers, *others)}):
         return changed_step(job_named(asked.model, kind, **numbers), others)
@@ -170,26 +190,22 @@ def _product(text: str) -> Step:
         allowed = "three whole numbers M,K,N, such as 4096,4096,8192"
         raise InputError(Problem("--gemm", f"got {text[:60]!r}; allowed: {allowed}."))
     m, k, n = (int(part) for part in parts)
-    with options_named({"m": "--gemm", "k": "--gemm", "n": "--gemm"}):
+    with options_named(dict.fromkeys("mkn", "--gemm")):
         return Product(m=m, k=k, n=n)
 
 
 def _model(file: Path, hardware: Machine, model: str | None) -> Step:
-    from crosstack.io.chip_file import ChipDescription
-    from crosstack.io.deepflow import read_model
+    from crosstack.io.deepflow import DeepflowHardware, read_model
     from crosstack.io.deepflow.steps import workload_of
     from crosstack.io.files import read_text
-    from crosstack.io.library.named import LibraryMachine
 
-    if model is None:
-        held = None if isinstance(hardware, ChipDescription | LibraryMachine) else hardware.model
-        if held is None:
-            message = f"{file} holds no model; give --gemm M,K,N or --model NAME|FILE."
-            raise InputError(Problem("--model", message))
-        with in_file(file):
-            return workload_of(held)
-    held = read_model(read_text(model), model)
-    with in_file(Path(model)):
+    held = hardware.model if isinstance(hardware, DeepflowHardware) else None
+    if model is not None:
+        file, held = Path(model), read_model(read_text(model), model)
+    if held is None:
+        message = f"{file} holds no model; give --gemm M,K,N or --model NAME|FILE."
+        raise InputError(Problem("--model", message))
+    with in_file(file):
         return workload_of(held)
 
 
@@ -200,9 +216,8 @@ def _predicted(asked: StepOptions, counted: CountedRules) -> tuple[Prediction, T
     from crosstack.workload.transformer_training import CHOICES
 
     file = source_of(asked.file, asked.on)
-    hardware = hardware_of(
-        asked.file, asked.on, asked.chips, asked.fabric, asked.library, asked.set_ or []
-    )
+    machine = MachineOptions(on=asked.on, chips=asked.chips, fabric=asked.fabric)
+    hardware = hardware_of(asked.file, machine, asked.library, asked.set_ or [])
     workload = _workload(file, hardware, asked)
     options = {"strategy": "--parallel", "order": "--order"}
     options |= {"constraints.degrees": "--parallel", "workload.global_batch_size": "--batch"}
@@ -214,8 +229,7 @@ def _predicted(asked: StepOptions, counted: CountedRules) -> tuple[Prediction, T
             with options_named({"": "--optimizer-bytes"}):
                 state = parse_quantity(asked.optimizer_bytes, "B")
             settings = replace(settings, optimizer_bytes=state)
-        placed = asked.package is not None
-        strategy = _strategy(file, hardware, workload, asked.parallel, placed=placed)
+        strategy = _strategy(file, hardware, workload, asked)
         if asked.levels is not None and asked.package is not None:
             message = "allowed without --package, which places on a mesh or torus of its own."
             raise InputError(Problem("--topology", message))
@@ -229,38 +243,26 @@ def _predicted(asked: StepOptions, counted: CountedRules) -> tuple[Prediction, T
         return found, typed
 
 
-def _strategy(
-    file: Path,
-    hardware: Machine,
-    workload: Step,
-    parallel: str | None,
-    *,
-    placed: bool,
-) -> Strategy:
+def _strategy(file: Path, hardware: Machine, workload: Step, asked: StepOptions) -> Strategy:
     """Return the strategy that is asked for, or that of a DeepFlow file; else one chip."""
     from crosstack.io.chip_file import ChipDescription
-    from crosstack.io.deepflow import check_devices
+    from crosstack.io.deepflow import DeepflowHardware, check_devices
     from crosstack.io.deepflow.steps import strategy_of
-    from crosstack.io.library.named import LibraryMachine
     from crosstack.mapping.strategy import Strategy, parse_strategy
     from crosstack.workload.product import Product
 
-    if parallel is not None:
-        return parse_strategy(parallel)
-    if isinstance(hardware, LibraryMachine):
-        return Strategy()
-    if isinstance(hardware, ChipDescription):
-        if isinstance(workload, Product):
-            return Strategy()
-        chips = hardware.chips_per_package * hardware.n_packages
-        message = (
-            f"required: {file} has no strategy for its chips, {chips:,}; such as RC-1-8-d4-p2."
-        )
+    if asked.parallel is not None:
+        return parse_strategy(asked.parallel)
+    if isinstance(hardware, DeepflowHardware):
+        with in_file(file):
+            if asked.package is None:
+                check_devices(hardware)
+            return strategy_of(hardware)
+    if isinstance(hardware, ChipDescription) and not isinstance(workload, Product):
+        chips = f"{hardware.chips_per_package * hardware.n_packages:,}"
+        message = f"required: {file} has no strategy for its chips, {chips}; such as RC-1-8-d4-p2."
         raise InputError(Problem("--parallel", message))
-    with in_file(file):
-        if not placed:
-            check_devices(hardware)
-        return strategy_of(hardware)
+    return Strategy()
 
 
 def _ranked(

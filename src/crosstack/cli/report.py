@@ -3,51 +3,27 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, assert_never
+from typing import assert_never
 
 import typer
 
 from crosstack.cli.inputs import (
     Saved,
     check_outputs,
+    check_suffix,
     options_named,
     read_result,
+    refuse,
     result_answer,
     saved_kind,
 )
-from crosstack.cli.outputs import check_suffix, printable, tell_damage, write
-from crosstack.errors import InputError, Problem
-
-__all__ = ["explore", "report"]
+from crosstack.cli.outputs import printable, tell_damage, write
 
 PAGES = (".html", ".htm")
 
 
-def report(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="STORE|RESULT",
-            help="The store of a sweep, or what `map`, `predict`, `optimize` or `codesign` saved "
-            "with --json.",
-        ),
-    ],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="OUT", help="The page (.html).")
-    ],
-    task: Annotated[
-        Path | None,
-        typer.Option(
-            "--task", metavar="FILE", help="What was mapped, for a result that does not hold it."
-        ),
-    ] = None,
-    rules: Annotated[
-        str | None,
-        typer.Option("--rules", metavar="NAME|FILE", help="For a result under rules of a file."),
-    ] = None,
-) -> None:
+def report(source: Path, output: Path, task: Path | None = None, rules: str | None = None) -> None:
     """Write one page that needs nothing else: of a result, or of a whole study.
 
     Examples: `crosstack report map.json -o map.html` and
@@ -55,9 +31,9 @@ def report(
     """
     check_suffix("--output", output, PAGES)
     check_outputs(source, {"--output": output})
-    of_mappings = {"--task": task, "--rules": rules}
+    of_mappings, only = {"--task": task, "--rules": rules}, "allowed: with a mapping alone."
     if source.is_dir():
-        _refuse(of_mappings)
+        refuse(of_mappings, only)
         from crosstack.explore.store import Store
         from crosstack.report.pages.study_page import study_html
         from crosstack.report.pages.study_table import store_table
@@ -67,45 +43,32 @@ def report(
         tell_damage(store)
         write((output, page))
         return
-    data = read_result(source)
-    kind, data = saved_kind(source, data)
-    if kind is Saved.MAPPING:
-        from crosstack.report.html import answer_html
-
-        write((output, answer_html(result_answer(source, data, task, rules))))
-        return
-    _refuse(of_mappings)
-    write((output, _page(kind, data)))
-
-
-def _page(kind: Literal[Saved.FRONT, Saved.OPTIMUM, Saved.PREDICTION], data: dict[str, Any]) -> str:
+    kind, data = saved_kind(source, read_result(source))
+    if kind is not Saved.MAPPING:
+        refuse(of_mappings, only)
     match kind:
+        case Saved.MAPPING:
+            from crosstack.report.html import answer_html
+
+            page = answer_html(result_answer(source, data, task, rules))
         case Saved.FRONT:
             from crosstack.report.pages.front_page import front_html
 
-            return front_html(data)
+            page = front_html(data)
         case Saved.OPTIMUM:
             from crosstack.report.optimum_page import optimum_html
 
-            return optimum_html(data)
+            page = optimum_html(data)
         case Saved.PREDICTION:
             from crosstack.report.prediction_page import prediction_html
 
-            return prediction_html(data)
+            page = prediction_html(data)
         case _:
             assert_never(kind)
+    write((output, page))
 
 
-def _refuse(options: Mapping[str, object]) -> None:
-    for option, given in options.items():
-        if given is not None:
-            raise InputError(Problem(option, "allowed: with a mapping alone."))
-
-
-def explore(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store of a sweep.")],
-    port: Annotated[int, typer.Option("--port", metavar="N", help="0: any that is free.")] = 8765,
-) -> None:
+def explore(store: Path, port: int = 8765) -> None:
     """Serve the page of a study on this machine alone; new points appear while a sweep runs.
 
     Example: `crosstack explore study.store`, and open the address it prints. Ctrl-C ends it.

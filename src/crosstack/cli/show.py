@@ -3,66 +3,43 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, assert_never
+from typing import TYPE_CHECKING, assert_never
 
-import typer
-
-from crosstack.cli.chip import Library
+from crosstack.cli.chip import library_given
 from crosstack.cli.inputs import (
-    Chips,
-    Fabric,
-    JsonOut,
-    On,
+    MachineOptions,
     Saved,
     check_outputs,
-    loaded_task,
+    in_file,
     options_named,
     read_result,
+    refuse,
     result_answer,
     saved_kind,
 )
-from crosstack.cli.library import show_config, show_graph, show_library, show_technology
-from crosstack.cli.outputs import show, show_answer, write
-from crosstack.cli.task_options import Set, SvgOut
-from crosstack.errors import InputError, Problem
+from crosstack.cli.outputs import (
+    asked_files,
+    json_text,
+    show,
+    show_and_write,
+    show_answer,
+    write,
+)
 
 if TYPE_CHECKING:
     from crosstack.mapping.mapping import Task
 
-__all__ = ["show_"]
-
 
 def show_(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE|RESULT|library|technology",
-            help="Native YAML, DFModel text, what a command saved with --json, or config.json.",
-        ),
-    ],
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME",
-            help="With `technology`: which one; all if left out. With `library`: chips, nodes, "
-            "networks, memories, models, technology, or one of them.",
-        ),
-    ] = None,
-    set_: Set = None,
-    on: On = None,
-    chips: Chips = None,
-    fabric: Fabric = None,
-    svg_out: SvgOut = None,
-    json_out: JsonOut = None,
-    library: Library = None,
-    parallel: Annotated[
-        str | None,
-        typer.Option(
-            "--parallel",
-            metavar="STRATEGY",
-            help="Show the graph as a strategy such as RC-2-2-d2-p2 transforms it, step by step.",
-        ),
-    ] = None,
+    *,
+    file: Path,
+    name: str | None = None,
+    set_: list[str] | None = None,
+    machine: MachineOptions,
+    svg_out: Path | None = None,
+    json_out: Path | None = None,
+    library: Path | None = None,
+    parallel: str | None = None,
 ) -> None:
     """Describe the workload and the machine of a file, a saved result, or a model, in words.
 
@@ -75,51 +52,79 @@ def show_(
     Example: `crosstack show examples/my_graph.yaml --parallel RC-2-2-d2-p2 --svg graph.svg`
     """
     of_tasks: dict[str, object] = {"--set": set_, "--svg": svg_out, "--parallel": parallel}
-    if str(file) == "library":
-        show_library(name, library, of_tasks, json_out)
+    if str(file) == "library" and name != "technology":
+        refuse(of_tasks | {"--library": library}, "allowed: with a file alone.")
+        _show_library(name, json_out)
         return
-    if json_out is not None:
-        raise InputError(Problem("--json", "allowed: with library alone."))
-    if str(file) == "technology":
-        show_technology(name, library, of_tasks)
+    if str(file) in ("library", "technology"):
+        what = "library alone" if str(file) == "technology" else "what is no technology"
+        refuse({"--json": json_out}, f"allowed: with {what}.")
+        refuse(of_tasks, "allowed: with a file alone.")
+        _show_technology(name if str(file) == "technology" else None, library)
         return
-    if name is not None:
-        raise InputError(
-            Problem("NAME", f'got "{name}"; allowed: a name after library or technology.')
-        )
-    if library is not None:
-        raise InputError(Problem("--library", "allowed: with technology alone."))
+    refuse({"--json": json_out}, "allowed: with library alone.")
+    refuse({"NAME": name}, f'got "{name}"; allowed: a name after library or technology.')
+    refuse({"--library": library}, "allowed: with technology alone.")
     if file.suffix.lower() == ".json":
-        _show_result(file, of_tasks)
+        refuse(of_tasks, "allowed: with a workload and a machine alone.")
+        _show_result(file)
         return
-    from crosstack.io.native import holds_graph
+    from crosstack.io.native import holds_graph, read_graph
+    from crosstack.report.model_text import graph_tables
     from crosstack.report.svg import task_svg
     from crosstack.report.text import task_text
 
     check_outputs(file, {"--svg": svg_out})
     if holds_graph(file):
-        options = {"--on": on, "--chips": chips, "--fabric": fabric}
-        show_graph(file, set_ or [], options | {"--svg": svg_out, "--parallel": parallel})
+        given: dict[str, object] = {
+            "--on": machine.on,
+            "--chips": machine.chips,
+            "--fabric": machine.fabric,
+        }
+        options = {"--svg": svg_out, "--parallel": parallel}
+        refuse(given | options, "allowed: with a workload and a machine alone.")
+        show(graph_tables(file.stem, read_graph(file, set_ or [])))
         return
-    task = loaded_task(file, set_, on, chips, fabric)
+    task = machine.task(file, set_)
     if parallel is not None:
         _show_transformed(task, parallel, svg_out)
         return
     show(task_text(task))
-    if svg_out is not None:
-        write((svg_out, task_svg(task)))
+    write(*asked_files((svg_out, lambda: task_svg(task))))
 
 
-def _show_result(file: Path, of_tasks: dict[str, object]) -> None:
+def _show_library(name: str | None, json_out: Path | None) -> None:
+    """Print what is in the library, what is of one kind, or one entry with its sources."""
+    from crosstack.report.library_text import (
+        LISTED,
+        library_data,
+        library_list,
+        library_tables,
+    )
+
+    tables = library_list(name) if name is None or name in LISTED else library_tables(name)
+    show_and_write(tables, asked_files((json_out, lambda: json_text(library_data(name)))))
+
+
+def _show_technology(name: str | None, library: Path | None) -> None:
+    """Print one technology, or the names of all."""
+    from crosstack.report.library_text import technology_list, technology_tables
+
+    known = library_given(library)
+    show(technology_list(known) if name is None else technology_tables(known, name))
+
+
+def _show_result(file: Path) -> None:
     """Print again what was saved, or the model of a ``config.json``."""
-    from crosstack.io.huggingface import is_config
+    from crosstack.io.huggingface import is_config, transformer_of
 
-    for option, given in of_tasks.items():
-        if given:
-            raise InputError(Problem(option, "allowed: with a workload and a machine alone."))
     tree = read_result(file)
     if is_config(tree):
-        show_config(file, tree)
+        from crosstack.report.model_text import model_tables
+
+        with in_file(file):
+            model = transformer_of(tree)
+        show(model_tables(model.name, model))
         return
     kind, data = saved_kind(file, tree)
     match kind:
@@ -134,14 +139,9 @@ def _show_result(file: Path, of_tasks: dict[str, object]) -> None:
 
             show(optimum_tables(data))
         case Saved.PREDICTION:
-            from crosstack.report.kernel_text import kernel_tables
             from crosstack.report.prediction_text import prediction_tables
 
-            kernel = data.get("kernel")
-            alone = kernel is not None and data["n_chips"] == 1
-            show(prediction_tables(data, parts=not alone))
-            if kernel is not None:
-                show(kernel_tables(kernel))
+            show(prediction_tables(data))
         case _:
             assert_never(kind)
 
@@ -157,5 +157,4 @@ def _show_transformed(task: Task, parallel: str, svg_out: Path | None) -> None:
         steps = transform(task.workload.graph, strategy)
     title = f"{task.workload.name} under {strategy}"
     show(transform_table(steps, title))
-    if svg_out is not None:
-        write((svg_out, transform_svg(steps, title)))
+    write(*asked_files((svg_out, lambda: transform_svg(steps, title))))

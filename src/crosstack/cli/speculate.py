@@ -4,53 +4,29 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 import crosstack
-from crosstack.cli.inputs import (
-    Chips,
-    Counted,
-    Fabric,
-    JsonOut,
-    On,
-    check_outputs,
-    machine_of,
-    options_named,
-    rules_given,
-)
-from crosstack.cli.outputs import json_text, write
+from crosstack.cli.inputs import MachineOptions, check_outputs, options_named, rules_given
+from crosstack.cli.outputs import asked_files, json_text, write
 from crosstack.mapping.mapping import Constraints
 from crosstack.units import format_quantity
 
-__all__ = ["speculate"]
-
 
 def speculate(
-    draft: Annotated[str, typer.Option(metavar="NAME|FILE", help="The model that drafts.")],
-    target: Annotated[str, typer.Option(metavar="NAME|FILE", help="The model that checks.")],
-    context: Annotated[int, typer.Option(metavar="N", help="Tokens kept of each sequence.")],
-    window: Annotated[int, typer.Option(metavar="K", help="Drafted tokens in a row.")],
-    acceptance: Annotated[
-        float, typer.Option(metavar="A", help="Probability that one is accepted, 0 to 1.")
-    ],
-    file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="FILE", help="Machine and constraints; any workload. Left out with --on."
-        ),
-    ] = None,
-    branches: Annotated[
-        int,
-        typer.Option(metavar="N", help="Tokens drafted for each place: 1 a sequence, 2 a tree."),
-    ] = 1,
-    batch: Annotated[int, typer.Option(metavar="N", help="Sequences written at once.")] = 1,
-    rules: Counted = None,
-    on: On = None,
-    chips: Chips = None,
-    fabric: Fabric = None,
-    json_out: JsonOut = None,
+    *,
+    draft: str,
+    target: str,
+    context: int,
+    window: int,
+    acceptance: float,
+    file: Path | None = None,
+    branches: int = 1,
+    batch: int = 1,
+    rules: str | None = None,
+    machine: MachineOptions,
+    json_out: Path | None = None,
 ) -> None:
     """Compare speculative decoding with the target model on its own.
 
@@ -68,12 +44,11 @@ def speculate(
         with options_named({"model": option}):
             models.append(transformer(name))
     constraints = Constraints()
-    if file is not None and on is None:
+    if file is not None and machine.on is None:
         constraints = crosstack.load(file).constraints
-    system, usual = machine_of(file, None, on, chips, fabric)
-    names = ("context", "window", "acceptance", "branches")
-    given = {name: f"--{name}" for name in names} | {"batch": "--batch"}
-    with options_named(given):
+    system, usual = machine.or_of(file, None)
+    names = ("context", "window", "acceptance", "branches", "batch")
+    with options_named({name: f"--{name}" for name in names}):
         found = run(
             models[0],
             models[1],
@@ -93,6 +68,5 @@ def speculate(
         f"{format_quantity(found.check_time, 's')} "
         f"and adds {found.tokens:.4g} tokens"
     )
-    if json_out is not None:
-        values = {**asdict(found), "rate": found.rate, "speedup": found.speedup}
-        write((json_out, json_text(values)))
+    values = {**asdict(found), "rate": found.rate, "speedup": found.speedup}
+    write(*asked_files((json_out, lambda: json_text(values))))

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import typer
 
 from crosstack.cli.inputs import (
+    YAML_SUFFIXES,
     Saved,
     check_outputs,
+    check_suffix,
     in_file,
     options_named,
     read_result,
+    refuse,
     saved_kind,
 )
-from crosstack.cli.outputs import YAML_SUFFIXES, check_suffix, printable, show, tell_damage, write
-from crosstack.cli.sweep import (
-    DaskOption,
-    JobsOption,
-    ResumeOption,
-    TimeoutOption,
-    run_and_show,
-)
+from crosstack.cli.options import with_options
+from crosstack.cli.outputs import printable, show, tell_damage, write
+from crosstack.cli.sweep import RunOptions
 from crosstack.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
     from crosstack.charts import HeatMap, LineChart
     from crosstack.explore.question import StudyQuestion
-    from crosstack.explore.study import Study
 
-__all__ = ["study_app"]
 
 study_app = typer.Typer(
     no_args_is_help=True,
@@ -44,19 +42,6 @@ study_app = typer.Typer(
     "`crosstack study show study.yaml`, `crosstack sweep study.yaml`, "
     "`crosstack study show study.store`, `crosstack report study.store -o study.html`",
 )
-
-StorePath = Annotated[
-    Path, typer.Argument(metavar="STORE", help="The directory of a sweep's results.")
-]
-StudyOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--study",
-        metavar="STUDY",
-        help="Points, constraints and objectives of this study; otherwise all points, and what "
-        "the last sweep was asked.",
-    ),
-]
 
 TEMPLATE = """\
 # A study: every combination of the axes, around one base problem.
@@ -90,14 +75,7 @@ CHIP_AXES = """\
 """
 
 
-@study_app.command("init")
-def init(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The study to write.")],
-    base: Annotated[
-        Path,
-        typer.Option("--base", metavar="FILE", help="The problem to vary, or a chip file."),
-    ],
-) -> None:
+def init(file: Path, base: Path) -> None:
     """Write a study to start from.
 
     Example: `crosstack study init study.yaml --base examples/gpt3_1t_sn30.yaml`
@@ -128,21 +106,7 @@ def init(
     write((file, text))
 
 
-@study_app.command("run")
-def run(
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="NAME", help="Which study; a list of them if left out."),
-    ] = None,
-    jobs: JobsOption = None,
-    store: Annotated[
-        Path | None,
-        typer.Option("--store", metavar="DIR", help="Where results go; NAME.store if left out."),
-    ] = None,
-    resume: ResumeOption = False,
-    timeout: TimeoutOption = None,
-    dask: DaskOption = None,
-) -> None:
+def run(*, name: str | None = None, run: RunOptions) -> None:
     """Run a published design space that comes with crosstack, and hold it against its paper.
 
     Every point is mapped with a proof, or says its gap. Then the paper's claims are printed
@@ -154,34 +118,19 @@ def run(
     from crosstack.published.studies import built_in, claims_text, study_list
 
     if name is None:
-        given = {"--jobs": jobs, "--store": store, "--resume": resume or None}
-        for option, value in {**given, "--timeout": timeout, "--dask": dask}.items():
-            if value is not None:
-                raise InputError(Problem(option, "allowed: with the name of a study."))
+        given = {f"--{option}": value for option, value in asdict(run).items()}
+        refuse(given, "allowed: with the name of a study.")
         typer.echo(study_list(), nl=False)
         return
     if Path(name).suffix.lower() in YAML_SUFFIXES:
         message = f"is a study of your own; crosstack sweep {printable(name)} runs it."
         raise InputError(Problem(printable(name), message))
     chosen = built_in(name)
-    table = run_and_show(
-        chosen.make(),
-        store or Path(f"{name}.store"),
-        jobs=jobs,
-        resume=resume,
-        timeout=timeout,
-        dask=dask,
-        source=name,
-    )
+    table = run.run(chosen.make(), Path(f"{name}.store"), name)
     typer.echo("\n" + claims_text(chosen, table.to_pylist()), nl=False)
 
 
-@study_app.command("show")
-def show_(
-    file: Annotated[Path, typer.Argument(metavar="STUDY|STORE", help="A study, or its results.")],
-    study: StudyOption = None,
-    top: Annotated[int, typer.Option("--top", metavar="N", help="Rows of each table.")] = 5,
-) -> None:
+def show_(file: Path, study: Path | None = None, top: int = 5) -> None:
     """Show what a study asks, or how many points came out how and which are the best.
 
     A study that comes with crosstack goes by its name (`crosstack study run` lists them).
@@ -196,50 +145,30 @@ def show_(
         table, asked = _results(file, study)
         show(results_tables(table, asked, top))
         return
-    if study is not None:
-        raise InputError(Problem("--study", "allowed: with a store alone."))
+    refuse({"--study": study}, "allowed: with a store alone.")
     from crosstack.explore.points import expand
     from crosstack.explore.run import check_study
     from crosstack.explore.study import read_study
+    from crosstack.published.studies import STUDIES
 
-    chosen = read_study(file) if file.exists() else _built_in(file) or read_study(file)
+    known = None if file.exists() else STUDIES.get(str(file))  # it comes with crosstack
+    chosen = read_study(file) if known is None else known.make()
     with in_file(file):
         check_study(chosen)
         show(study_tables(chosen, expand(chosen)))
 
 
-def _built_in(name: Path) -> Study | None:
-    """Return the study of that name that comes with crosstack, if there is one."""
-    from crosstack.published.studies import STUDIES
-
-    found = STUDIES.get(str(name))
-    return None if found is None else found.make()
-
-
-@study_app.command("plot")
 def plot(
-    store: StorePath,
-    x: Annotated[str, typer.Option("--x", metavar="COLUMN", help="Along the horizontal.")],
-    y: Annotated[
-        str, typer.Option("--y", metavar="COLUMN", help="Along the vertical; rows of a heat map.")
-    ],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="OUT", help="A picture (.svg, .png or .pdf).")
-    ],
-    value: Annotated[
-        str | None,
-        typer.Option("--value", metavar="COLUMN", help="A heat map of this over two axes."),
-    ] = None,
-    by: Annotated[
-        str | None, typer.Option("--by", metavar="COLUMN", help="A series for each of its values.")
-    ] = None,
-    front: Annotated[
-        bool, typer.Option("--front", help="Draw the Pareto front of two objectives, too.")
-    ] = False,
-    paper: Annotated[
-        bool, typer.Option("--paper", help="One column wide; .png and .pdf always are.")
-    ] = False,
-    study: StudyOption = None,
+    *,
+    store: Path,
+    x: str,
+    y: str,
+    output: Path,
+    value: str | None = None,
+    by: str | None = None,
+    front: bool = False,
+    paper: bool = False,
+    study: Path | None = None,
 ) -> None:
     """Draw a term over an axis, one term over another, or a heat map of two axes.
 
@@ -254,9 +183,8 @@ def plot(
 
     check_outputs(None, {"--output": output})
     check_suffix("--output", output, SUFFIXES)
-    for option, given in (("--by", by), ("--front", front or None)):
-        if value is not None and given is not None:
-            raise InputError(Problem(option, "given with --value; allowed: one of them."))
+    if value is not None:
+        refuse({"--by": by, "--front": front}, "given with --value; allowed: one of them.")
     table, asked = _results(store, study)
     with in_file(store):
         chart: HeatMap | LineChart
@@ -273,22 +201,7 @@ def plot(
     write((output, charts_svg(asked.name, words, [chart], [], [])))
 
 
-@study_app.command("export")
-def export(
-    store: Annotated[
-        Path,
-        typer.Argument(
-            metavar="STORE|RESULT",
-            help="The directory of a sweep's results, or what `codesign` or `optimize` saved with "
-            "--json.",
-        ),
-    ],
-    output: Annotated[
-        Path,
-        typer.Option("-o", "--output", metavar="OUT", help="A .csv, .json or .parquet file."),
-    ],
-    study: StudyOption = None,
-) -> None:
+def export(store: Path, output: Path, study: Path | None = None) -> None:
     """Write all rows of a store as one file: points, or the machines or choices of a search.
 
     Examples: `crosstack study export study.store -o study.csv` and
@@ -299,8 +212,7 @@ def export(
     from crosstack.explore.tables import write_table
 
     if store.is_file():
-        if study is not None:
-            raise InputError(Problem("--study", "allowed: with a store alone."))
+        refuse({"--study": study}, "allowed: with a store alone.")
         table = _searched(store)
     else:
         table, _ = _results(store, study, everything=True)
@@ -353,3 +265,14 @@ def _results(
         table = store.table(expand(chosen).keys)
     tell_damage(store)
     return table, question_of(chosen)
+
+
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "init": init,
+    "run": run,
+    "show": show_,
+    "plot": plot,
+    "export": export,
+}
+for _name, _function in _COMMANDS.items():
+    study_app.command(_name)(with_options(f"study {_name}", _function))

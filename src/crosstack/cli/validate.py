@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from crosstack.cli.inputs import check_outputs
 from crosstack.cli.outputs import EVERY, Searching
-
-__all__ = ["Style", "validate"]
 
 
 class Style(StrEnum):
@@ -23,14 +20,7 @@ class Style(StrEnum):
 
 
 def validate(
-    suite: Annotated[
-        str | None,
-        typer.Option("--suite", metavar="NAME", help="Only dfmodel, measured, steps or figures."),
-    ] = None,
-    style: Annotated[Style, typer.Option("--format", help="How to print.")] = Style.TABLE,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write here too.")
-    ] = None,
+    suite: str | None = None, style: Style = Style.TABLE, output: Path | None = None
 ) -> None:
     """Run the published cases and print both numbers side by side.
 

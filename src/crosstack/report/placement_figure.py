@@ -1,15 +1,19 @@
-"""A placement as a picture: chips with their shard, logical edges, the load of every link."""
+"""Placements as a table, and one as a picture: chips, shards, edges, the load of every link."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
+from rich.console import Group
 
 from crosstack.mapping.placement import Placement, logical_edges
 from crosstack.mapping.strategy import ParallelDimension
 from crosstack.report.drawing import Canvas, standalone
 from crosstack.report.graph_figure import Figure
+from crosstack.report.text import rows_table, titled
+from crosstack.report.wording import Table, plural
 
 PITCH = 74.0
 CHIP = 44.0
@@ -20,6 +24,32 @@ MOST_CHIPS = 4096
 MOST_BEND = 0.9 * PITCH  # of an arc, so that long ones do not leave the picture
 NARROW = 480.0
 HEAD = 140.0
+
+
+def placement_table(placements: Sequence[Placement]) -> Group:
+    """Return one line for each placement, the edges on its busiest links by dimension."""
+    first = placements[0]
+    shape = " x ".join(str(size) for size in first.grid.shape)
+    kind = "torus" if first.grid.torus else "mesh"
+    packages = plural(first.grid.n_packages, "package")
+    used = [d for d in ParallelDimension if first.strategy.degree(d) > 1]
+    rows = tuple(
+        (
+            ", ".join(d.value for d in p.order if d in used) or "one chip",
+            *(f"{s.inside} / {s.between}" for s in (p.sharing, *(p.by_dimension[d] for d in used))),
+            ", ".join(d.value for d in ParallelDimension if d in p.crosses) or "none",
+            f"{p.hops:,}",
+        )
+        for p in placements
+    )
+    names = (d.value for d in used)
+    header = ("order, innermost first", "all edges", *names, "between packages run", "hops")
+    numeric = (False, *[True] * (1 + len(used)), False, True)
+    return titled(
+        f"{first.strategy} on a {kind} of {shape} chips in {packages}",
+        "Edges on the busiest link, inside a package / between packages:",
+        rows_table(Table(header=header, numeric=numeric, rows=rows)),
+    )
 
 
 def placement_svg(placement: Placement) -> str:

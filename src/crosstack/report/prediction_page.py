@@ -7,13 +7,15 @@ from typing import Any
 
 from crosstack.report import html_parts as page
 from crosstack.report.drawing import attribute
-from crosstack.report.kernel_text import kernel_pairs, level_rows, sides_words
 from crosstack.report.prediction_text import (
+    kernel_pairs,
+    level_rows,
     memory_at_peak,
     memory_of_stages,
     pieces_of,
     prediction_pairs,
     prediction_title,
+    sides_words,
 )
 from crosstack.report.wording import percent, time_words
 from crosstack.units import format_quantity

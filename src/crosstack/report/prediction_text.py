@@ -1,53 +1,48 @@
-"""A prediction as tables and as JSON."""
+"""A prediction, and the product of one chip that it may be of, as tables and as JSON."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Group
-from rich.text import Text
+from rich.console import Group, RenderableType
 
 from crosstack.evaluate.predict import Prediction
 from crosstack.machine.chip import Chip
+from crosstack.model.kernels.clock import KernelTime
 from crosstack.model.memory import MemoryAccount
-from crosstack.report.text import pairs_table, rows_table
-from crosstack.report.wording import Table, percent, time_words
+from crosstack.report.text import pairs_table, rows_table, titled
+from crosstack.report.wording import Table, percent, table_of, time_words
 from crosstack.units import format_quantity
 from crosstack.version import __version__
 from crosstack.workload.dtype import Dtype
-
-__all__ = [
-    "memory_at_peak",
-    "memory_of_stages",
-    "pieces_of",
-    "prediction_data",
-    "prediction_pairs",
-    "prediction_tables",
-    "prediction_title",
-]
 
 SHOWN = 14  # parts; the longest ones
 MOST_STAGES = 4  # that are listed one by one
 
 
 def prediction_tables(data: dict[str, Any], *, parts: bool = True) -> Group:
-    """Return a heading, the step with its memory, and what its time is made of.
+    """Return the step with its memory, what its time is made of, and the product of one chip.
 
     ``data`` is what `prediction_data` returns, perhaps saved and read again.
     """
-    title = prediction_title(data)
-    longest = pieces_of(data)
-    shown, rest = longest[:SHOWN], longest[SHOWN:]
-    if rest:
-        shown.append((f"{len(rest)} shorter ones", sum(time for _, time in rest)))
-    whose = f"{data['busiest']}, the busiest: " if len(data["busy"]) > 1 else ""
-    table = Table(
-        header=(f"{whose}what the step is made of", "time"),
-        numeric=(False, True),
-        rows=tuple((name, time_words(value)) for name, value in (*shown, ("sum", data["time"]))),
-    )
-    head = Text(title, style="bold"), pairs_table(prediction_pairs(data))
-    return Group(*head, rows_table(table)) if parts else Group(*head)
+    shown: list[RenderableType] = [pairs_table(prediction_pairs(data))]
+    kernel = data.get("kernel")
+    if parts and (kernel is None or data["n_chips"] > 1):
+        longest = pieces_of(data)
+        rest = sum(time for _, time in longest[SHOWN:])
+        others = [(f"{len(longest) - SHOWN} shorter ones", rest)] if longest[SHOWN:] else []
+        whose = f"{data['busiest']}, the busiest: " if len(data["busy"]) > 1 else ""
+        table = table_of(
+            (*longest[:SHOWN], *others, ("sum", data["time"])),
+            (f"{whose}what the step is made of", "<", lambda part: part[0]),
+            ("time", ">", lambda part: time_words(part[1])),
+        )
+        shown.append(rows_table(table))
+    if parts and kernel is not None:
+        title = f"The product of one chip, {sides_words(kernel)}"
+        rows = pairs_table(kernel_pairs(kernel)), rows_table(level_rows(kernel))
+        shown.append(titled(title, *rows))
+    return titled(prediction_title(data), *shown)
 
 
 def pieces_of(data: dict[str, Any]) -> list[tuple[str, float]]:
@@ -132,3 +127,75 @@ def memory_at_peak(memory: dict[str, Any]) -> list[tuple[str, float]]:
     stages = memory_of_stages(memory)
     fullest = stages.index(max(stages)) if stages else 0
     return [(name.replace("_", " "), sizes[fullest]) for name, sizes in memory["rows"].items()]
+
+
+def sides_words(data: dict[str, Any]) -> str:
+    """Return M x K x N."""
+    return " x ".join(f"{data[side]:,}" for side in "mkn")
+
+
+def level_rows(data: dict[str, Any]) -> Table:
+    """Return a row for each memory level: what it moves, how fast, how long that takes, its tile.
+
+    The time is the traffic over the bandwidth.
+    """
+    levels = data["levels"]
+    return table_of(
+        levels,
+        ("memory", "<", str),
+        ("traffic", ">", lambda name: format_quantity(levels[name]["traffic"], "B")),
+        ("bandwidth in use", ">", lambda name: format_quantity(levels[name]["bandwidth"], "B/s")),
+        ("takes", ">", lambda name: time_words(levels[name]["time"])),
+        (
+            "tile, M x K x N",
+            ">",
+            lambda name: " x ".join(f"{side:,.0f}" for side in levels[name]["tile"]),
+        ),
+    )
+
+
+def kernel_pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return the terms of one product."""
+    found = [
+        ("bound by", data["bound"]),
+        ("compute", time_words(data["compute_time"])),
+        ("waiting", time_words(data["waiting_time"])),
+        ("launch", time_words(data["launch_time"])),
+    ]
+    if data["split"] > 1:
+        found.append(("sum of a split K", time_words(data["reduction_time"])))
+        found.append(("parts of K", f"{data['split']:,.0f}"))
+    found += [
+        (f"between parts of {name}", format_quantity(level["passing"], "B"))
+        for name, level in data["levels"].items()
+        if level["passing"]
+    ]
+    return (
+        *found,
+        ("tiles", f"{data['n_tiles']:,.0f}"),
+        ("dataflow", data["dataflow"]),
+        ("utilization", percent(data["utilization"])),
+    )
+
+
+def kernel_data(kernel: KernelTime, shape: tuple[int, int, int]) -> dict[str, Any]:
+    """Return the terms of one product as JSON holds them; times in seconds, traffic in bytes."""
+    numbers = ("launch_time", "compute_time", "waiting_time", "reduction_time", "split", "n_tiles")
+    return {
+        **dict(zip("mkn", shape, strict=True)),
+        "time": float(kernel.time),
+        "bound": str(kernel.bound),
+        **{name: float(getattr(kernel, name)) for name in numbers},
+        "dataflow": str(kernel.dataflow),
+        "utilization": float(kernel.utilization),
+        "levels": {
+            name: {
+                "traffic": float(kernel.traffic[name]),
+                "bandwidth": float(kernel.bandwidths[name]),
+                "passing": float(kernel.passing[name]),
+                "time": float(kernel.level_times[name]),
+                "tile": kernel.tiles[name].tolist(),
+            }
+            for name in kernel.traffic
+        },
+    }

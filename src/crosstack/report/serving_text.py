@@ -26,10 +26,17 @@ LIMITS = {
 }
 
 
-def sweep_rows(sweep: ServedPoints) -> list[dict[str, object]]:
-    """Return a record for each point."""
-    columns = _plain(sweep)
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+def sweep_data(sweep: ServedPoints) -> dict[str, object]:
+    """Return a sweep as JSON holds it."""
+    columns, served = _plain(sweep), sweep.served
+    rows = zip(*columns.values(), strict=True)
+    return {
+        "model": served.model.name,
+        "phase": str(served.phase),
+        "system": served.system.name,
+        "rules": served.rules.name,
+        "points": [dict(zip(columns, row, strict=True)) for row in rows],
+    }
 
 
 def _plain(sweep: ServedPoints) -> dict[str, list[object]]:

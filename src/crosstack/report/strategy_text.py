@@ -1,4 +1,4 @@
-"""The fastest strategies of a task as a table."""
+"""What a task may be mapped as: its fastest strategies, and how many mappings it has, as tables."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from rich.console import Group
 from crosstack.evaluate.ranking import RankedStrategies
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Mapping
+from crosstack.mapping.mapping_space import MappingSpace
 from crosstack.report.text import rows_table, titled
-from crosstack.report.wording import percent, plural, table_of, time_words
+from crosstack.report.wording import Table, percent, plural, table_of, time_words
 from crosstack.units import format_quantity
 
 
@@ -45,3 +46,19 @@ def _levels(mapping: Mapping) -> str:
 def _schedule(mapping: Mapping) -> str:
     pieces = "" if mapping.interleave == 1 else f" in {mapping.interleave} pieces"
     return mapping.schedule.value + pieces
+
+
+def space_table(space: MappingSpace) -> Group:
+    """Return the factors and their product, as powers of ten."""
+    rows = [(f.decision, _power(f.digits), f.choices) for f in space.factors]
+    rows.append(("all", _power(space.digits), "combinations"))
+    ordered = space.ordered_digits
+    words = "combinations whose partitions respect the graph"
+    rows.append(("in order", "unknown" if ordered is None else _power(ordered), words))
+    header, numeric = ("decision", "choices", "which"), (False, True, False)
+    table = Table(header=header, numeric=numeric, rows=tuple(rows))
+    return titled("Mappings to choose from", rows_table(table, wraps=2))
+
+
+def _power(digits: float) -> str:
+    return f"{10**digits:,.0f}" if digits < 6 else f"10^{digits:.1f}"

@@ -1,0 +1,84 @@
+"""``crosstack optimize`` and ``crosstack codesign``: searches for chips and machines of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from crosstack.cli.chip import library_given
+from crosstack.cli.inputs import options_named, refuse
+from crosstack.cli.outputs import PageOptions, json_text, show_and_write
+from crosstack.cli.sweep import RUNS, check_resume, searching
+
+
+def optimize(
+    *,
+    file: Path,
+    set_: list[str] | None = None,
+    library: Path | None = None,
+    store: Path | None = None,
+    resume: bool = False,
+    pages: PageOptions,
+) -> None:
+    """Find how to share out area, power and edge, under which technology and strategy.
+
+    Example: `crosstack optimize examples/optimize/lstm_64.yaml --svg search.svg`
+    """
+    from crosstack.explore.optimize import read_optimization
+    from crosstack.report.optimize_text import optimum_data, optimum_svg, optimum_tables
+    from crosstack.report.optimum_page import optimum_html
+
+    pages.check(file)
+    asked = read_optimization(file, set_ or (), library_given(library))
+    if asked.evaluations == 1:
+        message = "there is nothing to draw: search.evaluations is 1."
+        refuse({"--svg": pages.svg_out}, message)
+    check_resume(store, resume=resume)
+    with searching(store) as update:
+        found = asked.run(store=store, resume=resume, progress=update)
+    data = optimum_data(found, asked.workload, asked.objective)
+    texts = pages.texts(
+        lambda: json_text(data), lambda: optimum_html(data), lambda: optimum_svg(data)
+    )
+    show_and_write(optimum_tables(data), texts)
+
+
+def codesign(
+    *,
+    file: Path,
+    set_: list[str] | None = None,
+    library: Path | None = None,
+    jobs: int = 1,
+    store: Path | None = None,
+    resume: bool = False,
+    timeout: float | None = None,
+    dask: str | None = None,
+    pages: PageOptions,
+) -> None:
+    """Generate chips, map a workload on machines of them, and keep what nothing else beats.
+
+    The front is that of throughput, price and power; every machine on it has a mapping with its
+    proof.
+
+    Example: `crosstack codesign examples/codesign/llama3_decode.yaml --jobs 2 --svg front.svg`
+    """
+    from crosstack.explore.read_codesign import codesign as run
+    from crosstack.report.front_text import front_data, front_svg, front_tables
+    from crosstack.report.pages.front_page import front_html
+
+    pages.check(file)
+    check_resume(store, resume=resume)
+    with searching(store) as update, options_named(RUNS):
+        found = run(
+            file,
+            set_ or (),
+            library=library_given(library),
+            jobs=jobs,
+            store=store,
+            resume=resume,
+            timeout=timeout,
+            dask=dask,
+            progress=update,
+        )
+    data = front_data(found)
+    texts = pages.texts(lambda: json_text(data), lambda: front_html(data), lambda: front_svg(data))
+    show_and_write(front_tables(data, reused=found.reused), texts)
