@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crosstack.charts import BarChart, Bars, HeatMap, LineChart, Mark, Measure, Series
-from crosstack.report.chart_figure import chart_figure
-from crosstack.report.charts_page import charts_svg
+from crosstack.report.chart_figure import chart_figure, charts_svg
 from crosstack.report.scales import log_scale, number_words, round_scale
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -99,7 +99,7 @@ def _figures_of(name: str, outputs: dict[str, Path | None]) -> list[Figure]:
 
 def _picture(item: Figure) -> str:
     from crosstack.published.figures.text import claim_cells
-    from crosstack.report.charts_page import charts_svg
+    from crosstack.report.chart_figure import charts_svg
 
     claims = [claim_cells(row) for row in item.claims]
     missed = [f"{claim_cells(row)[0]} misses: {row.reason}." for row in item.claims if row.reason]

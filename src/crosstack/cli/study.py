@@ -177,7 +177,7 @@ def plot(
     Examples: `crosstack study plot study.store --x memory --y time --by link -o time.svg` and
     `crosstack study plot study.store --x price --y time --front -o front.png`
     """
-    from crosstack.report.charts_page import charts_svg
+    from crosstack.report.chart_figure import charts_svg
     from crosstack.report.plot import SUFFIXES, save_plot
     from crosstack.report.study_chart import heat_map, line_chart
 

@@ -7,11 +7,9 @@ that run one after the other have all of it to themselves, so nothing is counted
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from crosstack.evaluate.plan import Plan
-from crosstack.report.drawing import Canvas, text_width
-from crosstack.report.graph_figure import Figure
+from crosstack.report.drawing import Canvas, Figure, text_width
 from crosstack.report.scales import round_scale
 from crosstack.report.wording import common_scale, percent, scaled, shown_terms
 from crosstack.units import format_quantity
@@ -35,7 +33,9 @@ def answer_bars(answer: Plan) -> Figure:
     bar, gap, space = (BAR, GAP, SPACE) if roomy else (2.0, 0.0, 2.0)
     row = len(shown) * (bar + gap) + space
     canvas = Canvas()
-    _legend(canvas, shown)
+    x = canvas.legend(0, 12, {term: f"xs-{term}" for term in shown})
+    canvas.line(((x + 4, 1), (x + 4, 15)), "xs-mark")
+    canvas.text(x + 12, 12, "partition", cls="xs-muted")
     top = 44.0
     bottom = top + row * len(partitions)
     for tick in axis.ticks:
@@ -47,15 +47,14 @@ def answer_bars(answer: Plan) -> Figure:
     for k, p in enumerate(partitions):
         y, mark = top + k * row + (5 if roomy else 1), LABEL + p.time * scale
         for i, term in enumerate(shown):
-            canvas.add(f'<g data-bar="{term}" data-of="{p.number}">')
-            canvas.rectangle(LABEL, y + i * (bar + gap), p.terms[term] * scale, bar, f"xs-{term}")
-            canvas.add("</g>")
+            above, length = y + i * (bar + gap), p.terms[term] * scale
+            with canvas.group(data_bar=term, data_of=p.number):
+                canvas.rectangle(LABEL, above, length, bar, f"xs-{term}")
             if roomy:
-                value = scaled(p.terms[term], worth, decimals)
-                at = LABEL + p.terms[term] * scale + 4
+                value, at = scaled(p.terms[term], worth, decimals), LABEL + length + 4
                 if at - 4.5 < mark < at + text_width(value, 9):  # beside the mark, not on it
                     at = mark + 5
-                canvas.text(at, y + i * (bar + gap) + 8.5, value, size=9, cls="xs-muted")
+                canvas.text(at, above + 8.5, value, size=9, cls="xs-muted")
         height = len(shown) * (bar + gap) - gap
         canvas.line(((mark, y - 2), (mark, y + height + 2)), "xs-mark")
         if roomy or p.number % 5 == 0:
@@ -63,16 +62,6 @@ def answer_bars(answer: Plan) -> Figure:
             at = y + height / 2 + (4 if roomy else 3)
             canvas.text(LABEL - 8, at, name, size=size, width=LABEL - 8, anchor="end")
     return Figure(canvas, LABEL + CHART + VALUE, bottom + 24)
-
-
-def _legend(canvas: Canvas, shown: Sequence[str]) -> None:
-    x = 0.0
-    for term in shown:
-        canvas.rectangle(x, 3, 12, 10, f"xs-{term}", 2)
-        canvas.text(x + 17, 12, term)
-        x += 30 + text_width(term, 11)
-    canvas.line(((x + 4, 1), (x + 4, 15)), "xs-mark")
-    canvas.text(x + 12, 12, "partition")
 
 
 def memory_figure(answer: Plan) -> Figure:

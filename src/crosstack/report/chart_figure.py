@@ -1,4 +1,4 @@
-"""Charts: lines and points, bars, and heat maps, each with axes, units and a legend.
+"""Charts: lines and points, bars, and heat maps; alone, or with the claims they are held against.
 
 What is published is drawn hollow and dashed, what is ours filled and solid, in the same colour
 where they belong together.
@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from crosstack.charts import BarChart, Bars, Chart, HeatMap, LineChart, Mark, Measure, Series
-from crosstack.report.drawing import N_SERIES, Canvas, standalone, text_width, wrapped
-from crosstack.report.graph_figure import Figure
+from crosstack.report.drawing import N_SERIES, Canvas, Figure, standalone, text_width, wrapped
 from crosstack.report.scales import Scale, log_scale, number_words, round_scale
 
 WIDTH, HEIGHT = 400.0, 230.0  # of the plot
@@ -20,6 +19,11 @@ LEFT, RIGHT, BELOW = 66.0, 16.0, 46.0
 ROW = 18.0  # of the legend
 SMALL, RADIUS = 10.0, 3.6
 MOST_LABELLED = 24  # bars that carry their value
+MARGIN, GAP = 22.0, 26.0  # of a page of charts
+EMPTY = 400.0  # wide, where there is no chart
+COLUMNS = (0.46, 0.19, 0.21, 0.14)  # of the table of claims, shares of its width
+LINE = 17.0
+Cells = tuple[str, str, str, str]
 
 
 def chart_figure(chart: Chart) -> Figure:
@@ -29,6 +33,67 @@ def chart_figure(chart: Chart) -> Figure:
     if isinstance(chart, BarChart):
         return _bars(chart)
     return _heat(chart)
+
+
+def charts_svg(
+    title: str,
+    subtitle: str,
+    charts: Sequence[Chart],
+    claims: Sequence[Cells],
+    notes: Sequence[str],
+) -> str:
+    """Return charts in rows of two, with a table of claims and notes in the place left.
+
+    Parameters
+    ----------
+    claims : sequence of (claim, published, ours, verdict)
+        Without their header.
+    notes : sequence of str
+        Sentences; wrapped to the width.
+    """
+    page = Canvas()
+    figures = [chart_figure(chart) for chart in charts]
+    wide = max((figure.width for figure in figures), default=EMPTY)
+    inner = 2 * wide + GAP
+    page.text(MARGIN, 34, title, size=18, cls="xs-ink xs-strong", width=inner)
+    y = page.paragraph((MARGIN, 54), subtitle, inner) + 8
+    for start in range(0, len(figures), 2):
+        row = figures[start : start + 2]
+        for k, figure in enumerate(row):
+            page.put(figure.canvas, MARGIN + k * (wide + GAP), y)
+        last, y = y, y + max(figure.height for figure in row) + 12
+    x, below, width = MARGIN, y, inner
+    if len(figures) % 2:  # the claims take the empty place
+        x, below, width = MARGIN + wide + GAP, last, wide
+    if claims:
+        below = _claims(page, claims, x, below + 4, width)
+    for note in notes:
+        below = page.paragraph((x, below + 4), note, width) + 2
+    return standalone(page, inner + 2 * MARGIN, max(y, below) + MARGIN - 8, title, own=True)
+
+
+def _claims(page: Canvas, claims: Sequence[Cells], x: float, y: float, width: float) -> float:
+    """Draw the table; return where the next line stands."""
+    starts = [x + width * sum(COLUMNS[:k]) for k in range(len(COLUMNS))]
+
+    def cell(k: int, words: str, cls: str) -> None:
+        wide = width * COLUMNS[k]
+        if 0 < k < 3:
+            page.text(starts[k] + wide - 14, y, words, cls=cls, width=wide - 14, anchor="end")
+        else:
+            page.text(starts[k], y, words, cls=cls, width=wide - 8)
+
+    page.line(((x, y), (x + width, y)), "xs-line")
+    y += LINE
+    for k, words in enumerate(("claim", "published", "ours", "verdict")):
+        cell(k, words, "xs-ink xs-strong")
+    for claim, published, ours, verdict in claims:
+        y += LINE
+        cell(1, published, "xs-ink")
+        cell(2, ours, "xs-ink")
+        cell(3, verdict, "xs-ink xs-strong" if verdict == "MISSES" else "xs-ink")
+        y = page.paragraph((x, y), claim, width * COLUMNS[0] - 8, step=14, cls="xs-ink") - 14
+    return y + LINE + 6
 
 
 def chart_svg(chart: Chart) -> str:
@@ -50,12 +115,11 @@ def _lines(chart: LineChart) -> Figure:
         xs = (LEFT + across.at(x / chart.x.worth) * WIDTH for x in s.x)
         ys = (top + HEIGHT - up.at(y / chart.y.worth) * HEIGHT for y in s.y)
         points = list(zip(xs, ys, strict=True))
-        canvas.add(f'<g data-series="{s.colour}" data-published="{str(s.published).lower()}">')
-        if s.line and len(points) > 1:
-            canvas.line(points, _stroke(s))
-        for x, y in points:
-            _mark(canvas, x, y, s)
-        canvas.add("</g>")
+        with canvas.group(data_series=s.colour, data_published=str(s.published).lower()):
+            if s.line and len(points) > 1:
+                canvas.line(points, _stroke(s))
+            for x, y in points:
+                _mark(canvas, x, y, s)
     return Figure(canvas, LEFT + WIDTH + RIGHT, top + HEIGHT + BELOW)
 
 
@@ -85,9 +149,8 @@ def _bars(chart: BarChart) -> Figure:
             height = up.at(value) * HEIGHT
             x = start + (0 if chart.stacked else b * bar)
             y = base - height - piled
-            canvas.add(f'<g data-value="{value:.6g}">')
-            canvas.rectangle(x + 0.5, y, bar - 1, height, _fill(item))
-            canvas.add("</g>")
+            with canvas.group(data_value=f"{value:.6g}"):
+                canvas.rectangle(x + 0.5, y, bar - 1, height, _fill(item))
             piled += height if chart.stacked else 0.0
             words = number_words(value)
             if labelled and text_width(words, 8.5) <= bar + 6:
@@ -194,9 +257,8 @@ def _columns(canvas: Canvas, top: float, across: Scale, measure: Measure) -> Non
 
 
 def _sideways(canvas: Canvas, x: float, y: float, words: str) -> None:
-    canvas.add(f'<g transform="translate({x:.1f} {y:.1f}) rotate(-90)">')
-    canvas.text(0, 0, words, size=SMALL, anchor="middle")
-    canvas.add("</g>")
+    with canvas.group(transform=f"translate({x:.1f} {y:.1f}) rotate(-90)"):
+        canvas.text(0, 0, words, size=SMALL, anchor="middle")
 
 
 def _mark(canvas: Canvas, x: float, y: float, series: Series) -> None:

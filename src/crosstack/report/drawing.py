@@ -6,10 +6,13 @@ Classes begin with ``xs-`` so that a figure inside a page leaves the rest of the
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from html import escape
 from importlib.resources import files
+from typing import Any
 
 THEMES = {
     "page": ("#ffffff", "#14181f"),
@@ -159,9 +162,57 @@ class Canvas:
 
     def put(self, other: Canvas, x: float, y: float) -> None:
         """Add another canvas, moved."""
-        self.add(f'<g transform="translate({x:.1f} {y:.1f})">')
-        self.elements.extend(other.elements)
+        with self.group(transform=f"translate({x:.1f} {y:.1f})"):
+            self.elements.extend(other.elements)
+
+    @contextmanager
+    def group(self, tip: str = "", **attributes: object) -> Iterator[None]:
+        """Put what is drawn meanwhile together, under its attributes; ``tip`` shows on hovering."""
+        named = (f' {n.replace("_", "-")}="{attribute(str(v))}"' for n, v in attributes.items())
+        title = f"<title>{attribute(tip)}</title>" if tip else ""
+        self.add(f"<g{''.join(named)}>{title}")
+        yield
         self.add("</g>")
+
+    def paragraph(
+        self,
+        at: tuple[float, float],
+        words: str,
+        width: float,
+        *,
+        size: float = 11,
+        step: float = 15,
+        cls: str = "xs-muted",
+    ) -> float:
+        """Add a sentence in lines ``step`` apart; return where the next one stands."""
+        x, y = at
+        for line in wrapped(words, width, size):
+            self.text(x, y, line, size=size, cls=cls)
+            y += step
+        return y
+
+    def legend(
+        self, x: float, y: float, entries: Mapping[str, str], *, lines: bool = False, size: int = 11
+    ) -> float:
+        """Add what classes mean, words to class, side by side on a base line; return its end."""
+        for words, cls in entries.items():
+            if lines:
+                self.line(((x, y - 4), (x + 22, y - 4)), cls)
+            else:
+                self.rectangle(x, y - 10, 12, 12, cls, 2)
+            x += 28 if lines else 18
+            self.text(x, y, words, size=size, cls="xs-muted")
+            x += text_width(words, size) + 14
+        return x
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A drawn piece and its size."""
+
+    canvas: Canvas
+    width: float
+    height: float
 
 
 def standalone(canvas: Canvas, width: float, height: float, label: str, *, own: bool) -> str:

@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.text import Text
 
 from crosstack.explore.explain import Effect, Explanation, Resource
-from crosstack.report.drawing import Canvas, standalone, text_width, wrapped
+from crosstack.report.drawing import Canvas, standalone, text_width
 from crosstack.report.text import pairs_table, rows_table, titled
 from crosstack.report.wording import NOT_GIVEN, percent, table_of, time_words, usd
 from crosstack.units import format_quantity
@@ -16,7 +16,7 @@ from crosstack.version import __version__
 
 SMALLEST = 5e-4  # elasticities below it are called none
 MOST = 8  # findings on single resources
-MARGIN, ROW, BAR, SMALL = 22.0, 24.0, 13.0, 10.0
+MARGIN, ROW, BAR, SMALL = 22.0, 24.0, 13.0, 10
 HALF = 170.0  # of the bars, each way
 LESS, MORE = "xs-hollow-0", "xs-fill-0"
 
@@ -142,25 +142,21 @@ def explanation_data(explanation: Explanation) -> dict[str, Any]:
         "step": explanation.step,
         "bound_by": explanation.bound_by,
         "findings": findings(explanation),
-        "resources": [
-            {
-                "path": e.resource.path,
-                "name": e.resource.name,
-                "value": e.resource.value,
-                "unit": e.resource.unit,
-                "less": e.less,
-                "more": e.more,
-                "time_less_s": e.time_less,
-                "time_more_s": e.time_more,
-                "elasticity": e.elasticity,
-                "price_elasticity": None if e.price is None else e.price_elasticity,
-                "time_per_unit_s": e.time_per_unit,
-                "proved": e.proved,
-                "of_mapping": e.of_mapping,
-                "reason": e.reason or None,
-            }
-            for e in explanation.effects
-        ],
+        "resources": list(map(_effect_data, explanation.effects)),
+    }
+
+
+def _effect_data(e: Effect) -> dict[str, Any]:
+    return {
+        **{name: getattr(e.resource, name) for name in ("path", "name", "value", "unit")},
+        **{name: getattr(e, name) for name in ("less", "more")},
+        "time_less_s": e.time_less,
+        "time_more_s": e.time_more,
+        "elasticity": e.elasticity,
+        "price_elasticity": None if e.price is None else e.price_elasticity,
+        "time_per_unit_s": e.time_per_unit,
+        **{name: getattr(e, name) for name in ("proved", "of_mapping")},
+        "reason": e.reason or None,
     }
 
 
@@ -184,16 +180,9 @@ def explanation_svg(explanation: Explanation) -> str:
     anew = "the mapping kept" if any(e.of_mapping for e in explanation.effects) else "mapped anew"
     time = time_words(answer.evaluation.time)
     said = f"{time} an iteration; each resource changed alone, and {anew}."
-    y = 54.0
-    for line in wrapped(said, width - 2 * MARGIN, 11):
-        canvas.text(MARGIN, y, line, cls="xs-muted")
-        y += 15
-    y += 6
-    x = MARGIN
-    for cls, words in ((LESS, f"{100 * step:g} % less"), (MORE, f"{100 * step:g} % more")):
-        canvas.rectangle(x, y - 9, 11, 11, cls, 2)
-        canvas.text(x + 17, y, words, size=SMALL, cls="xs-muted")
-        x += 30 + text_width(words, SMALL)
+    y = canvas.paragraph((MARGIN, 54), said, width - 2 * MARGIN) + 6
+    legend = {f"{100 * step:g} % less": LESS, f"{100 * step:g} % more": MORE}
+    canvas.legend(MARGIN, y, legend, size=SMALL)
     canvas.text(middle - 6, y, "faster", size=SMALL, cls="xs-muted", anchor="end")
     canvas.text(middle + 6, y, "slower", size=SMALL, cls="xs-muted")
     top = y + 10
@@ -201,29 +190,26 @@ def explanation_svg(explanation: Explanation) -> str:
     scale = HALF / largest if largest > 0 else 0.0
     for k, (name, less, more) in enumerate(rows):
         canvas.text(MARGIN, top + k * ROW + ROW / 2 + 3.5, name, size=SMALL)
-        _bars(canvas, less, more, middle, top + k * ROW, scale)
+        _bars(canvas, less, more, middle, top + k * ROW + ROW / 2, scale)
     bottom = top + len(rows) * ROW
     canvas.line(((middle, top), (middle, bottom)), "xs-wire")
     return standalone(canvas, width, bottom + MARGIN, title, own=True)
 
 
 def _bars(
-    canvas: Canvas, less: float | None, more: float | None, middle: float, y: float, scale: float
+    canvas: Canvas, less: float | None, more: float | None, x: float, y: float, scale: float
 ) -> None:
     """Draw what less and more of a resource do; None: the task does not fit."""
-    base = y + ROW / 2 + 3.5
-    data = ["none" if change is None else f"{change:.6g}" for change in (less, more)]
-    canvas.add(f'<g data-less="{data[0]}" data-more="{data[1]}">')
-    for change, cls, shift in ((less, LESS, -BAR / 2), (more, MORE, 0.0)):
-        if change is None:
-            canvas.text(middle + 6, base, "does not fit", size=8.5, cls="xs-muted")
-            continue
-        length = abs(change) * scale
-        start = middle if change > 0 else middle - length
-        canvas.rectangle(start, y + ROW / 2 + shift, max(length, 0.5), BAR / 2, cls)
-    canvas.add("</g>")
+    words = ["none" if change is None else f"{change:.6g}" for change in (less, more)]
+    with canvas.group(data_less=words[0], data_more=words[1]):
+        for change, cls, shift in ((less, LESS, -BAR / 2), (more, MORE, 0.0)):
+            if change is None:
+                canvas.text(x + 6, y + 3.5, "does not fit", size=8.5, cls="xs-muted")
+                continue
+            start, length = x + min(change * scale, 0.0), max(abs(change) * scale, 0.5)
+            canvas.rectangle(start, y + shift, length, BAR / 2, cls)
     ends = [c for c in (less, more) if c]
     for change in {min(ends, default=0.0), max(ends, default=0.0)} - {0.0}:
         at, anchor = (5, "start") if change > 0 else (-5, "end")
-        x = middle + change * scale + at
-        canvas.text(x, base, f"{change:+.1%}", size=8.5, cls="xs-muted", anchor=anchor)
+        end = x + change * scale + at
+        canvas.text(end, y + 3.5, f"{change:+.1%}", size=8.5, cls="xs-muted", anchor=anchor)

@@ -12,7 +12,7 @@ from rich.console import Group
 from crosstack.charts import LineChart, Mark, Measure, Series
 from crosstack.explore.codesign import BEATEN, Candidate, Front
 from crosstack.io import native
-from crosstack.report.charts_page import charts_svg
+from crosstack.report.chart_figure import charts_svg
 from crosstack.report.text import pairs_table, reason_lines, rows_table, titled
 from crosstack.report.wording import Table, many, percent, plural, table_of
 from crosstack.units import format_quantity

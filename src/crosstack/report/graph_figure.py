@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from crosstack.evaluate.evaluation import KernelTerms, PartitionTerms
 from crosstack.evaluate.plan import Plan
-from crosstack.report.drawing import Canvas, attribute, fit, text_width
-from crosstack.report.layout import Rectangle, Wire, layered
+from crosstack.report.drawing import Canvas, Figure, fit, text_width
+from crosstack.report.layout import Point, Rectangle, Wire, layered
 from crosstack.report.wording import plural, sharding_words, time_words
 from crosstack.units import format_quantity
 from crosstack.workload.kernel_graph import KernelGraph
@@ -23,15 +23,6 @@ NAME, DETAIL, PILL, HEADING = 11.0, 9.5, 8.5, 12.0
 NODE_HEIGHT, NARROWEST, WIDEST = 36.0, 76.0, 250.0
 GUTTER = 136.0  # at the left of a frame, for what is said of the partition
 SQUARE, SQUARES = 14.0, 40
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A drawn piece and its size."""
-
-    canvas: Canvas
-    width: float
-    height: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +44,24 @@ class _Card:
         need = max(text_width(self.name, NAME, strong=True), second) + 16
         return min(WIDEST, max(NARROWEST, need))
 
-    @property
-    def opening(self) -> str:
-        """Of the group of its elements."""
-        return f'<g data-kernel="{attribute(self.name)}"><title>{attribute(self.tip)}</title>'
+    def draw(self, canvas: Canvas, box: Rectangle) -> None:
+        """Draw the kernel with its name, what it says of itself and its collective."""
+        x, y = box.x, box.y
+        with canvas.group(self.tip, data_kernel=self.name):
+            canvas.rectangle(x, y, box.width, box.height, self.cls, 5)
+            name = fit(self.name, box.width - 14, NAME, strong=True)
+            canvas.text(x + 8, y + 15, name, size=NAME, cls="xs-ink xs-strong")
+            room = box.width - 16
+            if self.pill:
+                pill = fit(self.pill, max(room - text_width(self.detail, DETAIL) - 18, 40), PILL)
+                width = _pill_width(pill)
+                left = x + box.width - 6 - width
+                canvas.rectangle(left, y + 20, width, 13, "xs-network", 6.5)
+                at, cls = left + width / 2, "xs-on-network"
+                canvas.text(at, y + 29.5, pill, size=PILL, cls=cls, anchor="middle")
+                room -= width + 4
+            detail = fit(self.detail, room, DETAIL)
+            canvas.text(x + 8, y + 29, detail, size=DETAIL, cls="xs-muted")
 
 
 def _pill_width(pill: str) -> float:
@@ -70,21 +75,11 @@ def _kernel_class(kernel: Kernel) -> str:
 
 def answer_graph(answer: Plan) -> Figure:
     """Return the graph with every partition framed, in the order they run."""
-    graph, e = answer.task.workload.graph, answer.evaluation
+    kernels, e = answer.task.workload.graph.kernels, answer.evaluation
     sharded = any(k.sharding != Axis.NONE for k in e.kernels)
-    cards = [
-        _answer_card(kernel, terms, sharded)
-        for kernel, terms in zip(graph.kernels, e.kernels, strict=True)
-    ]
+    cards = [_answer_card(*each, sharded) for each in zip(kernels, e.kernels, strict=True)]
     numbers = [terms.partition for terms in e.kernels]
-    if len(cards) > MOST_KERNELS:
-        return _grid(cards, numbers, [_heading(p) for p in e.partitions])
-    return _layers(graph, cards, numbers, e.partitions)
-
-
-def _heading(p: PartitionTerms) -> str:
-    stage = "" if p.stage is None else f" · stage {p.stage}"
-    return f"partition {p.number} · {time_words(p.time, 3)} · bound by {p.bound_by}{stage}"
+    return _drawn(answer.task.workload.graph, cards, numbers, e.partitions)
 
 
 def task_graph(graph: KernelGraph) -> Figure:
@@ -95,12 +90,25 @@ def task_graph(graph: KernelGraph) -> Figure:
         tip = f"{kernel.name}: {_extents(kernel)}, {work}"
         if kernel.weight_size:
             tip += f", weight {format_quantity(kernel.weight_size, 'B', 3)}"
-        cls = _kernel_class(kernel)
-        cards.append(_Card(name=kernel.name, detail=work, pill="", cls=cls, tip=tip))
-    numbers = [0] * len(cards)
-    if len(cards) > MOST_KERNELS:
-        return _grid(cards, numbers, [plural(len(cards), "kernel")])
-    return _layers(graph, cards, numbers, ())
+        card = _Card(kernel.name, detail=work, pill="", cls=_kernel_class(kernel), tip=tip)
+        cards.append(card)
+    return _drawn(graph, cards, [0] * len(cards), ())
+
+
+def _drawn(
+    graph: KernelGraph,
+    cards: Sequence[_Card],
+    numbers: Sequence[int],
+    partitions: Sequence[PartitionTerms],
+) -> Figure:
+    if len(cards) <= MOST_KERNELS:
+        return _layers(graph, cards, numbers, partitions)
+    return _grid(cards, numbers, [_heading(p) for p in partitions])
+
+
+def _heading(p: PartitionTerms) -> str:
+    stage = "" if p.stage is None else f" · stage {p.stage}"
+    return f"partition {p.number} · {time_words(p.time, 3)} · bound by {p.bound_by}{stage}"
 
 
 def _layers(
@@ -121,9 +129,8 @@ def _layers(
     canvas = Canvas()
     framed = list(zip(partitions, layout.clusters, strict=False))
     for p, box in framed:
-        canvas.add(f'<g data-partition="{p.number}">')
-        canvas.rectangle(box.x + 1, box.y, box.width - 2, box.height, "xs-frame", 10)
-        canvas.add("</g>")
+        with canvas.group(data_partition=p.number):
+            canvas.rectangle(box.x + 1, box.y, box.width - 2, box.height, "xs-frame", 10)
     for wire in sorted(layout.wires, key=lambda w: not w.lane):
         path = _rounded(wire) if wire.lane else _curved(wire)
         canvas.path(path, "xs-lane" if wire.lane else "xs-wire")
@@ -132,7 +139,7 @@ def _layers(
     for p, box in framed:
         _title(canvas, box, p)
     for card, box in zip(cards, layout.nodes, strict=True):
-        _node(canvas, card, box)
+        card.draw(canvas, box)
     return Figure(canvas, layout.width, layout.height)
 
 
@@ -147,13 +154,8 @@ def _answer_card(kernel: Kernel, terms: KernelTerms, sharded: bool) -> _Card:
         tip.append(f"{collective}, network {time_words(terms.network_time, 3)}")
     if terms.lanes is not None:
         tip.append(f"cores {terms.lanes} x {terms.stages}")
-    return _Card(
-        name=kernel.name,
-        detail=f"{split} · {time}" if sharded else time,
-        pill=collective,
-        cls=_kernel_class(kernel),
-        tip="\n".join(tip),
-    )
+    detail = f"{split} · {time}" if sharded else time
+    return _Card(kernel.name, detail, collective, _kernel_class(kernel), "\n".join(tip))
 
 
 def _extents(kernel: Kernel) -> str:
@@ -174,60 +176,36 @@ def _title(canvas: Canvas, box: Rectangle, p: PartitionTerms) -> None:
     canvas.text(x, y + 53, below, size=NAME, cls="xs-muted", width=room)
 
 
-def _node(canvas: Canvas, card: _Card, box: Rectangle) -> None:
-    canvas.add(card.opening)
-    canvas.rectangle(box.x, box.y, box.width, box.height, card.cls, 5)
-    name = fit(card.name, box.width - 14, NAME, strong=True)
-    canvas.text(box.x + 8, box.y + 15, name, size=NAME, cls="xs-ink xs-strong")
-    room = box.width - 16
-    if card.pill:
-        detail = text_width(card.detail, DETAIL)
-        pill = fit(card.pill, max(room - detail - 18, 40), PILL)
-        width = _pill_width(pill)
-        right = box.x + box.width - 6
-        canvas.rectangle(right - width, box.y + 20, width, 13, "xs-network", 6.5)
-        canvas.text(
-            right - width / 2, box.y + 29.5, pill, size=PILL, cls="xs-on-network", anchor="middle"
-        )
-        room -= width + 4
-    detail_text = fit(card.detail, room, DETAIL)
-    canvas.text(box.x + 8, box.y + 29, detail_text, size=DETAIL, cls="xs-muted")
-    canvas.add("</g>")
-
-
 def _curved(wire: Wire) -> str:
     points = wire.points
-    path = f"M{points[0][0]:.1f} {points[0][1]:.1f}"
-    for k, ((x0, y0), (x1, y1)) in enumerate(itertools.pairwise(points)):
-        if k % 2:  # past a layer, straight down
-            path += f" L{x1:.1f} {y1:.1f}"
-            continue
-        bend = max((y1 - y0) / 2, 8)
-        path += f" C{x0:.1f} {y0 + bend:.1f} {x1:.1f} {y1 - bend:.1f} {x1:.1f} {y1:.1f}"
+    path = f"M{_at(points[0])}"
+    for k, ((x0, y0), end) in enumerate(itertools.pairwise(points)):
+        bend = max((end[1] - y0) / 2, 8)
+        curve = f" C{_at((x0, y0 + bend))} {_at((end[0], end[1] - bend))} {_at(end)}"
+        path += f" L{_at(end)}" if k % 2 else curve  # past a layer, straight down
     return path
 
 
 def _rounded(wire: Wire, radius: float = 5.0) -> str:
     points = wire.points
-    path = f"M{points[0][0]:.1f} {points[0][1]:.1f}"
-    for (x0, y0), (x1, y1), (x2, y2) in zip(points, points[1:], points[2:], strict=False):
-        before = _towards((x1, y1), (x0, y0), radius)
-        after = _towards((x1, y1), (x2, y2), radius)
-        path += (
-            f" L{before[0]:.1f} {before[1]:.1f} Q{x1:.1f} {y1:.1f} {after[0]:.1f} {after[1]:.1f}"
-        )
-    return path + f" L{points[-1][0]:.1f} {points[-1][1]:.1f}"
+    path = f"M{_at(points[0])}"
+    for before, corner, after in zip(points, points[1:], points[2:], strict=False):
+        start, end = _towards(corner, before, radius), _towards(corner, after, radius)
+        path += f" L{_at(start)} Q{_at(corner)} {_at(end)}"
+    return f"{path} L{_at(points[-1])}"
 
 
-def _towards(
-    a: tuple[float, float], b: tuple[float, float], distance: float
-) -> tuple[float, float]:
+def _at(point: Point) -> str:
+    return f"{point[0]:.1f} {point[1]:.1f}"
+
+
+def _towards(a: Point, b: Point, distance: float) -> Point:
     length = abs(b[0] - a[0]) + abs(b[1] - a[1])  # along an axis
     share = min(distance, length / 2) / length if length else 0.0
     return a[0] + (b[0] - a[0]) * share, a[1] + (b[1] - a[1]) * share
 
 
-def _grid(cards: list[_Card], numbers: list[int], headings: list[str]) -> Figure:
+def _grid(cards: Sequence[_Card], numbers: Sequence[int], headings: Sequence[str]) -> Figure:
     """Squares in the order of the graph, partition by partition; small partitions share a row."""
     canvas = Canvas()
     members: dict[int, list[_Card]] = {}
@@ -235,6 +213,7 @@ def _grid(cards: list[_Card], numbers: list[int], headings: list[str]) -> Figure
         members.setdefault(number, []).append(card)
     most = SQUARES * SQUARE + 20
     all_of_them = plural(len(cards), "kernel")
+    headings = headings or [all_of_them]
     said = f"{all_of_them}, too many to draw the tensors between them: each square is one."
     canvas.text(0, 12, said, cls="xs-muted", width=most)
     x, y, tallest = 0.0, 24.0, 0.0
@@ -248,16 +227,14 @@ def _grid(cards: list[_Card], numbers: list[int], headings: list[str]) -> Figure
         height = -(-count // SQUARES) * SQUARE + 34
         if x and x + width > most:
             x, y, tallest = 0.0, y + tallest + 8, 0.0
-        canvas.add(f'<g data-partition="{number}"><title>{attribute(heading)}</title>')
-        canvas.rectangle(x, y, width, height, "xs-frame", 8)
-        words = str(number) if short else heading
-        canvas.text(x + 9, y + 16, words, size=HEADING, cls="xs-ink xs-strong", width=width - 12)
-        canvas.add("</g>")
+        with canvas.group(heading, data_partition=number):
+            canvas.rectangle(x, y, width, height, "xs-frame", 8)
+            said, bold = str(number) if short else heading, "xs-ink xs-strong"
+            canvas.text(x + 9, y + 16, said, size=HEADING, cls=bold, width=width - 12)
         for k, card in enumerate(members[number]):
             left, top = x + 9 + k % SQUARES * SQUARE, y + 24 + k // SQUARES * SQUARE
-            canvas.add(card.opening)
-            canvas.rectangle(left, top, SQUARE - 3, SQUARE - 3, card.cls, 2)
-            canvas.add("</g>")
+            with canvas.group(card.tip, data_kernel=card.name):
+                canvas.rectangle(left, top, SQUARE - 3, SQUARE - 3, card.cls, 2)
         x, tallest = x + width + 8, max(tallest, height)
     return Figure(canvas, most, y + tallest + 2)
 

@@ -10,8 +10,7 @@ from crosstack.machine.system import System
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.rules import Rules
 from crosstack.report import wording
-from crosstack.report.drawing import Canvas, text_width
-from crosstack.report.graph_figure import Figure
+from crosstack.report.drawing import Canvas, Figure, text_width
 from crosstack.units import format_quantity
 
 WIDTH = 400.0

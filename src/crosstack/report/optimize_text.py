@@ -13,7 +13,7 @@ from crosstack.charts import LineChart, Mark, Measure, Series
 from crosstack.evaluate.predict import Step
 from crosstack.explore.cooptimise import ChoiceResult, ChoiceStatus, CoResult
 from crosstack.explore.design import Metric
-from crosstack.report.charts_page import charts_svg
+from crosstack.report.chart_figure import charts_svg
 from crosstack.report.chip_text import chip_data, chip_tables
 from crosstack.report.text import pairs_table, reason_lines, rows_table
 from crosstack.report.wording import Table, percent, plural

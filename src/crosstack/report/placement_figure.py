@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 import numpy as np
 from rich.console import Group
 
-from crosstack.mapping.placement import Placement, logical_edges
+from crosstack.mapping.placement import Placement, Sharing, logical_edges
 from crosstack.mapping.strategy import ParallelDimension
-from crosstack.report.drawing import Canvas, standalone
-from crosstack.report.graph_figure import Figure
+from crosstack.report.drawing import Canvas, Figure, standalone
 from crosstack.report.text import rows_table, titled
-from crosstack.report.wording import Table, plural
+from crosstack.report.wording import plural, table_of
 
 PITCH = 74.0
 CHIP = 44.0
@@ -29,27 +28,32 @@ HEAD = 140.0
 def placement_table(placements: Sequence[Placement]) -> Group:
     """Return one line for each placement, the edges on its busiest links by dimension."""
     first = placements[0]
-    shape = " x ".join(str(size) for size in first.grid.shape)
-    kind = "torus" if first.grid.torus else "mesh"
-    packages = plural(first.grid.n_packages, "package")
     used = [d for d in ParallelDimension if first.strategy.degree(d) > 1]
-    rows = tuple(
-        (
-            ", ".join(d.value for d in p.order if d in used) or "one chip",
-            *(f"{s.inside} / {s.between}" for s in (p.sharing, *(p.by_dimension[d] for d in used))),
-            ", ".join(d.value for d in ParallelDimension if d in p.crosses) or "none",
-            f"{p.hops:,}",
-        )
-        for p in placements
+
+    def names(dimensions: Iterable[ParallelDimension], among: Container[ParallelDimension]) -> str:
+        return ", ".join(d.value for d in dimensions if d in among)
+
+    def edges(of: ParallelDimension) -> tuple[str, str, Callable[[Placement], str]]:
+        return of.value, ">", lambda p: _shared(p.by_dimension[of])
+
+    table = table_of(
+        placements,
+        ("order, innermost first", "<", lambda p: names(p.order, used) or "one chip"),
+        ("all edges", ">", lambda p: _shared(p.sharing)),
+        *map(edges, used),
+        ("between packages run", "<", lambda p: names(ParallelDimension, p.crosses) or "none"),
+        ("hops", ">", lambda p: f"{p.hops:,}"),
     )
-    names = (d.value for d in used)
-    header = ("order, innermost first", "all edges", *names, "between packages run", "hops")
-    numeric = (False, *[True] * (1 + len(used)), False, True)
+    packages = plural(first.grid.n_packages, "package")
     return titled(
-        f"{first.strategy} on a {kind} of {shape} chips in {packages}",
+        f"{first.strategy} on a {_grid_words(first)} in {packages}",
         "Edges on the busiest link, inside a package / between packages:",
-        rows_table(Table(header=header, numeric=numeric, rows=rows)),
+        rows_table(table),
     )
+
+
+def _shared(sharing: Sharing) -> str:
+    return f"{sharing.inside} / {sharing.between}"
 
 
 def placement_svg(placement: Placement) -> str:
@@ -59,24 +63,24 @@ def placement_svg(placement: Placement) -> str:
     page, title = Canvas(), f"{placement.strategy} placed"
     page.text(MARGIN, 32, title, size=18, cls="xs-ink xs-strong")
     order = ", ".join(d.value for d in placement.order)
-    shape = " x ".join(str(size) for size in placement.grid.shape)
-    kind = "torus" if placement.grid.torus else "mesh"
-    sharing = placement.sharing
-    packages = placement.grid.n_packages
-    chips = f"{kind} of {shape} chips, packages: {packages}; innermost first: {order}"
+    packages = f"packages: {placement.grid.n_packages}"
+    chips = f"{_grid_words(placement)}, {packages}; innermost first: {order}"
     page.text(MARGIN, 54, chips, size=12, cls="xs-muted")
+    sharing = placement.sharing
     edges = f"{sharing.inside} edges inside a package, {sharing.between} between them"
     page.text(MARGIN, 71, f"busiest link: {edges}", size=12, cls="xs-muted")
-    x = MARGIN
-    for d in ParallelDimension:
-        if placement.strategy.degree(d) > 1:
-            page.line(((x, 91), (x + 22, 91)), f"xs-{d.value}")
-            page.text(x + 28, 95, f"{d.value} ({placement.strategy.degree(d)})", cls="xs-muted")
-            x += 90
+    degrees = {d.value: placement.strategy.degree(d) for d in ParallelDimension}
+    legend = {f"{d} ({degree})": f"xs-{d}" for d, degree in degrees.items() if degree > 1}
+    page.legend(MARGIN, 95, legend, lines=True)
     said = "chip: shard kp1.kp2.dp.lp; on a link: its edges, both ways"
     page.text(MARGIN, 113, said, cls="xs-muted")
     page.put(figure.canvas, MARGIN * 2, HEAD)
     return standalone(page, width, figure.height + HEAD + MARGIN, title, own=True)
+
+
+def _grid_words(placement: Placement) -> str:
+    shape = " x ".join(map(str, placement.grid.shape))
+    return f"{'torus' if placement.grid.torus else 'mesh'} of {shape} chips"
 
 
 def placement_figure(placement: Placement) -> Figure:

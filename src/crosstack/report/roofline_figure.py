@@ -11,8 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from crosstack.evaluate.plan import Plan
-from crosstack.report.drawing import Canvas, attribute, text_width
-from crosstack.report.graph_figure import Figure
+from crosstack.report.drawing import Canvas, Figure, text_width
 from crosstack.report.scales import Scale, log_scale
 from crosstack.report.wording import shown_terms
 from crosstack.units import format_quantity
@@ -50,10 +49,9 @@ def roofline_figure(answer: Plan) -> Figure | None:
     for p, intensity, rate in zip(shown, intensities, rates, strict=True):
         speed = format_quantity(rate, "FLOP/s")
         tip = f"partition {p.number}: {intensity:.4g} FLOP/B, {speed}, bound by {p.bound_by}"
-        canvas.add(f'<g data-spot="{p.number}"><title>{attribute(tip)}</title>')
         places.append(_at(across, up, intensity, rate))
-        _mark(canvas, *places[-1], p.bound_by)
-        canvas.add("</g>")
+        with canvas.group(tip, data_spot=p.number):
+            _mark(canvas, *places[-1], p.bound_by)
     if len(shown) <= MOST_NAMED:
         _names(canvas, [str(p.number) for p in shown], places)
     x, bounds = LEFT, {p.bound_by for p in shown}

@@ -8,10 +8,9 @@ from crosstack.evaluate.plan import Plan
 from crosstack.mapping.mapping import Task
 from crosstack.report.bars_figure import answer_bars, memory_figure
 from crosstack.report.certificate_words import certificate_sentence, closing_sentence, is_open
-from crosstack.report.drawing import Canvas, standalone, text_width, wrapped
+from crosstack.report.drawing import Canvas, Figure, standalone, text_width
 from crosstack.report.graph_figure import (
     MOST_KERNELS,
-    Figure,
     answer_graph,
     kernel_legend,
     task_graph,
@@ -90,12 +89,8 @@ def _page(
     width = MARGIN * 3 + graph.width + SIDE
     page = Canvas()
     page.text(MARGIN, 34, title, size=18, cls="xs-ink xs-strong", width=width - 2 * MARGIN)
-    y = 56.0
-    for line in wrapped(sentence, width - 2 * MARGIN, 12):
-        cls = "xs-network xs-strong" if warns else "xs-muted"
-        page.text(MARGIN, y, line, size=12, cls=cls)
-        y += 17
-    y += 8
+    cls = "xs-network xs-strong" if warns else "xs-muted"
+    y = page.paragraph((MARGIN, 56), sentence, width - 2 * MARGIN, size=12, step=17, cls=cls) + 8
     page.put(graph.canvas, MARGIN, y)
     end, x = y, MARGIN * 2 + graph.width
     for heading, figure in side.items():

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from crosstack.model.schedule.events import FREE, Timeline
 from crosstack.report.drawing import Canvas, standalone
 from crosstack.report.scales import round_scale
 from crosstack.report.wording import time_words
-
-__all__ = ["gantt_svg", "trace_json"]
 
 MARGIN = 24.0
 NAMES = 130.0
@@ -26,6 +25,37 @@ CLASSES = {
     "reduction": "xs-head",
 }
 MICRO = 1e6
+Track = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Span:
+    """A task as it ran on a track, which is a resource and one of its lanes."""
+
+    name: str
+    kind: str
+    track: Track
+    start: float
+    finish: float
+
+
+def _spans(timelines: Sequence[Timeline]) -> list[_Span]:
+    """Return the tasks that take a resource, of one timeline after the other."""
+    found, before = [], 0.0
+    for timeline in timelines:
+        graph = timeline.graph
+        for i, resource in enumerate(graph.resources):
+            if resource != FREE:
+                span = _Span(
+                    name=graph.names[i],
+                    kind=graph.kinds[i],
+                    track=(graph.resource_names[resource], int(timeline.lane[i])),
+                    start=before + float(timeline.start[i]),
+                    finish=before + float(timeline.finish[i]),
+                )
+                found.append(span)
+        before += timeline.makespan
+    return found
 
 
 def gantt_svg(timelines: Sequence[Timeline], title: str) -> str:
@@ -34,47 +64,36 @@ def gantt_svg(timelines: Sequence[Timeline], title: str) -> str:
     A chip that runs several kernels at once has a row for each.
     """
     total = sum(timeline.makespan for timeline in timelines) or 1.0
-    rows = _rows(timelines)
+    spans = _spans(timelines)
+    rows = _rows(timelines, spans)
     kinds = {kind for timeline in timelines for kind in timeline.graph.kinds}
     height = HEAD + ROW * max(1, len(rows)) + MARGIN
+    left = MARGIN + NAMES
     canvas = Canvas()
     canvas.text(MARGIN, 32, title, size=18, cls="xs-ink xs-strong", width=NAMES + WIDTH)
-    x = MARGIN
-    for kind, cls in CLASSES.items():
-        if kind in kinds:
-            canvas.rectangle(x, 45, 12, 12, cls, 2)
-            canvas.text(x + 18, 55, kind, cls="xs-muted")
-            x += 100
-    left = MARGIN + NAMES
+    canvas.legend(MARGIN, 55, {kind: cls for kind, cls in CLASSES.items() if kind in kinds})
     canvas.text(left + WIDTH, 55, f"{time_words(total)} in all", cls="xs-muted", anchor="end")
     for tick in round_scale(total, most=TICKS).ticks:
-        if tick > total:
-            continue
-        at = left + WIDTH * tick / total
-        canvas.line(((at, HEAD - 6), (at, height - MARGIN)), "xs-line")
-        label = time_words(tick) if tick else "0"
-        canvas.text(at, HEAD - 10, label, size=9.5, cls="xs-muted", anchor="middle")
+        if tick <= total:
+            at = left + WIDTH * tick / total
+            canvas.line(((at, HEAD - 6), (at, height - MARGIN)), "xs-line")
+            label = time_words(tick) if tick else "0"
+            canvas.text(at, HEAD - 10, label, size=9.5, cls="xs-muted", anchor="middle")
     for track, row in rows.items():
-        name = _track_name(track)
-        canvas.text(MARGIN, HEAD + ROW * row + 15, name, cls="xs-ink", width=NAMES - 8)
-    before = 0.0
-    for timeline in timelines:
-        _bars(canvas, timeline, rows, left, WIDTH / total, before)
-        before += timeline.makespan
+        canvas.text(MARGIN, HEAD + ROW * row + 15, _track_name(track), width=NAMES - 8)
+    drawn = dict.fromkeys(rows, float("-inf"))
+    for span in sorted(spans, key=lambda span: span.start):
+        start, end = (left + at * WIDTH / total for at in (span.start, span.finish))
+        if end == start or end - start < NARROWEST > start - drawn[span.track]:
+            continue
+        y = HEAD + ROW * rows[span.track] + 3
+        cls = CLASSES.get(span.kind, "xs-lane")
+        canvas.rectangle(start, y, max(end - start, NARROWEST), ROW - 6, cls)
+        if end - start > 60:
+            width = end - start - 8
+            canvas.text(start + 4, y + 12, span.name, size=9.5, cls="xs-on-network", width=width)
+        drawn[span.track] = end
     return standalone(canvas, left + WIDTH + 2 * MARGIN, height, title, own=True)
-
-
-Track = tuple[str, int]
-
-
-def _tracks(timeline: Timeline) -> list[Track | None]:
-    """Return the resource and the lane of every task; None of one that takes none."""
-    names, lanes = timeline.graph.resource_names, timeline.lane.tolist()
-    resources = timeline.graph.resources
-    return [
-        None if resource == FREE else (names[resource], lane)
-        for resource, lane in zip(resources, lanes, strict=True)
-    ]
 
 
 def _track_name(track: Track) -> str:
@@ -82,14 +101,8 @@ def _track_name(track: Track) -> str:
     return f"{name}, kernel {lane + 1}" if lane else name
 
 
-def _rows(timelines: Sequence[Timeline]) -> dict[Track, int]:
+def _rows(timelines: Sequence[Timeline], spans: Sequence[_Span]) -> dict[Track, int]:
     """Return the row of every track that works: kinds as they come, each by number and lane."""
-    busy = {
-        track
-        for timeline in timelines
-        for track, time in zip(_tracks(timeline), timeline.finish - timeline.start, strict=True)
-        if track is not None and time > 0
-    }
     resources = [name for timeline in timelines for name in timeline.graph.resource_names]
     kinds = list(dict.fromkeys(name.rpartition(" ")[0] for name in resources))
 
@@ -97,40 +110,8 @@ def _rows(timelines: Sequence[Timeline]) -> dict[Track, int]:
         kind, _, number = track[0].rpartition(" ")
         return kinds.index(kind), int(number) if number.isdecimal() else 0, track[1]
 
+    busy = {span.track for span in spans if span.finish > span.start}
     return {track: row for row, track in enumerate(sorted(busy, key=place))}
-
-
-def _bars(
-    canvas: Canvas,
-    timeline: Timeline,
-    rows: dict[Track, int],
-    left: float,
-    scale: float,
-    before: float,
-) -> None:
-    graph, tracks = timeline.graph, _tracks(timeline)
-    drawn = dict.fromkeys(rows, float("-inf"))
-    for task in sorted(range(len(graph)), key=lambda i: float(timeline.start[i])):
-        track = tracks[task]
-        if track is None:
-            continue
-        start = left + (before + float(timeline.start[task])) * scale
-        end = left + (before + float(timeline.finish[task])) * scale
-        if end == start or (end - start < NARROWEST and start - drawn[track] < NARROWEST):
-            continue
-        cls = CLASSES.get(graph.kinds[task], "xs-lane")
-        y = HEAD + ROW * rows[track] + 3
-        canvas.rectangle(start, y, max(end - start, NARROWEST), ROW - 6, cls)
-        if end - start > 60:
-            canvas.text(
-                start + 4,
-                y + 12,
-                graph.names[task],
-                size=9.5,
-                cls="xs-on-network",
-                width=end - start - 8,
-            )
-        drawn[track] = end
 
 
 def trace_json(timelines: Sequence[Timeline]) -> str:
@@ -139,37 +120,25 @@ def trace_json(timelines: Sequence[Timeline]) -> str:
     Every resource is a thread, and every further kernel of a chip that runs several at once; free
     tasks are left out.
     """
-    threads: dict[Track, int] = {}
-    events: list[dict[str, object]] = []
-    before = 0.0
-    for timeline in timelines:
-        graph = timeline.graph
-        for name in graph.resource_names:
-            threads.setdefault((name, 0), len(threads))
-        for task, track in enumerate(_tracks(timeline)):
-            if track is None:
-                continue
-            start, finish = float(timeline.start[task]), float(timeline.finish[task])
-            events.append(
-                {
-                    "name": graph.names[task],
-                    "cat": graph.kinds[task] or "task",
-                    "ph": "X",
-                    "ts": (before + start) * MICRO,
-                    "dur": (finish - start) * MICRO,
-                    "pid": 0,
-                    "tid": threads.setdefault(track, len(threads)),
-                }
-            )
-        before += timeline.makespan
-    names = [
+    resources = [name for timeline in timelines for name in timeline.graph.resource_names]
+    spans = _spans(timelines)
+    tracks = [(name, 0) for name in resources] + [span.track for span in spans]
+    threads = {track: number for number, track in enumerate(dict.fromkeys(tracks))}
+    events = [
         {
-            "name": "thread_name",
-            "ph": "M",
+            "name": span.name,
+            "cat": span.kind or "task",
+            "ph": "X",
+            "ts": span.start * MICRO,
+            "dur": (span.finish - span.start) * MICRO,
             "pid": 0,
-            "tid": number,
-            "args": {"name": _track_name(track)},
+            "tid": threads[span.track],
         }
+        for span in spans
+    ]
+    thread = {"name": "thread_name", "ph": "M", "pid": 0}
+    names = [
+        {**thread, "tid": number, "args": {"name": _track_name(track)}}
         for track, number in threads.items()
     ]
     return json.dumps({"traceEvents": [*names, *events], "displayTimeUnit": "ms"}, indent=1) + "\n"

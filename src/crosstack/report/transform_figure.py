@@ -53,11 +53,8 @@ def transform_svg(steps: Sequence[SuperGraph], title: str) -> str:
         rows.setdefault(node.kernel, len(rows))
     page = Canvas()
     page.text(MARGIN, 32, title, size=18, cls="xs-ink xs-strong")
-    x = MARGIN
-    for kind, cls in _CLASSES.items():
-        page.line(((x, 51), (x + 22, 51)), cls)
-        page.text(x + 28, 55, kind.value, cls="xs-muted")
-        x += 80
+    legend = {kind.value: cls for kind, cls in _CLASSES.items()}
+    end = page.legend(MARGIN, 55, legend, lines=True)
     top = 104.0
     for name, row in rows.items():
         page.text(MARGIN, top + row * ROW + 4, name, cls="xs-ink", width=NAMES - 8)
@@ -71,7 +68,7 @@ def transform_svg(steps: Sequence[SuperGraph], title: str) -> str:
         width = _panel(page, step, rows, left, top)
         left += max(width, 130.0) + GAP
     height = top + ROW * len(rows) + MARGIN
-    return standalone(page, max(left, 5 * 80 + 2 * MARGIN), height, title, own=True)
+    return standalone(page, max(left, end + MARGIN), height, title, own=True)
 
 
 def _panel(page: Canvas, step: SuperGraph, rows: dict[str, int], left: float, top: float) -> float:
