@@ -52,15 +52,15 @@ def report(source: Path, output: Path, task: Path | None = None, rules: str | No
 
             page = answer_html(result_answer(source, data, task, rules))
         case Saved.FRONT:
-            from crosstack.report.pages.front_page import front_html
+            from crosstack.report.front_text import front_html
 
             page = front_html(data)
         case Saved.OPTIMUM:
-            from crosstack.report.optimum_page import optimum_html
+            from crosstack.report.optimize_text import optimum_html
 
             page = optimum_html(data)
         case Saved.PREDICTION:
-            from crosstack.report.prediction_page import prediction_html
+            from crosstack.report.prediction_text import prediction_html
 
             page = prediction_html(data)
         case _:

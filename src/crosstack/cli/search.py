@@ -24,8 +24,12 @@ def optimize(
     Example: `crosstack optimize examples/optimize/lstm_64.yaml --svg search.svg`
     """
     from crosstack.explore.optimize import read_optimization
-    from crosstack.report.optimize_text import optimum_data, optimum_svg, optimum_tables
-    from crosstack.report.optimum_page import optimum_html
+    from crosstack.report.optimize_text import (
+        optimum_data,
+        optimum_html,
+        optimum_svg,
+        optimum_tables,
+    )
 
     pages.check(file)
     asked = read_optimization(file, set_ or (), library_given(library))
@@ -62,8 +66,7 @@ def codesign(
     Example: `crosstack codesign examples/codesign/llama3_decode.yaml --jobs 2 --svg front.svg`
     """
     from crosstack.explore.read_codesign import codesign as run
-    from crosstack.report.front_text import front_data, front_svg, front_tables
-    from crosstack.report.pages.front_page import front_html
+    from crosstack.report.front_text import front_data, front_html, front_svg, front_tables
 
     pages.check(file)
     check_resume(store, resume=resume)

@@ -222,8 +222,8 @@ def export(store: Path, output: Path, study: Path | None = None) -> None:
 
 def _searched(result: Path) -> pyarrow.Table:
     """Return the machines or the choices of a search that was saved."""
-    from crosstack.report.optimum_page import optimum_study
-    from crosstack.report.pages.front_page import front_study
+    from crosstack.report.front_text import front_study
+    from crosstack.report.optimize_text import optimum_study
     from crosstack.report.pages.study_table import as_arrow
 
     kind, data = saved_kind(result, read_result(result))

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from html import escape
 from importlib.resources import files
-from typing import Any
 
 THEMES = {
     "page": ("#ffffff", "#14181f"),

@@ -1,4 +1,4 @@
-"""A front of throughput, price and power as tables, as JSON and as a picture."""
+"""A front of throughput, price and power as tables, as JSON, as a picture and as a page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from rich.console import Group
 from crosstack.charts import LineChart, Mark, Measure, Series
 from crosstack.explore.codesign import BEATEN, Candidate, Front
 from crosstack.io import native
+from crosstack.io.study_file import Goal
 from crosstack.report.chart_figure import charts_svg
+from crosstack.report.pages.study_page import study_html
+from crosstack.report.pages.study_table import Cell, StudyTable
 from crosstack.report.text import pairs_table, reason_lines, rows_table, titled
 from crosstack.report.wording import Table, many, percent, plural, table_of
 from crosstack.units import format_quantity
@@ -21,6 +24,27 @@ from crosstack.version import __version__
 AS_GOOD = "a mapped one is proved to be as good in everything"
 SHOWN = 30  # members in the table, spread over the front
 DRAWN = 8  # values of a field that are drawn as circles; others as squares
+
+# Column of a study: the field of a machine's data that it holds, and its unit; None: text.
+COLUMNS: dict[str, tuple[str, str | None]] = {
+    "status": ("status", None),
+    "throughput": ("throughput_per_s", "1/s"),
+    "price": ("price_usd", "USD"),
+    "power": ("power_w", "W"),
+    "time": ("time_s", "s"),
+    "bound": ("bound_s", "s"),
+    "bound_by": ("bound_by", None),
+    "tensor": ("parallelism.tp", "1"),
+    "pipeline": ("parallelism.pp", "1"),
+    "data": ("parallelism.dp", "1"),
+    "die_area": ("chip_area_m2", "m^2"),
+    "die_price": ("die_price_usd", "USD"),
+    "die_yield": ("die_yield", "1"),
+    "chip_throughput": ("chip.throughput", "FLOP/s"),
+    "sram_capacity": ("chip.sram_capacity", "B"),
+    "memory_bandwidth": ("chip.memory_bandwidth", "B/s"),
+}
+OBJECTIVES = (("throughput", Goal.MAXIMUM), ("price", Goal.MINIMUM), ("power", Goal.MINIMUM))
 
 
 def front_tables(data: dict[str, Any], *, reused: int = 0) -> Group:
@@ -31,34 +55,31 @@ def front_tables(data: dict[str, Any], *, reused: int = 0) -> Group:
     """
     step = max(1, -(-len(data["front"]) // SHOWN))
     shown = data["front"][::step]
-    pairs = _pairs(data)
-    if reused:
-        pairs.append(("from the store", f"{reused:,} mappings"))
+    pairs = (*_pairs(data), ("from the store", f"{reused:,} mappings")) if reused else _pairs(data)
     left_out = [f"{len(shown)} of {len(data['front'])} are shown; --json has all."]
     return titled(
         f"{data['workload']}: throughput, price and power",
-        pairs_table(tuple(pairs)),
+        pairs_table(pairs),
         *reason_lines(Counter(data["no_machine"]).elements()),
         rows_table(_members(data, shown)),
         *(left_out if step > 1 else []),
     )
 
 
-def _pairs(data: dict[str, Any]) -> list[tuple[str, str]]:
+def _pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     proved = sum(m["status"] == "optimal" for m in (*data["front"], *data["dominated"]))
     impossible = sum(data["no_machine"].values())
     items = many(data["item"])
-    pairs = [
+    free = ", ".join(data["without_price"])
+    return (
         ("candidates", f"{data['candidates']:,} of {plural(data['n_choices'], 'choice')}"),
         ("mapped", f"{data['mapped']:,}, {proved:,} with proof"),
         ("not mapped", f"{data['not_mapped']:,}: {AS_GOOD}"),
         ("no machine", f"{impossible:,}: no such chip, it does not fit, or above a limit"),
         ("on the front", f"{len(data['front']):,}"),
         ("columns", f"1/s: {items}; mm2 and yield: one die; TFLOP/s and on: one chip"),
-    ]
-    if data["without_price"]:
-        pairs.append(("counted as 0", f"{', '.join(data['without_price'])}: no price is given"))
-    return pairs
+        *([("counted as 0", f"{free}: no price is given")] if free else []),
+    )
 
 
 def _members(data: dict[str, Any], members: list[dict[str, Any]]) -> Table:
@@ -147,8 +168,7 @@ def _member_data(found: Front, candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def front_title(data: dict[str, Any]) -> str:
-    """Return what it is, on one line."""
+def _title(data: dict[str, Any]) -> str:
     return f"{data['workload']}: what a machine can be"
 
 
@@ -185,7 +205,13 @@ def front_charts(data: dict[str, Any]) -> list[LineChart]:
 
 def front_svg(data: dict[str, Any]) -> str:
     """Return throughput against price and power as a picture."""
-    return charts_svg(front_title(data), front_sentence(data), front_charts(data), [], [])
+    return charts_svg(
+        _title(data),
+        front_sentence(data),
+        front_charts(data),
+        [],
+        [],
+    )
 
 
 def _stairs(front: list[dict[str, Any]], name: str, column: str, colour: int) -> Series:
@@ -205,3 +231,48 @@ def _words(member: dict[str, Any]) -> str:
     price = format_quantity(member["price_usd"], "USD")
     rate = format_quantity(member["throughput_per_s"], "1")
     return f"{rate} /s for {price}, {member['power_w']:,.0f} W"
+
+
+def front_html(data: dict[str, Any]) -> str:
+    """Return a page; ``data`` is what ``crosstack codesign`` saves with ``--json``."""
+    return study_html(front_study(data))
+
+
+def front_study(data: dict[str, Any]) -> StudyTable:
+    """Return every machine that was mapped, those on the front first."""
+    machines = [*data["front"], *data["dominated"]]
+    n_front, free = len(data["front"]), data["without_price"]
+    found: dict[str, list[Cell]] = {
+        "front": ["on the front" if i < n_front else "beaten" for i in range(len(machines))]
+    }
+    found |= {name: [_field(m, path) for m in machines] for name, (path, _) in COLUMNS.items()}
+    # A choice is a field of the chip file, which may be called as what comes out is.
+    axes = {name: f"chip.{name}" if name in found else name for name in data["choices"]}
+    columns = {axes[name]: _values([m["choice"][name] for m in machines]) for name in axes}
+    return StudyTable(
+        title=_title(data),
+        columns=columns | found,
+        axes=tuple(columns),
+        objectives=OBJECTIVES,
+        units={name: unit for name, (_, unit) in COLUMNS.items() if unit is not None},
+        details=(("Degrees of parallelism", ("tensor", "pipeline", "data")),),
+        notes=(
+            front_sentence(data),
+            f"{data['mapped']:,} of {data['candidates']:,} candidates were mapped, under the rules "
+            f"{data['rules']}; throughput counts {many(data['item'])} a second.",
+            *([f"Counted as 0, as no price is given: {', '.join(free)}."] if free else []),
+        ),
+    )
+
+
+def _values(words: list[str]) -> list[Cell]:
+    """Return the values of a choice, as numbers where all of them are."""
+    try:
+        return [float(word) for word in words]
+    except ValueError:
+        return list(words)
+
+
+def _field(machine: dict[str, Any], path: str) -> Any:
+    first, _, rest = path.partition(".")
+    return _field(machine[first], rest) if rest else machine[first]

@@ -1,7 +1,8 @@
-"""A prediction, and the product of one chip that it may be of, as tables and as JSON."""
+"""A prediction, and the product of one chip that it may be of: tables, JSON and a page."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -10,14 +11,16 @@ from crosstack.evaluate.predict import Prediction
 from crosstack.machine.chip import Chip
 from crosstack.model.kernels.clock import KernelTime
 from crosstack.model.memory import MemoryAccount
+from crosstack.report import html_parts as page
+from crosstack.report.drawing import attribute
 from crosstack.report.text import pairs_table, rows_table, titled
 from crosstack.report.wording import Table, percent, table_of, time_words
 from crosstack.units import format_quantity
 from crosstack.version import __version__
 from crosstack.workload.dtype import Dtype
 
-SHOWN = 14  # parts; the longest ones
-MOST_STAGES = 4  # that are listed one by one
+SHOWN = 14  # parts in sight; the longest ones
+MOST_LISTED, MOST_STAGES = 4, 32  # stages with a line, and with a bar
 
 
 def prediction_tables(data: dict[str, Any], *, parts: bool = True) -> Group:
@@ -25,10 +28,10 @@ def prediction_tables(data: dict[str, Any], *, parts: bool = True) -> Group:
 
     ``data`` is what `prediction_data` returns, perhaps saved and read again.
     """
-    shown: list[RenderableType] = [pairs_table(prediction_pairs(data))]
+    shown: list[RenderableType] = [pairs_table(_pairs(data))]
     kernel = data.get("kernel")
     if parts and (kernel is None or data["n_chips"] > 1):
-        longest = pieces_of(data)
+        longest = _pieces(data)
         rest = sum(time for _, time in longest[SHOWN:])
         others = [(f"{len(longest) - SHOWN} shorter ones", rest)] if longest[SHOWN:] else []
         whose = f"{data['busiest']}, the busiest: " if len(data["busy"]) > 1 else ""
@@ -39,24 +42,24 @@ def prediction_tables(data: dict[str, Any], *, parts: bool = True) -> Group:
         )
         shown.append(rows_table(table))
     if parts and kernel is not None:
-        title = f"The product of one chip, {sides_words(kernel)}"
-        rows = pairs_table(kernel_pairs(kernel)), rows_table(level_rows(kernel))
+        title = f"The product of one chip, {_sides(kernel)}"
+        rows = pairs_table(_kernel_pairs(kernel)), rows_table(_level_rows(kernel))
         shown.append(titled(title, *rows))
-    return titled(prediction_title(data), *shown)
+    return titled(_title(data), *shown)
 
 
-def pieces_of(data: dict[str, Any]) -> list[tuple[str, float]]:
+def _pieces(data: dict[str, Any]) -> list[tuple[str, float]]:
     """Return what the time of a step is made of, the longest first. [s]"""
     named = [(name, time) for name, time in data["parts"].items() if time]
     return sorted(named, key=lambda part: -part[1])
 
 
-def prediction_title(data: dict[str, Any]) -> str:
+def _title(data: dict[str, Any]) -> str:
     """Return what was predicted, on one line."""
     return f"{data['workload']} under {data['strategy']} on {data['chip']['name']}"
 
 
-def prediction_pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+def _pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     """Return the numbers of a step, and of its memory."""
     found = [("time of a step", time_words(data["time"]))]
     run_time, memory = data["run_time"], data["memory"]
@@ -65,13 +68,13 @@ def prediction_pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
         found.append(("time of a training run", f"{time_words(run_time)}, {days}"))
     found.append(("chips", f"{data['n_chips']:,}"))
     if memory is not None and memory["total"]:
-        stages = memory_of_stages(memory)
+        stages = _of_stages(memory)
         where = f" of stage {stages.index(max(stages))}, the fullest" if len(stages) > 1 else ""
         found.append((f"memory of a chip{where}", format_quantity(memory["total"], "B")))
-        held = [(name, size) for name, size in memory_at_peak(memory) if size]
+        held = [(name, size) for name, size in _at_peak(memory) if size]
         found += [(name, format_quantity(size, "B")) for name, size in held]
     busy = data["busy"]
-    if len(busy) > MOST_STAGES:
+    if len(busy) > MOST_LISTED:
         most, least = max(busy, key=lambda s: busy[s]), min(busy, key=lambda s: busy[s])
         busy = {f"{most}, the busiest,": busy[most], f"{least}, the least busy,": busy[least]}
     for name, time in busy.items():
@@ -117,44 +120,39 @@ def _memory_data(account: MemoryAccount | None) -> dict[str, Any] | None:
     return {"total": account.peak, "rows": rows}
 
 
-def memory_of_stages(memory: dict[str, Any]) -> list[float]:
+def _of_stages(memory: dict[str, Any]) -> list[float]:
     """Return what a chip of every stage holds. [B]"""
     return [sum(sizes) for sizes in zip(*memory["rows"].values(), strict=True)]
 
 
-def memory_at_peak(memory: dict[str, Any]) -> list[tuple[str, float]]:
+def _at_peak(memory: dict[str, Any]) -> list[tuple[str, float]]:
     """Return what a chip of the fullest stage holds, by row in words. [B]"""
-    stages = memory_of_stages(memory)
+    stages = _of_stages(memory)
     fullest = stages.index(max(stages)) if stages else 0
     return [(name.replace("_", " "), sizes[fullest]) for name, sizes in memory["rows"].items()]
 
 
-def sides_words(data: dict[str, Any]) -> str:
+def _sides(data: dict[str, Any]) -> str:
     """Return M x K x N."""
     return " x ".join(f"{data[side]:,}" for side in "mkn")
 
 
-def level_rows(data: dict[str, Any]) -> Table:
+def _level_rows(data: dict[str, Any]) -> Table:
     """Return a row for each memory level: what it moves, how fast, how long that takes, its tile.
 
     The time is the traffic over the bandwidth.
     """
-    levels = data["levels"]
     return table_of(
-        levels,
-        ("memory", "<", str),
-        ("traffic", ">", lambda name: format_quantity(levels[name]["traffic"], "B")),
-        ("bandwidth in use", ">", lambda name: format_quantity(levels[name]["bandwidth"], "B/s")),
-        ("takes", ">", lambda name: time_words(levels[name]["time"])),
-        (
-            "tile, M x K x N",
-            ">",
-            lambda name: " x ".join(f"{side:,.0f}" for side in levels[name]["tile"]),
-        ),
+        data["levels"].items(),
+        ("memory", "<", lambda of: of[0]),
+        ("traffic", ">", lambda of: format_quantity(of[1]["traffic"], "B")),
+        ("bandwidth in use", ">", lambda of: format_quantity(of[1]["bandwidth"], "B/s")),
+        ("takes", ">", lambda of: time_words(of[1]["time"])),
+        ("tile, M x K x N", ">", lambda of: " x ".join(f"{side:,.0f}" for side in of[1]["tile"])),
     )
 
 
-def kernel_pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+def _kernel_pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     """Return the terms of one product."""
     found = [
         ("bound by", data["bound"]),
@@ -199,3 +197,131 @@ def kernel_data(kernel: KernelTime, shape: tuple[int, int, int]) -> dict[str, An
             for name in kernel.traffic
         },
     }
+
+
+# ---------------------------------------------------------------- the page
+
+
+def prediction_html(data: dict[str, Any]) -> str:
+    """Return a page; ``data`` is what ``crosstack predict`` saves with ``--json``."""
+    title = _title(data)
+    kernel = data.get("kernel")
+    parts = [
+        f"<h1>{attribute(title)}</h1>",
+        f'<p class="xs-status">A step takes {time_words(data["time"])} under the strategy that was '
+        "given; nothing was searched.</p>",
+        page.number_cards(_pairs(data), "xs-numbers"),
+        *_parts(data),
+        *_stages(data),
+        *([] if data["memory"] is None else _memory(data)),
+        *([] if kernel is None else _kernel(kernel)),
+        "<h2>What the number rests on</h2>",
+        page.pairs_rows(_origin(data)),
+    ]
+    return page.page_frame(title, "\n".join(parts) + "\n")
+
+
+def _parts(data: dict[str, Any]) -> list[str]:
+    longest = _pieces(data)
+    if len(longest) < 2:
+        return []
+    whose = "Pieces of the step"
+    if len(data["busy"]) > 1:
+        whose = f"What {attribute(data['busiest'])}, which works longest, does and waits for"
+    return [
+        "<h2>Where the time goes</h2>",
+        f"<p>{whose}; together the {time_words(data['time'])} of the step.</p>",
+        *_time_bars("piece", longest),
+    ]
+
+
+def _stages(data: dict[str, Any]) -> list[str]:
+    if len(data["busy"]) < 2:
+        return []
+    return [
+        "<h2>How long each stage works</h2>",
+        f"<p>Of a step of {time_words(data['time'])}; the rest is waiting, and sums of gradients "
+        "that end last.</p>",
+        *_time_bars("stage", data["busy"].items(), data["time"]),
+    ]
+
+
+def _time_bars(label: str, pairs: Iterable[tuple[str, float]], whole: float = 0.0) -> list[str]:
+    rows = [(name, time_words(value), value) for name, value in pairs]
+    most = max(whole, *(value for _, _, value in rows))
+    found = [_bars(label, "time", rows[:SHOWN], most, "compute")]
+    if rows[SHOWN:]:
+        rest = _bars(label, "time", rows[SHOWN:], most, "compute")
+        found.append(page.folded(rest, True, f"Show {len(rows) - SHOWN} more"))
+    return found
+
+
+def _memory(data: dict[str, Any]) -> list[str]:
+    memory, capacity = data["memory"], data["chip"]["memory_capacity"]
+    stages = [(f"stage {number}", size) for number, size in enumerate(_of_stages(memory))]
+    words = (
+        f"{format_quantity(memory['total'], 'B', 4)} of {format_quantity(capacity, 'B', 4)} on the "
+        f"fullest chip, {percent(memory['total'] / capacity)}."
+    )
+    found = ["<h2>Memory of a chip</h2>", f"<p>{attribute(words)}</p>"]
+    for label, shares in (
+        ("what it holds", _at_peak(memory)),
+        ("a chip of each stage", stages[:MOST_STAGES] if len(stages) > 1 else []),
+    ):
+        rows = [
+            (name, f"{format_quantity(value, 'B', 4)}, {percent(value / capacity)}", value)
+            for name, value in shares
+        ]
+        if rows:
+            found.append(_bars(label, "size, share of the memory", rows, capacity, "memory"))
+    return found
+
+
+def _kernel(kernel: dict[str, Any]) -> list[str]:
+    terms = {
+        "compute": kernel["compute_time"],
+        **{name: level["time"] for name, level in kernel["levels"].items()},
+        "waiting": kernel["waiting_time"],
+        "launch": kernel["launch_time"],
+    }
+    return [
+        f"<h2>The product of one chip, {attribute(_sides(kernel))}</h2>",
+        page.number_cards(_kernel_pairs(kernel), "xs-numbers xs-plain"),
+        "<h2>What compute and each memory take</h2>",
+        f"<p>Bound by {attribute(str(kernel['bound']))}.</p>",
+        *_time_bars("term", terms.items()),
+        "<h2>What each memory moves</h2>",
+        page.html_table(_level_rows(kernel)),
+    ]
+
+
+def _bars(
+    label: str, value: str, rows: list[tuple[str, str, float]], most: float, colour: str
+) -> str:
+    """Return a table with a bar beside each number; the longest possible one is ``most``."""
+    per_cent = 100 / most if most else 0.0
+    body = "\n".join(
+        f'<tr><th scope="row">{attribute(name)}</th>'
+        f'<td class="xs-right">{attribute(words)}</td><td class="xs-bar-cell">'
+        f'<div class="xs-bar xs-bar-{colour}" style="width: {number * per_cent:.4g}%"></div>'
+        "</td></tr>"
+        for name, words, number in rows
+    )
+    head = f'<th scope="col">{label}</th><th class="xs-right" scope="col">{value}</th><td></td>'
+    table = (
+        f'<table class="xs-bars"><thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>'
+    )
+    return page.scrolled(table, f"{value} by {label}")
+
+
+def _origin(data: dict[str, Any]) -> list[tuple[str, str]]:
+    given = {
+        name: ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        for name, value in data["inputs"].items()
+        if value not in (None, [], False)
+    }
+    return [
+        ("rules", data["rules"]),
+        *given.items(),
+        ("version", f"crosstack {data['crosstack_version']}"),
+    ]

@@ -12,12 +12,15 @@ from crosstack.errors import InputError, Problem, did_you_mean
 from crosstack.explore.question import StudyQuestion
 from crosstack.explore.tables import number_column, pareto, within
 from crosstack.io.study_file import Goal
+from crosstack.report.pages.study_table import quantity_words, unit_of
 from crosstack.units import UNITS, format_quantity
 
 if TYPE_CHECKING:
     import pyarrow
 
 Floats = NDArray[np.float64]
+Names = NDArray[np.object_]
+Rows = NDArray[np.int64]
 MOST_SERIES, MOST_POINTS, MOST_CELLS = 8, 5_000, 40
 LOG_SPAN = 50.0  # a scale is logarithmic where the largest value is so many times the smallest
 
@@ -47,7 +50,7 @@ def line_chart(
     if not len(rows):
         lacking = x if np.isnan(xs).all() else y
         raise InputError(Problem(lacking, "no point has it within the constraints."))
-    best = _front_rows(table, asked, x, y, rows) if front else rows[:0]
+    best = _front_rows(table, asked, (x, y), rows) if front else rows[:0]
     drawn, name = rows, "Pareto front"
     if front and len(rows) > MOST_POINTS:  # the front is that of all; others are its background
         drawn = np.union1d(best, rows[np.linspace(0, len(rows) - 1, MOST_POINTS, dtype=int)])
@@ -93,17 +96,12 @@ def heat_map(table: pyarrow.Table, asked: StudyQuestion, *, x: str, y: str, valu
     """
     numbers = number_column(table, value)
     across, down = _labels(table, x), _labels(table, y)
-    columns, rows = _ordered(table, x, across), _ordered(table, y, down)
-    for name, found in ((x, columns), (y, rows)):
-        if len(found) > MOST_CELLS:
-            message = f"has {len(found):,} values; a heat map shows up to {MOST_CELLS}."
-            raise InputError(Problem(name, message))
+    columns, rows = _places(table, x, across), _places(table, y, down)
     good = within(table, asked.bounds) & ~np.isnan(numbers)
     smallest = dict(asked.objectives).get(value) is Goal.MINIMUM
     cells = np.full((len(rows), len(columns)), np.nan)
-    places = {name: i for i, name in enumerate(columns)}, {name: i for i, name in enumerate(rows)}
     for row in np.flatnonzero(good).tolist():
-        at = places[1][down[row]], places[0][across[row]]
+        at = rows[down[row]], columns[across[row]]
         if np.isnan(cells[at]) or (numbers[row] < cells[at]) == smallest:
             cells[at] = numbers[row]
     return HeatMap(
@@ -118,18 +116,18 @@ def heat_map(table: pyarrow.Table, asked: StudyQuestion, *, x: str, y: str, valu
 
 
 def _front_rows(
-    table: pyarrow.Table, asked: StudyQuestion, x: str, y: str, rows: NDArray[np.int64]
-) -> NDArray[np.int64]:
+    table: pyarrow.Table, asked: StudyQuestion, names: tuple[str, str], rows: Rows
+) -> Rows:
     """Return which of some rows are the front of two objectives."""
     goals = dict(asked.objectives)
-    for name in (x, y):
+    for name in names:
         if name not in goals:
             allowed = ", ".join(goals)
             message = f"is no objective of the study, so that it has no front; allowed: {allowed}."
             raise InputError(Problem(name, message))
     among = np.zeros(table.num_rows, dtype=bool)
     among[rows] = True
-    return pareto(table, [(x, goals[x]), (y, goals[y])], among)
+    return pareto(table, [(name, goals[name]) for name in names], among)
 
 
 def _steps(xs: Floats, ys: Floats, *, maximum: bool) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -152,49 +150,38 @@ def _column(table: pyarrow.Table, name: str) -> Any:
     return table.column(name)
 
 
-def _unit(table: pyarrow.Table, name: str) -> str:
-    unit: bytes = (table.schema.field(name).metadata or {}).get(b"unit", b"")
-    return unit.decode()
-
-
-def _labels(table: pyarrow.Table, name: str) -> NDArray[np.object_]:
+def _labels(table: pyarrow.Table, name: str) -> Names:
     """Return a column as text for people."""
     values = _column(table, name).to_pylist()
-    unit = _unit(table, name)
-
-    def label(value: float | str | None) -> str:
-        if value is None or isinstance(value, str):
-            return value or ""
-        return format_quantity(value, unit) if unit in UNITS else f"{value:g}"
-
-    return np.array([label(value) for value in values], dtype=object)
+    unit = unit_of(table, name)
+    words = [
+        v or "" if v is None or isinstance(v, str) else quantity_words(v, unit) for v in values
+    ]
+    return np.array(words, dtype=object)
 
 
-def _ordered(table: pyarrow.Table, name: str, labels: NDArray[np.object_]) -> list[str]:
-    """Return the labels of a column once each: numbers ascending, text as it comes."""
-    values = _column(table, name).to_pylist()
-    pairs = dict(zip(labels.tolist(), values, strict=True))
-    if any(isinstance(value, str) or value is None for value in values):
-        return list(pairs)
-    return sorted(pairs, key=lambda label: float(pairs[label]))
+def _places(table: pyarrow.Table, name: str, labels: Names) -> dict[str, int]:
+    """Return where the values of a column stand: numbers ascending, text as it comes."""
+    values = dict(zip(labels.tolist(), _column(table, name).to_pylist(), strict=True))
+    if len(values) > MOST_CELLS:
+        message = f"has {len(values):,} values; a heat map shows up to {MOST_CELLS}."
+        raise InputError(Problem(name, message))
+    text = any(isinstance(value, str) or value is None for value in values.values())
+    ordered = values if text else sorted(values, key=lambda label: float(values[label]))
+    return {label: i for i, label in enumerate(ordered)}
 
 
 def _measure(table: pyarrow.Table, name: str, values: Floats) -> Measure:
-    unit = _unit(table, name)
+    unit = unit_of(table, name)
     largest, smallest = float(np.max(values)), float(np.min(values))
     log = smallest > 0 and largest > LOG_SPAN * smallest
-    if unit not in UNITS or unit == "1":
-        prefix, worth = _prefix(max(abs(largest), abs(smallest))) if unit[:1].isalpha() else ("", 1)
-        return Measure(label=name, unit="" if unit == "1" else prefix + unit, worth=worth, log=log)
-    spelled = format_quantity(largest, unit).partition(" ")[2]
-    worth = float(UNITS[unit].get(spelled, 1)) if spelled else 1.0
-    return Measure(label=name, unit=spelled or unit, worth=worth, log=log)
-
-
-def _prefix(value: float) -> tuple[str, float]:
-    """Return the SI prefix that a large value is shown with, and what it is worth."""
-    found = ("", 1.0)
-    for step, name in enumerate(("k", "M", "G", "T", "P", "E"), start=1):
-        if value >= 1000.0**step:
-            found = name, 1000.0**step
-    return found
+    prefixed, worth = unit, 1.0
+    if unit == "1":
+        prefixed = ""
+    elif unit in UNITS:
+        prefixed = format_quantity(largest, unit).partition(" ")[2] or unit
+        worth = float(UNITS[unit].get(prefixed, 1))
+    elif unit[:1].isalpha():  # the SI prefix that a large value is shown with
+        power = sum(max(abs(largest), abs(smallest)) >= 1000.0**step for step in range(1, 7))
+        prefixed, worth = ("", "k", "M", "G", "T", "P", "E")[power] + unit, 1000.0**power
+    return Measure(label=name, unit=prefixed, worth=worth, log=log)

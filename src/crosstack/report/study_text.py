@@ -13,6 +13,7 @@ from crosstack.explore.progress import Progress
 from crosstack.explore.question import StudyQuestion
 from crosstack.explore.study import Study
 from crosstack.explore.tables import best, pareto, within
+from crosstack.report.pages.study_table import quantity_words, unit_of
 from crosstack.report.text import pairs_table, reason_lines, rows_table, titled
 from crosstack.report.wording import Table, plural, time_words
 from crosstack.units import UNITS, format_quantity
@@ -43,12 +44,8 @@ def study_tables(study: Study, points: Points) -> Group:
     for i, axis in enumerate(study.axes):
         values = points.values[i]
         unit = axis.unit or "1"
-        shown = [
-            format_quantity(float(value), unit) if axis.is_number else str(value)
-            for value in (values if len(values) <= 5 else [*values[:2], *values[-2:]])
-        ]
-        if len(values) > 5:
-            shown.insert(2, "...")
+        shown = [format_quantity(float(v), unit) if axis.is_number else str(v) for v in values]
+        shown = shown if len(shown) <= 5 else [*shown[:2], "...", *shown[-2:]]
         rows.append((axis.name, f"{len(values):,}", ", ".join(shown)[: 2 * SHORT]))
     pairs = [
         ("points", f"{len(points):,}"),
@@ -136,14 +133,10 @@ def _letters(column: list[str]) -> int:
 
 def _column(table: pyarrow.Table, name: str) -> list[str]:
     """Return a column with its head, which has the unit where that has no prefixes."""
-    unit = ((table.schema.field(name).metadata or {}).get(b"unit") or b"").decode()
+    unit = unit_of(table, name)
     head = name if unit in UNITS or not unit else f"{name}\n[{unit}]"
-    return [head, *(_cell(value, unit) for value in table.column(name).to_pylist())]
-
-
-def _cell(value: float | str | None, unit: str) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value[:SHORT]
-    return format_quantity(value, unit) if unit in UNITS else f"{value:.4g}"
+    values = table.column(name).to_pylist()
+    return [
+        head,
+        *(v[:SHORT] if isinstance(v, str) else quantity_words(v, unit, 4) for v in values),
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crosstack.report.html import answer_html
-from crosstack.report.prediction_page import prediction_html
+from crosstack.report.prediction_text import prediction_html
 
 pytestmark = pytest.mark.slow
 

@@ -234,7 +234,7 @@ def store_table(place: Store | str | Path, most: int = MOST_ON_PAGE) -> StudyTab
     units = {name: unit for name, unit in store.layout.columns if unit is not None}
     notes = [f"{name} {wrong}." for name, wrong in store.damage.items()]
     if asked.bounds:
-        held = "; ".join(_bound_words(bound, units.get(bound.column)) for bound in asked.bounds)
+        held = "; ".join(_bound_words(bound, units.get(bound.column, "")) for bound in asked.bounds)
         notes.append(f"Constraints: {held}.")
     if total > most:  # thinned before its cells become objects
         judged = _columns(table, asked, ("status", *(name for name, _ in asked.objectives)))
@@ -272,13 +272,23 @@ def _columns(
     return columns
 
 
-def _bound_words(bound: Bound, unit: str | None) -> str:
-    def words(value: float) -> str:
-        return format_quantity(value, unit) if unit in UNITS else f"{value:g}"
+def unit_of(table: pyarrow.Table, name: str) -> str:
+    """Return the unit of a column; empty of text."""
+    unit: bytes = (table.schema.field(name).metadata or {}).get(b"unit") or b""
+    return unit.decode()
 
-    low = [] if bound.minimum is None else [f"at least {words(bound.minimum)}"]
-    high = [] if bound.maximum is None else [f"at most {words(bound.maximum)}"]
-    return f"{bound.column} {' and '.join(low + high)}"
+
+def quantity_words(value: float | None, unit: str, digits: int = 6) -> str:
+    """Return a number as people write it; ``digits`` where its unit has no prefixes."""
+    if value is None:
+        return ""
+    return format_quantity(value, unit) if unit in UNITS else f"{value:.{digits}g}"
+
+
+def _bound_words(bound: Bound, unit: str) -> str:
+    limits = (("at least", bound.minimum), ("at most", bound.maximum))
+    words = [f"{side} {quantity_words(v, unit)}" for side, v in limits if v is not None]
+    return f"{bound.column} {' and '.join(words)}"
 
 
 def _breakdowns(names: Sequence[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
