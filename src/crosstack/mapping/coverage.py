@@ -9,10 +9,10 @@ from crosstack.machine.chip import Execution
 from crosstack.machine.system import System
 from crosstack.mapping.incumbent import Lack
 from crosstack.mapping.mapping import Constraints
+from crosstack.mapping.parallelism import may_split
 from crosstack.mapping.search_node import SearchState
 from crosstack.model.memory import recomputations
 from crosstack.model.objective import Objective
-from crosstack.model.rules import Rules
 from crosstack.units import format_quantity
 from crosstack.workload.kernels import Placement
 from crosstack.workload.transformer_training import Schedule
@@ -35,9 +35,15 @@ def nothing_found(
     return _infeasible(state, found.lack)
 
 
-def covered(state: SearchState, *, splits: bool) -> tuple[list[str], list[str]]:
-    """Name decisions that were free and that were given; ``splits``: stages may split the graph."""
+def covered(state: SearchState) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """Say how the bound was reached, and name decisions that were free and that were given."""
     system, constraints, workload = state.system, state.constraints, state.workload
+    splits = may_split(workload, system, constraints.degrees) and (
+        state.rules.iteration.has_schedules or not state.pricing.weights.energy
+    )
+    before = state.rules.decisions.before_time
+    method = f"first a sharding that {before}, ties by time; " if before else ""
+    method += "branch and bound over shardings, shortest path over order ideals for fusion"
     placed = workload.placement is not Placement.SEARCHED
     places = "places of the degrees" if constraints.degrees.all_given else "parallelism"
     decided = {
@@ -70,15 +76,7 @@ def covered(state: SearchState, *, splits: bool) -> tuple[list[str], list[str]]:
         given.append("schedule")
         open_ = constraints.interleave is None and constraints.schedule is Schedule.ONE_F_ONE_B
         (free if open_ else given).append("interleaving")
-    return free, given
-
-
-def method_of(rules: Rules, *, splits: bool) -> str:
-    """Return how a bound was reached; ``splits``: whether stages may split the graph."""
-    before = rules.decisions.before_time
-    first = f"first a sharding that {before}, ties by time; " if before else ""
-    what = "fusion and stages" if splits else "fusion"
-    return f"{first}branch and bound over shardings, shortest path over order ideals for {what}"
+    return method + (" and stages" if splits else ""), tuple(free), tuple(given)
 
 
 def _no_plan(workload: Workload, system: System, constraints: Constraints) -> InputError:

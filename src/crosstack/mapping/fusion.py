@@ -33,9 +33,11 @@ from crosstack.mapping.budget import CALL, UNLIMITED, Budget
 from crosstack.mapping.ideals import (
     IdealTables,
     Order,
+    TableCache,
     chain,
     collapse_twins,
     enumerate_ideals,
+    graph_shape,
     make_tables,
     topological_chains,
 )
@@ -55,6 +57,7 @@ from crosstack.mapping.steps import (
     Steps,
     least_compute,
     least_memory_time,
+    never_hidden,
     scarcest,
 )
 from crosstack.mapping.temporal_steps import TemporalSteps, make_steps
@@ -67,6 +70,8 @@ LONG_GRAPH = 400  # kernels above which orders are cut into segments without tab
 MOST_ROUNDS = 4
 MANY_IDEALS = 8_000  # above which one round of them has to do
 PRICES = (1.0, 0.8)  # of the scarcest idle resource, in the bound for deferrable kernels
+
+_Chain = tuple[float, tuple[int, ...]] | None  # time [s] and partitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +94,12 @@ class Fusion:
     partitions: tuple[int, ...]
     time: float
     bound: float
+
+    @classmethod
+    def of(cls, found: _Chain, bound: float = math.inf) -> Fusion:
+        """Return what was found with a bound on any sequence, or proved; None: nothing yet."""
+        time, partitions = found or (math.inf, ())
+        return cls(partitions=partitions, time=time, bound=min(bound, time))
 
     @property
     def proved(self) -> bool:
@@ -115,49 +126,57 @@ def make_problem(
 # ---------------------------------------------------------------- the exact method
 
 
-_Chain = tuple[float, tuple[int, ...]] | None  # time [s] and partitions
-
-
 def _shortest_chain(
     problem: FusionProblem, steps: Steps, incumbent: float, budget: Budget
 ) -> tuple[_Chain, bool]:
     """Shortest path from the empty ideal to the full one below ``incumbent``, or None.
 
-    Also returns whether the search ended before its budget.
+    Also returns whether the search ended before its budget. With slots the number of partitions is
+    a second label; without there is one label, which no step changes.
     """
-    if problem.slots is not None:
-        return _shortest_in_slots(steps, problem.slots, incumbent, budget)
-    if isinstance(steps, TemporalSteps) and steps.whole is not None:
+    slots, tables = problem.slots, steps.tables
+    if slots is None and isinstance(steps, TemporalSteps) and steps.whole is not None:
         return _shortest_listed(steps, incumbent, budget)
-    rest, last = steps.rest.tolist(), len(steps.tables.masks) - 1
-    best = np.full(last + 1, math.inf)
-    parent = np.full(last + 1, -1, dtype=np.int64)
-    best[0] = 0.0
-    limit, sizes = incumbent, steps.tables.count.tolist()
+    rest, last = steps.rest.tolist(), len(tables.masks) - 1
+    up, valid = (0, None) if slots is None else (1, valid_ideals(slots, tables))
+    best = np.full((1 if valid is None else len(valid), last + 1), math.inf)
+    parent = np.full(best.shape, -1, dtype=np.int64)
+    best[0, 0] = 0.0
+    limit, sizes = incumbent, tables.count.tolist()
     for j in range(last):
         if j == 0 or sizes[j] > sizes[j - 1]:  # no step leads from one to another of a size
-            steps.expect(_of_interest(best, steps, j, limit))
-        here = float(best[j])
-        if not here + rest[j] < limit:
+            end = int(np.searchsorted(tables.count, sizes[j], side="right"))
+            near = best[:, j:end].min(axis=0) + steps.rest[j:end] < limit
+            steps.expect((j + np.flatnonzero(near)).tolist())
+        if valid is not None:
+            _empty_partitions(best, parent, valid, j)
+        least = float(best[:, j].min())
+        if not least + rest[j] < limit:
             continue
-        to, taken = steps.leave(j, limit - here)
+        to, taken = steps.leave(j, limit - least)
         if budget.spend(steps.work_of(len(to))):
             return None, False
-        reached = here + taken
-        better = reached < best[to]
-        to = to[better]
-        best[to], parent[to] = reached[better], j
-        limit = min(limit, float(best[last]))
-    if not best[last] < incumbent:
+        for p in range(len(best) - up) if len(to) else ():
+            if not best[p, j] + rest[j] < limit:
+                continue
+            reached = best[p, j] + taken
+            better = reached < best[p + up, to]
+            if valid is not None:
+                better &= valid[p + 1, to]
+            best[p + up, to[better]], parent[p + up, to[better]] = reached[better], j
+            if best[p + up, last] < limit and (valid is None or valid[p + 1 :, last].all()):
+                limit = float(best[p + up, last])
+    if valid is not None:
+        _empty_partitions(best, parent, valid, last)
+    found = float(best[-1, last])
+    if not found < incumbent:
         return None, True
-    return (float(best[last]), _path(steps.tables, parent[None], 1, last, None)), True
-
-
-def _of_interest(best: Floats, steps: Steps, first: int, limit: float) -> list[int]:
-    """Return ideals as large as ``first`` and behind it that may lie on a path below ``limit``."""
-    end = int(np.searchsorted(steps.tables.count, steps.tables.count[first], side="right"))
-    good = best[first:end] + steps.rest[first:end] < limit
-    return (first + np.flatnonzero(good)).tolist()
+    masks, q, j = list[int](), len(best) - 1, last
+    while j != 0 or q > 0:
+        i = int(parent[q, j])
+        masks.append(tables.masks[j] ^ tables.masks[i])
+        q, j = q - up, i
+    return (found, tuple(reversed(masks))), True
 
 
 def _shortest_listed(steps: TemporalSteps, incumbent: float, budget: Budget) -> tuple[_Chain, bool]:
@@ -172,41 +191,6 @@ def _shortest_listed(steps: TemporalSteps, incumbent: float, budget: Budget) -> 
     return (time, tuple(masks[b] ^ masks[a] for a, b in itertools.pairwise(path))), True
 
 
-def _shortest_in_slots(
-    steps: Steps, slots: Slots, incumbent: float, budget: Budget
-) -> tuple[_Chain, bool]:
-    """`_shortest_chain` with the number of partitions as a second label."""
-    tables, layers = steps.tables, slots.count + 1
-    best = np.full((layers, len(tables.masks)), math.inf)
-    parent = np.full(best.shape, -1, dtype=np.int64)
-    best[0, 0] = 0.0
-    valid = valid_ideals(slots, tables)
-    limit, last, rest = incumbent, len(tables.masks) - 1, steps.rest
-    for j in range(last):
-        column = best[:, j]
-        _empty_partitions(best, parent, valid, j)
-        least = float(column.min())
-        if not least + rest[j] < limit:
-            continue
-        to, taken = steps.leave(j, limit - least)
-        if budget.spend(steps.work_of(len(to))):
-            return None, False
-        for p in range(layers - 1) if len(to) else ():
-            if not column[p] + rest[j] < limit:
-                continue
-            reached = column[p] + taken
-            better = valid[p + 1, to] & (reached < best[p + 1, to])
-            best[p + 1, to[better]] = reached[better]
-            parent[p + 1, to[better]] = j
-            if best[p + 1, last] < limit and valid[p + 1 :, last].all():
-                limit = float(best[p + 1, last])
-    _empty_partitions(best, parent, valid, last)
-    found = float(best[-1, last])
-    if not found < incumbent:
-        return None, True
-    return (found, _path(tables, parent, layers, last, slots)), True
-
-
 def _empty_partitions(best: Floats, parent: Ints, valid: Bools, j: int) -> None:
     """Let an ideal stand after one partition more, which is empty."""
     for p in range(1, len(best)):
@@ -219,27 +203,9 @@ def valid_ideals(slots: Slots, tables: IdealTables) -> Bools:
     valid = np.zeros((slots.count + 1, len(tables.masks)), dtype=np.bool_)
     first, last = np.array(slots.first), np.array(slots.last)
     for p in range(slots.count + 1):
-        must, must_not = last < p, first >= p
-        held = tables.member[:, must].all(axis=1)
-        valid[p] = held & ~tables.member[:, must_not].any(axis=1)
+        held = tables.member[:, last < p].all(axis=1)
+        valid[p] = held & ~tables.member[:, first >= p].any(axis=1)
     return valid
-
-
-def _path(
-    tables: IdealTables,
-    parent: Ints,
-    layers: int,
-    last: int,
-    slots: Slots | None,
-) -> tuple[int, ...]:
-    masks: list[int] = []
-    q, j = layers - 1, last
-    while j != 0 or (slots is not None and q > 0):
-        i = int(parent[q, j])
-        masks.append(tables.masks[j] ^ tables.masks[i])
-        j = i
-        q -= 0 if slots is None else 1
-    return tuple(reversed(masks))
 
 
 def fuse(
@@ -247,7 +213,7 @@ def fuse(
     *,
     incumbent: float = math.inf,
     most_ideals: int = 60_000,
-    cache: dict[object, IdealTables | None] | None = None,
+    cache: TableCache | None = None,
     budget: Budget = UNLIMITED,
     bound_only: bool = False,
 ) -> Fusion | None:
@@ -267,17 +233,14 @@ def fuse(
         Whether only the bound matters: no time is spent on better heuristics.
     """
     cache = {} if cache is None else cache
-    limit = incumbent * (1 - TOLERANCE) if math.isfinite(incumbent) else math.inf
-    bound = simple_bound(problem.load)
+    limit, bound = incumbent * (1 - TOLERANCE), simple_bound(problem.load)
     if not bound < limit:
         return None
     only = _only_order(problem)
     if only is not None:
         cut, exact = segment(problem.load, only, budget=budget)
-        if exact and (cut is None or not cut[0] < limit):
-            return None
-        if exact and cut is not None:
-            return Fusion(partitions=cut[1], time=cut[0], bound=cut[0])
+        if exact:
+            return None if cut is None or not cut[0] < limit else Fusion.of(cut)
     tables = all_ideals(problem, most_ideals, cache)
     best = None
     if math.isinf(limit) or not (bound_only or tables is not None):  # else there is an incumbent
@@ -285,16 +248,34 @@ def fuse(
         if best is not None:
             limit = best[0] * (1 - TOLERANCE)
             if not bound < limit:
-                return Fusion(partitions=best[1], time=best[0], bound=best[0])
+                return Fusion.of(best)
     if tables is not None:
         found, complete = _shortest_chain(problem, make_steps(problem.load, tables), limit, budget)
         best = found or best
-        if best is None:
-            return None if complete else _unknown(bound)
-        return Fusion(
-            partitions=best[1], time=best[0], bound=best[0] if complete else min(bound, best[0])
-        )
-    return _fuse_large(problem, best, bound, limit, most_ideals, cache, budget, bound_only)
+        if complete:
+            return None if best is None else Fusion.of(best)
+        return Fusion.of(best, bound)
+    # Too many ideals: bound and improve, see `crosstack.mapping.large_graphs`.
+    load, order = problem.load, problem.order
+    core = core_of(load, order)
+    small = FusionProblem(
+        load=core.load, preds=core.order.preds, order=core.order, slots=core.slots(problem.slots)
+    )
+    if core.deferrable and core.kernels:
+        tables = all_ideals(small, most_ideals, cache)
+    if tables is not None:
+        parts = two_directions_bound(load, order, only_choice(load.n), limit=limit, budget=budget)
+        if parts is None:
+            prices = PRICES[:1] if bound_only else PRICES
+            parts = _bound_by_core(problem, core, small, tables, limit, budget, prices)
+        bound = max(bound, parts)
+        if not bound < limit:
+            return None if best is None else Fusion.of(best)
+        if not bound_only:
+            best = _rounds(problem, core, tables, best, limit, budget)
+    elif best is not None and not bound_only and problem.slots is None:
+        best = min(best, improve(load, order, best[1], range(load.n), budget=budget))
+    return Fusion.of(best, bound)
 
 
 def _only_order(problem: FusionProblem) -> list[int] | None:
@@ -305,11 +286,6 @@ def _only_order(problem: FusionProblem) -> list[int] | None:
     sequence = topological_chains(order)[-1]
     follows = itertools.pairwise(sequence)
     return sequence if all(order.preds[b] >> a & 1 for a, b in follows) else None
-
-
-def _unknown(bound: float) -> Fusion:
-    """Nothing found within the budget: only a bound is known."""
-    return Fusion(partitions=(), time=math.inf, bound=bound)
 
 
 def simple_bound(load: ChipLoad, network: float | None = None) -> float:
@@ -325,16 +301,9 @@ def simple_bound(load: ChipLoad, network: float | None = None) -> float:
     return combine(compute, memory, network, load.overlap) + priced
 
 
-def _shape(problem: FusionProblem) -> object:
-    flows = tuple((flow.producer, flow.readers) for flow in problem.load.flows)
-    return problem.order.preds, flows
-
-
-def all_ideals(
-    problem: FusionProblem, most: int, cache: dict[object, IdealTables | None]
-) -> IdealTables | None:
+def all_ideals(problem: FusionProblem, most: int, cache: TableCache) -> IdealTables | None:
     """Return the tables of all ideals, or None where there are too many."""
-    load, key = problem.load, _shape(problem)
+    load, key = problem.load, graph_shape(problem.load, problem.order)
     if load.n > LONG_GRAPH and load.staircases is not None:
         return None  # the cores every kernel needs for every time would fill the memory
     if key not in cache:
@@ -348,9 +317,9 @@ def quick_sequence(
     problem: FusionProblem,
     limit: float = math.inf,
     *,
-    cache: dict[object, IdealTables | None],
+    cache: TableCache,
     budget: Budget,
-) -> tuple[float, tuple[int, ...]] | None:
+) -> _Chain:
     """Return the best sequence over a few topological orders below ``limit``, and its time. [s]"""
     load = problem.load
     if load.n > LONG_GRAPH and problem.slots is None:
@@ -358,7 +327,7 @@ def quick_sequence(
         found = [segment(load, sequence, budget=budget)[0] for sequence in sequences]
         good = [f for f in found if f is not None and f[0] < limit]
         return min(good, default=None)
-    key = ("chains", _shape(problem))
+    key = ("chains", graph_shape(load, problem.order))
     if key not in cache:
         ideals: set[int] = set()
         for sequence in topological_chains(problem.order)[: 4 if load.n <= LONG_GRAPH else 1]:
@@ -367,42 +336,6 @@ def quick_sequence(
     tables = cache[key]
     assert tables is not None
     return _shortest_chain(problem, make_steps(load, tables), limit, budget)[0]
-
-
-def _fuse_large(
-    problem: FusionProblem,
-    best: tuple[float, tuple[int, ...]] | None,
-    bound: float,
-    limit: float,
-    most: int,
-    cache: dict[object, IdealTables | None],
-    budget: Budget,
-    bound_only: bool,
-) -> Fusion | None:
-    """Bound and improve where there are too many ideals; see `crosstack.mapping.large_graphs`."""
-    load, order = problem.load, problem.order
-    core = core_of(load, order)
-    small = FusionProblem(
-        load=core.load, preds=core.order.preds, order=core.order, slots=core.slots(problem.slots)
-    )
-    tables = all_ideals(small, most, cache) if core.deferrable and core.kernels else None
-    if tables is not None:
-        alone = only_choice(load.n)
-        parts = two_directions_bound(load, order, alone, limit=limit, budget=budget)
-        if parts is None:
-            prices = PRICES[:1] if bound_only else PRICES
-            parts = _bound_by_core(problem, core, small, tables, limit, budget, prices)
-        bound = max(bound, parts)
-        if not bound < limit:
-            return None if best is None else Fusion(partitions=best[1], time=best[0], bound=best[0])
-    if tables is not None and not bound_only:
-        best = _rounds(problem, core, tables, best, limit, budget)
-    elif best is not None and not bound_only and problem.slots is None:
-        better = improve(load, order, best[1], range(load.n), budget=budget)
-        best = min(best, better)
-    if best is None:
-        return _unknown(bound)
-    return Fusion(partitions=best[1], time=best[0], bound=min(bound, best[0]))
 
 
 def _bound_by_core(
@@ -447,12 +380,7 @@ def core_steps(
     left_out = list(core.deferrable)
     work = float(least_compute(load)[left_out].sum())
     memory = float(least_memory_time(load)[left_out].sum())
-    extra = 0.0
-    if load.overlap is not Overlap.ALL and not load.network_takes_maximum:  # what never hides
-        extra = sum(load.network[i] + load.data[i] for i in left_out)
-    extra += load.memory_price * memory
-    if not load.network_takes_maximum:
-        extra += load.network_price * sum(load.network[i] + load.data[i] for i in left_out)
+    extra = never_hidden(load, left_out)
     if load.overlap is Overlap.NONE:
         extra += memory
         # Where cores are dealt out, they may compute beside the others.
@@ -466,13 +394,13 @@ def _rounds(
     problem: FusionProblem,
     core: Core,
     tables: IdealTables,
-    best: tuple[float, tuple[int, ...]] | None,
+    best: _Chain,
     limit: float,
     budget: Budget,
-) -> tuple[float, tuple[int, ...]] | None:
+) -> _Chain:
     """Alternate exact sequences for fixed triggers with moves that find better triggers."""
     load, order = problem.load, problem.order
-    triggers = triggers_from(core, order, None)
+    triggers = triggers_from(core, order)
     for _ in range(MOST_ROUNDS if len(tables.masks) <= MANY_IDEALS else 1):
         masks = triggered_masks(core, order, tables.masks, triggers)
         steps = make_steps(load, make_tables(masks, load.n, load.flows))

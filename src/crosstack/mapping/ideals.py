@@ -8,7 +8,9 @@ tensors cross its border; they depend on the graph alone and are reused for ever
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -67,11 +69,7 @@ def enumerate_ideals(order: Order, *, most: int) -> tuple[int, ...] | None:
 
 def chain(sequence: Sequence[int]) -> list[int]:
     """Return the ideals passed when kernels run in ``sequence``."""
-    ideals, mask = [0], 0
-    for i in sequence:
-        mask |= 1 << i
-        ideals.append(mask)
-    return ideals
+    return list(itertools.accumulate((1 << i for i in sequence), initial=0))
 
 
 def topological_chains(order: Order) -> list[list[int]]:
@@ -79,45 +77,32 @@ def topological_chains(order: Order) -> list[list[int]]:
 
     By listing order, by level, by level with kernels that nobody reads last, and depth first.
     """
-    level = [0] * order.n
-    for i in _sequence(order, float):
+    level, listed = [0] * order.n, _sequence(order, [0] * order.n)
+    for i in listed:
         level[i] = 1 + max((level[j] for j in bits(order.preds[i])), default=0)
-    last = [0.0 if order.succs[i] else 1e6 for i in range(order.n)]
-    return [
-        _sequence(order, float),
-        _sequence(order, lambda i: float(level[i])),
-        _sequence(order, lambda i: last[i] + level[i]),
-        _depth_first(order),
-    ]
+    last = [level[i] + (0 if order.succs[i] else 1_000_000) for i in range(order.n)]
+    return [listed, _sequence(order, level), _sequence(order, last), _sequence(order, None)]
 
 
-def _sequence(order: Order, key: Callable[[int], float]) -> list[int]:
-    succs = order.succs
+def _sequence(order: Order, key: Sequence[int] | None) -> list[int]:
+    """Run what is ready by the least key, then in listing order; None: depth first."""
     waiting = [mask.bit_count() for mask in order.preds]
-    ready = [(key(i), i) for i in range(order.n) if not waiting[i]]
-    heapq.heapify(ready)
+    ready, pushed = list[tuple[int, int]](), itertools.count(0, -1)
+
+    def push(i: int) -> None:
+        heapq.heappush(ready, (next(pushed) if key is None else key[i], i))
+
+    for i in reversed(range(order.n)):
+        if not waiting[i]:
+            push(i)
     sequence: list[int] = []
     while ready:
         _, i = heapq.heappop(ready)
         sequence.append(i)
-        for j in bits(succs[i]):
-            waiting[j] -= 1
-            if not waiting[j]:
-                heapq.heappush(ready, (key(j), j))
-    return sequence
-
-
-def _depth_first(order: Order) -> list[int]:
-    waiting = [mask.bit_count() for mask in order.preds]
-    stack = [i for i in range(order.n - 1, -1, -1) if not waiting[i]]
-    sequence: list[int] = []
-    while stack:
-        i = stack.pop()
-        sequence.append(i)
         for j in reversed(bits(order.succs[i])):
             waiting[j] -= 1
             if not waiting[j]:
-                stack.append(j)
+                push(j)
     return sequence
 
 
@@ -139,16 +124,27 @@ class IdealTables:
     dead: Bools
     depth: Floats
     readers: Bools
-    index: dict[int, int]
     known: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
+
+
+TableCache = dict[object, IdealTables | None]  # of graphs by their shape; None: too many ideals
+
+
+def graph_shape(load: ChipLoad, order: Order) -> tuple[object, ...]:
+    """Return what tells the tables of a graph and its precedence from others."""
+    return order.preds, tuple((flow.producer, flow.readers) for flow in load.flows)
 
 
 def memberships(masks: Sequence[int], n: int) -> Bools:
     """Return masks of n bits as rows of flags."""
-    width = -(-n // 8)
-    raw = b"".join(mask.to_bytes(width, "little") for mask in masks)
-    packed = np.frombuffer(raw, dtype=np.uint8).reshape(len(masks), width)
-    return np.unpackbits(packed, axis=1, count=n, bitorder="little").astype(np.bool_)
+    return flags(to_words(masks, n), n)
+
+
+def flags(words: NDArray[np.uint64], n: int) -> Bools:
+    """Return rows of words as rows of n flags."""
+    raw = np.ascontiguousarray(words, dtype="<u8").view(np.uint8)
+    raw = raw.reshape(len(words), 8 * words.shape[1])
+    return np.unpackbits(raw, axis=1, count=n, bitorder="little").astype(np.bool_)
 
 
 def to_words(masks: Sequence[int], n: int) -> NDArray[np.uint64]:
@@ -185,7 +181,6 @@ def make_tables(masks: Sequence[int], n: int, flows: tuple[Flow, ...]) -> IdealT
         dead=dead,
         depth=depth,
         readers=readers,
-        index={mask: i for i, mask in enumerate(ordered)},
     )
 
 
@@ -198,11 +193,11 @@ def collapse_twins(load: ChipLoad, preds: Sequence[int], keep_apart: Sequence[ob
     """
     grown = list(preds)
     last: dict[object, int] = {}
-    stairs = load.staircases
-    for i, mates in enumerate(_possible_twins(load)):
+    shapes = tuple((flow.producer, flow.readers) for flow in load.flows)
+    for i, mates in enumerate(_twin_classes(load.preds, shapes)):
         if not mates:
             continue
-        stair = None if stairs is None else id(stairs[i])
+        stair = None if load.staircases is None else id(load.staircases[i])
         terms = tuple(getattr(load, name)[i] for name in PER_KERNEL)
         flows = [load.flows[f] for f in load.flows_of[i]]
         sizes = tuple(sorted((f.tile, f.total, f.moved) for f in flows if f.producer == i))
@@ -234,11 +229,5 @@ def _twin_classes(
         (before, tuple(sorted(r)), tuple(sorted(m)))
         for before, r, m in zip(preds, reads, makes, strict=True)
     ]
-    counts: dict[object, int] = {}
-    for label in labels:
-        counts[label] = counts.get(label, 0) + 1
+    counts = Counter(labels)
     return tuple(label if counts[label] > 1 else None for label in labels)
-
-
-def _possible_twins(load: ChipLoad) -> tuple[object, ...]:
-    return _twin_classes(load.preds, tuple((flow.producer, flow.readers) for flow in load.flows))

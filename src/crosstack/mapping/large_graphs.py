@@ -1,15 +1,11 @@
 """Fusion of graphs with too many order ideals to list: good sequences and a true bound.
 
 Weight updates can run at any time after their inputs exist, so each layer of a training graph
-multiplies the number of ideals by up to 64. What remains without such *deferrable* kernels (those
-nobody reads) is small, which gives three things:
-
-* a bound: dropping kernels never makes a best sequence slower, so the optimum without deferrable
-  kernels bounds the whole graph from below; so does the need for any single resource;
-* sequences: with a *trigger* for each deferrable kernel (core kernels after which it runs at once)
-  the ideals of the rest decide everything, and the shortest path over them is exact;
-* better triggers: single kernels are moved to other partitions while that helps, and the
-  partitions found give new triggers.
+multiplies the number of ideals by up to 64. Without such *deferrable* kernels (those nobody reads)
+few remain. Dropping kernels never makes a best sequence slower, so the optimum without them is a
+bound; with a *trigger* for each (core kernels after which it runs at once) the shortest path over
+the ideals of the rest is exact; and single kernels are moved to other partitions while that helps,
+whose partitions give new triggers.
 
 Very long graphs fall back to cutting topological orders into segments, also exactly.
 """
@@ -17,8 +13,10 @@ Very long graphs fall back to cutting topological orders into segments, also exa
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -57,22 +55,14 @@ class Core:
         """Return which partition numbers the core's kernels may have."""
         if slots is None:
             return None
-        return Slots(
-            count=slots.count,
-            first=tuple(slots.first[i] for i in self.kernels),
-            last=tuple(slots.last[i] for i in self.kernels),
-        )
-
-    def widen(self, mask: int) -> int:
-        """Return a mask over the core as a mask over the whole load."""
-        return sum(1 << self.kernels[i] for i in bits(mask))
+        first, last = (tuple(x[i] for i in self.kernels) for x in (slots.first, slots.last))
+        return Slots(count=slots.count, first=first, last=last)
 
 
 def core_of(load: ChipLoad, order: Order) -> Core:
     """Return the load without kernels that nobody reads and that nothing has to follow."""
     deferrable = tuple(i for i in range(load.n) if not order.succs[i] and order.preds[i])
-    gone = set(deferrable)
-    kernels = tuple(i for i in range(load.n) if i not in gone)
+    kernels = tuple(i for i in range(load.n) if order.succs[i] or not order.preds[i])
     small, small_order = sub_load(load, order, kernels)
     return Core(load=small, order=small_order, kernels=kernels, deferrable=deferrable)
 
@@ -144,10 +134,15 @@ def make_deferred(
     """
     number, gone = {kernel: i for i, kernel in enumerate(core.kernels)}, set(core.deferrable)
     compute, memory = least_compute(load), least_memory_time(load)
-    fill, moved = np.zeros(len(tables.masks)), np.zeros(len(tables.masks))
+
+    def have_run(kernels: Iterable[int]) -> Bools:
+        """Which ideals hold all of these that are in the core."""
+        inside = [number[k] for k in kernels if k in number]
+        return np.asarray(tables.member[:, inside].all(axis=1))
+
+    fill, moved = np.zeros((2, len(tables.masks)))
     for i in core.deferrable:
-        needs = [number[k] for k in bits(order.preds[i]) if k in number]
-        ready = tables.member[:, needs].all(axis=1)
+        ready = have_run(bits(order.preds[i]))
         fill += ready * compute[i]
         moved += ready * memory[i]
     made, waits, times = list[Bools](), list[Bools](), list[float]()
@@ -155,19 +150,14 @@ def make_deferred(
         late = [r for r, _ in flow.readers if r in gone]
         if flow.producer not in number or not late:
             continue
-        kept = [number[r] for r, _ in flow.readers if r in number]
-        waited = 0
-        for r in late:
-            waited |= waits_for(order, core.kernels, r)
-        has = tables.member[:, number[flow.producer]]
-        done = has & tables.member[:, kept].all(axis=1)
+        made.append(tables.member[:, number[flow.producer]])
+        done = made[-1] & have_run(r for r, _ in flow.readers)
         # A group that partitions do not mix may part them for good.
-        apart = any(
+        if not any(
             (group >> flow.producer ^ group >> r) & 1 for group in load.unmixed for r in late
-        )
-        if not apart:
-            done &= ~tables.member[:, [number[k] for k in bits(waited)]].all(axis=1)
-        made.append(has)
+        ):
+            waited = reduce(or_, (waits_for(order, core.kernels, r) for r in late))
+            done &= ~have_run(bits(waited))
         waits.append(done)
         times.append(flow.moved / load.bandwidth)
     shape, time = (len(times), len(tables.masks)), np.array(times)
@@ -187,17 +177,11 @@ def triggered_masks(
     core: Core, order: Order, masks: Sequence[int], triggers: dict[int, int]
 ) -> list[int]:
     """Return core ideals with every deferrable kernel whose trigger they hold."""
-    wide = [core.widen(mask) for mask in masks]
-    full = (1 << order.n) - 1
     grown = []
-    for mask in wide:
-        extra = 0
-        for i in core.deferrable:
-            need = triggers[i]
-            if need & mask == need:
-                extra |= 1 << i
-        grown.append(mask | extra)
-    return [*grown, full]
+    for mask in masks:
+        wide = sum(1 << core.kernels[i] for i in bits(mask))
+        grown.append(wide | sum(1 << i for i, need in triggers.items() if not need & ~wide))
+    return [*grown, (1 << order.n) - 1]
 
 
 # ---------------------------------------------------------------- segments of one order
@@ -243,15 +227,10 @@ class _Growing:
                 self.moved += flow.moved
                 self.streams += STREAM_DEPTH * flow.tile
 
-    @property
-    def sram(self) -> float:
-        return self.held + self.streams
-
     def time(self) -> float:
-        load = self.load
-        network = (
-            max(self.network, self.data) if load.network_takes_maximum else self.network + self.data
-        )
+        load, network = self.load, self.network + self.data
+        if load.network_takes_maximum:
+            network = max(self.network, self.data)
         weights = 0.0 if load.resident_alone and self.mask == self.everything else self.weights
         memory = self.moved / load.bandwidth + self.own + weights
         taken = combine(self.compute, memory, network, load.overlap)
@@ -268,9 +247,11 @@ def segment(
     Stops growing a partition when its SRAM is full, as buffers only grow, when the chip runs
     nothing that holds it as one, and on long orders after `MOST_EXTENSIONS` / n kernels.
     """
-    n = len(sequence)
-    area, temporal = _areas(load), load.temporal
+    n, temporal = len(sequence), load.temporal
+    area = least_compute(load).tolist()
+    plain = load.staircases is None and temporal is None and not load.unmixed
     binds = sum(flow.held for flow in load.flows) > load.memory_limit
+    room, sram = (limit * (1 + 1e-12) for limit in (load.memory_limit, load.sram_capacity))
     best = [math.inf] * (n + 1)
     before: list[tuple[int, int]] = [(0, 0)] * (n + 1)
     best[0] = 0.0
@@ -286,18 +267,19 @@ def segment(
                 if budget.spend(each) and end > start + 1:
                     longest, exact = 1, False
                     break
-                if growing.sram > load.sram_capacity * (1 + 1e-12) and end > start + 1:
+                if growing.held + growing.streams > sram and end > start + 1:
                     break
                 if temporal is not None and not temporal.legality.may_grow(growing.mask):
                     break
                 exact = exact and (end < start + longest or end == n)
                 if best[start] + growing.time() >= best[end]:
                     continue
-                time_taken = _exact(load, growing, end - start)
-                if time_taken is None or (
-                    binds
-                    and live_size(load, prefix, growing.mask) > load.memory_limit * (1 + 1e-12)
-                ):
+                if plain and end > start + 1:
+                    time_taken = growing.time()
+                else:
+                    cost = partition_cost(load, growing.mask)
+                    time_taken = cost.cost if cost.fits else math.inf
+                if binds and live_size(load, prefix, growing.mask) > room:
                     continue
                 if best[start] + time_taken < best[end]:
                     best[end] = best[start] + time_taken
@@ -305,29 +287,11 @@ def segment(
         prefix |= 1 << sequence[start]
     if math.isinf(best[n]):
         return None, exact
-    masks: list[int] = []
-    end = n
+    masks, end = list[int](), n
     while end:
         end, mask = before[end]
         masks.append(mask)
     return (best[n], tuple(reversed(masks))), exact
-
-
-def _areas(load: ChipLoad) -> list[float]:
-    if load.staircases is None:
-        return list(load.compute)
-    return [
-        float((s.cores * s.cycles).min()) * scale / load.n_cores
-        for s, scale in zip(load.staircases, load.cycle_time, strict=True)
-    ]
-
-
-def _exact(load: ChipLoad, growing: _Growing, size: int) -> float | None:
-    plain = load.staircases is None and load.temporal is None
-    if plain and size > 1 and not load.unmixed:
-        return growing.time()
-    cost = partition_cost(load, growing.mask)
-    return cost.cost if cost.fits else None
 
 
 # ---------------------------------------------------------------- moving single kernels
@@ -380,11 +344,10 @@ def improve(
             trial = list(masks)
             trial[here] &= ~(1 << i)
             trial[there] |= 1 << i
-            if binds and not _memory_fits(load, trial):
+            if binds and max(live_sizes(load, trial)) > load.memory_limit * (1 + 1e-12):
                 continue
-            masks = trial
+            masks, moved = trial, True
             costs[here], costs[there] = without, grown
-            moved = True
     kept = [(mask, cost) for mask, cost in zip(masks, costs, strict=True) if mask]
     return sum(cost.cost for _, cost in kept), tuple(mask for mask, _ in kept)
 
@@ -400,18 +363,12 @@ def _room(order: Order, masks: Sequence[int], i: int) -> tuple[int, int]:
     return lowest, highest
 
 
-def _memory_fits(load: ChipLoad, masks: Sequence[int]) -> bool:
-    return max(live_sizes(load, masks)) <= load.memory_limit * (1 + 1e-12)
-
-
-def triggers_from(core: Core, order: Order, partitions: Sequence[int] | None) -> dict[int, int]:
+def triggers_from(core: Core, order: Order, partitions: Sequence[int] = ()) -> dict[int, int]:
     """Return a trigger per deferrable kernel: its inputs, or the core kernels that ran with it."""
     triggers = {i: order.preds[i] for i in core.deferrable}
-    if partitions is None:
-        return triggers
     inside_core = sum(1 << k for k in core.kernels)
     for mask in partitions:
         for i in core.deferrable:
             if mask >> i & 1:
-                triggers[i] = order.preds[i] | (mask & inside_core)
+                triggers[i] |= mask & inside_core
     return triggers

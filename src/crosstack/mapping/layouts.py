@@ -166,13 +166,14 @@ def make_layouts(load: ChipLoad, tables: IdealTables, choices: LayoutChoices) ->
     profiles: list[list[tuple[int, ...]]] = []
     grow: list[dict[int, tuple[int, _Grow]]] = []
     known: dict[object, tuple[_Grow, list[tuple[int, ...]]]] = {}
+    place = {mask: i for i, mask in enumerate(tables.masks)}
     for mask in tables.masks:
         outside = ~mask
         front = tuple(i for i in bits(mask & several) if (readers[i] | partners[i]) & outside)
         changes: dict[int, tuple[int, _Grow]] = {}
         found: list[tuple[int, ...]] = [()] if not mask else []
         for k in bits(mask):
-            smaller = tables.index.get(mask ^ 1 << k)
+            smaller = place.get(mask ^ 1 << k)
             if smaller is None:
                 continue
             last = tuple(

@@ -54,8 +54,10 @@ from crosstack.mapping.fusion import (
 from crosstack.mapping.ideals import (
     IdealTables,
     Order,
+    TableCache,
     chain,
     enumerate_ideals,
+    graph_shape,
     make_order,
     make_tables,
     topological_chains,
@@ -77,7 +79,6 @@ from crosstack.workload.kernel_graph import Floats, Ints, bits
 MOST_CELLS = 12_000_000  # of one table over pairs of ideals: about 100 MB
 MOST_IDEALS = 60_000
 SPARE = 6  # tables of reals over ideals and tensors held at once, for each of two sequences
-Cache = dict[object, IdealTables | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -395,7 +396,7 @@ def split(
     *,
     incumbent: float = math.inf,
     most_ideals: int = MOST_IDEALS,
-    cache: Cache | None = None,
+    cache: TableCache | None = None,
     budget: Budget = UNLIMITED,
     bound_only: bool = False,
 ) -> StageSplit | None:
@@ -436,7 +437,7 @@ def split(
     return replace(best, bound=best.time if complete else min(bound, best.time))
 
 
-def _few_ideals(problem: StageProblem, cache: Cache, budget: Budget) -> IdealTables:
+def _few_ideals(problem: StageProblem, cache: TableCache, budget: Budget) -> IdealTables:
     """Ideals of a few topological orders, and those in which kernels nobody reads run at once.
 
     Of a long graph, the borders between the partitions of good sequences for one chip.
@@ -444,8 +445,7 @@ def _few_ideals(problem: StageProblem, cache: Cache, budget: Budget) -> IdealTab
     load, order = problem.load, problem.fusion.order
     if load.n > LONG_GRAPH:
         return make_tables(_cut_ideals(problem, budget), load.n, load.flows)
-    flows = tuple((flow.producer, flow.readers) for flow in load.flows)
-    key = ("stages", order.preds, flows)
+    key = ("stages", graph_shape(load, order))
     tables = cache.get(key)
     if tables is None:
         most = math.isqrt(MOST_CELLS)
@@ -490,7 +490,7 @@ def _eager_ideals(order: Order, most: int) -> list[int] | None:
 # ---------------------------------------------------------------- bound
 
 
-def _least_work(problem: StageProblem, limit: float, cache: Cache, budget: Budget) -> float:
+def _least_work(problem: StageProblem, limit: float, cache: TableCache, budget: Budget) -> float:
     """What all stages together take at least for one microbatch, infinite if too long. [s]
 
     Their partitions in order are a sequence for one chip, on which every weight may stay.
@@ -541,7 +541,7 @@ def least_memory(load: ChipLoad, n_stages: int) -> float:
     return _everywhere(load) + max(sum(load.kept) / n_stages, *load.kept)
 
 
-def fullest_stage(problem: StageProblem, cache: Cache) -> float:
+def fullest_stage(problem: StageProblem, cache: TableCache) -> float:
     """Main memory that the fullest stage fills at least, however the graph is split. [B]"""
     tables = all_ideals(problem.fusion, MOST_IDEALS, cache)
     least = least_memory(problem.load, len(problem.slots))

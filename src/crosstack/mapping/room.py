@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from crosstack.machine.system import System
+from crosstack.mapping.mapping import Constraints, Mapping
 from crosstack.model.attention import density_on
 from crosstack.model.choices import Choices
 from crosstack.model.memory import (
@@ -27,7 +28,7 @@ from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.allowed import by_schedule, never_slower, with_recompute
 from crosstack.workload.kernel_graph import Bools, Floats, KernelGraph
-from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.transformer_training import Recompute
 from crosstack.workload.workload import Workload
 
 
@@ -105,9 +106,7 @@ class Room:
     def variants(
         self,
         plans: Sequence[MeshPlan],
-        recompute: Recompute | None,
-        schedule: Schedule,
-        interleave: int | None,
+        given: Constraints | Mapping,
         *,
         only_time: bool,
     ) -> list[MeshPlan]:
@@ -115,16 +114,16 @@ class Room:
 
         Parameters
         ----------
-        recompute, schedule, interleave
-            Given; None: all that may help.
+        given : Constraints or Mapping
+            Whose recomputation, schedule and pieces are taken; all that may help where None.
         only_time : bool
             Whether a plan that another is never slower than is of no use.
         """
         overlap, kinds = self.system.chip.overlap, recomputations(self.arrays, self.rules)
-        kinds = kinds if recompute is None else (recompute,)
+        kinds = kinds if given.recompute is None else (given.recompute,)
         found = []
         for plan in plans:
-            ordered = by_schedule(plan, schedule, interleave, self.rules)
+            ordered = by_schedule(plan, given.schedule, given.interleave, self.rules)
             several = len(kinds) > 1 or len(ordered) > 1
             roomy = [several and self.always_fits(one) for one in ordered]
             for number, kind in enumerate(kinds):

@@ -1,19 +1,18 @@
 """The search over all decisions together, with a proof.
 
 A *node* is a plan (parallelism and microbatch size), a number of tiles, and the choices left to
-each kernel. Its bound is the best fusion of a load that takes, term by term, the
-least over the node (`crosstack.model.partition.relaxed_load`); a node with one choice a kernel is a
-complete answer once fused. Every use of the network first gets cheap mappings
-(`crosstack.mapping.seeds`). Then the search takes the node with the least bound, fuses it, and
-halves it (``land1960branch``), so the least bound left is at any time a bound on every mapping.
-Plans that are not made yet are bounded by their work over all chips; there may be millions.
+each kernel. Its bound is the best fusion of a load that takes, term by term, the least over the
+node (`crosstack.model.partition.relaxed_load`); a node with one choice a kernel is a complete
+answer once fused. Every use of the network first gets cheap mappings (`crosstack.mapping.seeds`).
+Then the search takes the node with the least bound, fuses it, and halves it (``land1960branch``),
+so the least bound left is at any time a bound on every mapping. Plans that are not made yet are
+bounded by their work over all chips; there may be millions.
 
 Search nodes are taken in rounds, each from the same best mapping, and what a round finds is joined
 in order. So any number of processes finds the same, and a limit on work
-(`crosstack.mapping.budget`) ends the search at the same place on any machine.
-
-Under rules that decide sharding first by bytes, a node none of whose shardings moves the fewest
-bytes is dropped, and the fastest among the ties is found.
+(`crosstack.mapping.budget`) ends the search at the same place on any machine. Under rules that
+decide sharding first by bytes, a node none of whose shardings moves the fewest bytes is dropped,
+and the fastest among the ties is found.
 """
 
 from __future__ import annotations
@@ -28,36 +27,30 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 from crosstack.errors import InputError, Problem
 from crosstack.machine.system import System
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.checks import check_given
-from crosstack.mapping.coverage import covered, method_of, nothing_found
+from crosstack.mapping.coverage import covered, nothing_found
 from crosstack.mapping.deferred_plans import ROOT, Item, all_plans, unrolled
-from crosstack.mapping.ideals import IdealTables
+from crosstack.mapping.ideals import TableCache
 from crosstack.mapping.incumbent import PROOF, Incumbent, Lack, masks_of
-from crosstack.mapping.mapping import (
-    Certificate,
-    Constraints,
-    EndMapping,
-    Mapping,
-    Status,
-    Stop,
-)
-from crosstack.mapping.parallelism import Use, may_split
+from crosstack.mapping.mapping import Certificate, Constraints, EndMapping, Mapping, Status, Stop
+from crosstack.mapping.parallelism import Use
 from crosstack.mapping.pricing import Pricing
 from crosstack.mapping.search_node import EndSearch, SearchNode, SearchState
 from crosstack.mapping.seeds import plant
 from crosstack.mapping.sharding import given_choices
 from crosstack.mapping.slots import make_slots
+from crosstack.mapping.tiles import useful_tiles
 from crosstack.model.choice_index import choice_index
-from crosstack.model.choices import make_choices
 from crosstack.model.ends import counted, end_cost, plan_of_end, priced_end
 from crosstack.model.mesh_plan import EndCost, MeshPlan
 from crosstack.model.objective import Objective, Weights
 from crosstack.model.rules import Rules
-from crosstack.workload.kernel_graph import Floats, KernelGraph, bits
+from crosstack.workload.kernel_graph import bits
 from crosstack.workload.workload import End, Workload
 
 FIRST_TRY = 256  # items after which the best open node is mapped, and each time they have doubled
@@ -69,8 +62,6 @@ MOST_TRIES = 4  # nodes mapped in one try, while none fits
 # Nodes taken in a round, by the number done before: few at first, when each tells much.
 ROUNDS = ((64, 8), (16, 2), (0, 1))
 
-
-Tables = dict[object, IdealTables | None]
 # An entry of the heap: bound, then deeper items first, then in the order they came.
 _Entry = tuple[float, int, int, Item]
 
@@ -84,64 +75,6 @@ class Progress:
     nodes_done: int
     nodes_waiting: int
     unit: str = "s"
-
-
-def tile_choices(state: SearchState, n_chips: int) -> list[int]:
-    """Numbers of tiles to try on ``n_chips`` tensor-parallel chips, most first: least SRAM.
-
-    For every extent that is tiled, the fewest tiles of each length; see `Decisions`.
-    """
-    workload, constraints = state.workload, state.constraints
-    length = workload.sequence_length
-    if state.temporal:  # a kernel has the whole chip, and tiles of its own
-        return [1]
-    if constraints.n_tiles is not None:
-        return [constraints.n_tiles]
-    decisions = state.rules.decisions
-    counts = decisions.tile_counts(length, _tiled_extents(state.arrays, n_chips))
-    if constraints.tile_size is not None:
-        fewest = -(-length // constraints.tile_size)
-        counts = decisions.counts_of_size(counts, fewest)
-    return [int(c) for c in counts[::-1]]
-
-
-def _tiled_extents(arrays: KernelGraph, n_chips: int) -> set[int]:
-    """Extents that tiles cut, on one chip."""
-    extents: set[int] = set()
-    for axis, whole in ((2, arrays.k), (3, arrays.columns), (0, arrays.rows), (1, arrays.rows)):
-        tiled = whole[arrays.tiling == axis]
-        extents.update(tiled.tolist())
-        if axis < 2:  # rows may be sharded too
-            extents.update((-(-tiled // n_chips)).tolist())
-    return extents
-
-
-def _useful_tiles(state: SearchState, plan: MeshPlan) -> list[int]:
-    """Numbers of tiles that no larger number beats in every respect.
-
-    All that depends on the number of tiles grows with work and output, which the plan enters by
-    its tensor-parallel degree alone.
-    """
-    if plan.tensor in state.useful_tiles:
-        return state.useful_tiles[plan.tensor]
-    tiles = tile_choices(state, plan.tensor)
-    if state.system.chip.compute.utilization is not None:
-        kept: list[tuple[int, list[Floats]]] = []
-        for number, count in enumerate(tiles):
-            if state.budget.spend(CALL) and kept:
-                kept += [(left, []) for left in tiles[number:]]
-                break
-            o = make_choices(state.workload, state.arrays, plan, count, state.rules)
-            terms = [o.work, o.output_tile, o.output_total, o.weight]
-            beaten = any(
-                all((a <= b).all() for a, b in zip(better, terms, strict=True))
-                for _, better in kept
-            )
-            if not beaten:
-                kept.append((count, terms))
-        tiles = [count for count, _ in kept]
-    state.useful_tiles[plan.tensor] = tiles
-    return tiles
 
 
 def search(
@@ -164,11 +97,9 @@ def search(
 
     Parameters
     ----------
-    work_limit : float
-        Units of work (`crosstack.mapping.budget`) after which the best mapping so far is returned
-        with its bound: at the same place whatever the machine and the number of processes. [1]
-    time_limit : float
-        Seconds after which the same happens. [s]
+    work_limit, time_limit : float
+        Units of work (`crosstack.mapping.budget`) [1] and seconds [s] after which the best mapping
+        so far is returned with its bound.
     gap : float
         Relative gap at which to stop. [1]
     jobs : int
@@ -202,8 +133,7 @@ def search(
     if start is not None:
         _offer_start(state, *start)
     run, found = _Run(state, progress, objective.unit), state.incumbent
-    pool = nullcontext() if jobs == 1 else _pool(state, jobs)
-    with pool as workers:
+    with nullcontext() if jobs == 1 else _pool(state, jobs) as workers:
         try:
             run.through(workers)
         except KeyboardInterrupt:
@@ -220,22 +150,18 @@ def search(
     proved = bound >= found.best * (1 - PROOF)
     inside = bound >= found.best * (1 - gap)
     status = Status.OPTIMAL if proved else Status.FEASIBLE if inside else Status.LIMIT
-    splits = may_split(workload, system, constraints.degrees) and (
-        rules.iteration.has_schedules or not weights.energy
-    )
-    free, given = covered(state, splits=splits)
-    certificate = Certificate(
+    method, free, given = covered(state)
+    return found.mapping, Certificate(
         status=status,
         metric=objective,
         objective=found.best,
         bound=found.best if proved else bound,
-        method=method_of(rules, splits=splits),
-        free=tuple(free),
-        given=tuple(given),
+        method=method,
+        free=free,
+        given=given,
         runtime=time.perf_counter() - started,
         stopped=(state.budget.cut or Stop.METHOD) if status is Status.LIMIT else None,
     )
-    return found.mapping, certificate
 
 
 def _offer_start(state: SearchState, start: Mapping, time_taken: float) -> None:
@@ -247,29 +173,21 @@ def _offer_start(state: SearchState, start: Mapping, time_taken: float) -> None:
         If the mapping contradicts what is given.
     """
     given, codes, backward = state.constraints, state.codes(start), state.arrays.backward
-    slots, directions = state.slots, list[set[bool]]()
-    for mask in masks_of(start):
-        directions.append({bool(backward[i]) for i in bits(mask)})
+    directions = [{bool(backward[i]) for i in bits(mask)} for mask in masks_of(start)]
     order = [max(found) for found in directions]
     length = -(-state.workload.sequence_length // start.n_tiles)
     kept = {
         "degrees": given.degrees.are_those_of(start.sizes, start.parallelism),
-        "microbatch_size": given.microbatch_size in (None, start.microbatch_size),
-        "n_tiles": given.n_tiles in (None, start.n_tiles),
         "tile_size": given.n_tiles is not None or length <= (given.tile_size or length),
         "kernel_by_kernel": not state.unfused or len(directions) == state.arrays.n,
-        "recompute": given.recompute in (None, start.recompute),
         "schedule": given.schedule is start.schedule,
-        "interleave": given.interleave in (None, start.interleave),
         "separate_directions": not state.separate
         or (all(len(found) == 1 for found in directions) and order == sorted(order)),
-        "partitions": slots is None
-        or all(
-            first <= number <= last
-            for number, first, last in zip(start.partitions, slots.first, slots.last, strict=True)
-        ),
+        "partitions": state.slots is None or state.slots.hold(start.partitions),
         "sharding": all(codes[i] == code for i, code in state.given.items()),
     }
+    for name in ("microbatch_size", "n_tiles", "recompute", "interleave"):
+        kept[name] = getattr(given, name) in (None, getattr(start, name))
     problems = [
         Problem(f"constraints.{name}", "the mapping to start from does not keep to it.")
         for name, is_kept in kept.items()
@@ -278,10 +196,9 @@ def _offer_start(state: SearchState, start: Mapping, time_taken: float) -> None:
     if problems:
         raise InputError(problems)
     if state.rules.decisions.before_time:
-        domains = tuple((int(code),) for code in codes)
         plan = state.plan_of(start)
-        choices = state.table(plan, start.n_tiles)
-        if plan.tensor > 1 and not state.first.allows(domains, choices):
+        domains = tuple((int(code),) for code in codes)
+        if plan.tensor > 1 and not state.first.allows(domains, state.table(plan, start.n_tiles)):
             return
     state.incumbent.keep(time_taken, start)
 
@@ -293,7 +210,7 @@ def search_state(
     rules: Rules,
     gap: float = 0.0,
     weights: Weights = FASTEST,
-    tables: Tables | None = None,
+    tables: TableCache | None = None,
 ) -> SearchState:
     """Return a search that has found nothing yet.
 
@@ -309,7 +226,6 @@ def search_state(
     arrays, tables = workload.graph, {} if tables is None else tables
     slots, separate = make_slots(arrays, constraints, rules)
     alone = rules.decisions.one_by_one(arrays.n, constraints.max_partitions)
-    alone = alone and not constraints.partitions
     index = choice_index(arrays, workload.placement, named=rules.traffic.traces_layouts)
     return SearchState(
         workload=workload,
@@ -322,7 +238,7 @@ def search_state(
         given=given_choices(arrays, constraints.sharding, index),
         slots=slots,
         separate=separate,
-        unfused=constraints.kernel_by_kernel or alone,
+        unfused=constraints.kernel_by_kernel or (alone and not constraints.partitions),
         tables=tables,
         ends=tuple(
             _end_search(workload, system, end, constraints, rules, tables) for end in workload.ends
@@ -336,7 +252,7 @@ def _end_search(
     end: End,
     constraints: Constraints,
     rules: Rules,
-    tables: Tables,
+    tables: TableCache,
 ) -> EndSearch:
     """Return what maps an end under a plan: a head is proved, layers are within limits on work.
 
@@ -351,12 +267,11 @@ def _end_search(
         kernel_by_kernel=constraints.kernel_by_kernel,
         separate_directions=constraints.separate_directions,
     )
-    state = search_state(workload.of_end(end), system, free, rules, 0.0, FASTEST, tables)
-    limits = CELL_WORK if end.graph.shares_weights else END_WORK
+    state = search_state(workload.of_end(end), system, free, rules, tables=tables)
 
     def fastest(plan: MeshPlan) -> tuple[EndMapping, EndCost] | Lack:
         alone = plan_of_end(plan)
-        for work in limits:
+        for work in CELL_WORK if end.graph.shares_weights else END_WORK:
             state.incumbent, state.budget = Incumbent(), Budget(work=work)
             run = _Run(state, None, Objective.TIME.unit)
             run.add([(0.0, ROOT, SearchNode(alone, 1, None))])
@@ -386,6 +301,9 @@ class _Piece:
     cut: Stop | None
 
 
+_Limits = tuple[float, float, float]  # the best objective, work left [1], time left [s]
+
+
 @dataclass(slots=True)
 class _Run:
     """Best-first search in rounds: make, open, fuse or halve the items with the least bounds."""
@@ -400,10 +318,9 @@ class _Run:
 
     def through(self, workers: ProcessPoolExecutor | None) -> None:
         """Search until the proof, the end of the method or a limit."""
-        state = self.state
-        self.add(all_plans(state))
+        self.add(all_plans(self.state))
         self._tell()
-        plant(state, lambda plan: _useful_tiles(state, plan), self._tell)
+        plant(self.state, self._tell)
         self.down(workers)
 
     def add(self, items: Iterable[tuple[float, int, Item]]) -> None:
@@ -429,9 +346,8 @@ class _Run:
                 self._join(piece)
             self.done += len(self.round)
             self.round.clear()
-            if self.done >= next_try or (
-                state.incumbent.mapping is None and self.done % TRY_EVERY == 0
-            ):
+            unmapped = state.incumbent.mapping is None
+            if self.done >= next_try or (unmapped and self.done % TRY_EVERY == 0):
                 _try_best(state, self.heap)
                 next_try = max(next_try, 2 * self.done)
 
@@ -443,60 +359,42 @@ class _Run:
     def _tell(self) -> None:
         if self.progress is not None:
             best = self.state.incumbent.best
-            self.progress(
-                Progress(
-                    objective=best,
-                    bound=min(self.heap[0][0], best),
-                    nodes_done=self.done,
-                    nodes_waiting=len(self.heap),
-                    unit=self.unit,
-                )
-            )
+            bound = min(self.heap[0][0], best)
+            stands = {"nodes_done": self.done, "nodes_waiting": len(self.heap)}
+            self.progress(Progress(objective=best, bound=bound, unit=self.unit, **stands))
 
     def _pieces(self, workers: ProcessPoolExecutor | None) -> Iterator[_Piece]:
         """Yield what becomes of the items of a round, all from the same best mapping."""
-        state, best = self.state, self.state.incumbent.best
-        left = state.budget.work - state.budget.used
-        seconds = state.budget.deadline - time.perf_counter()
-        if workers is None or len(self.round) == 1:
-            for bound, depth, _, item in self.round:
-                yield _piece(state, item, bound, depth, best, left, seconds)
-            return
-        # What is not made yet waits as an iterator, which stays here.
-        sent = {
-            ticket: workers.submit(_work, item, bound, depth, best, left, seconds)
-            for bound, depth, ticket, item in self.round
-            if isinstance(item, SearchNode)
-        }
+        state, budget = self.state, self.state.budget
+        seconds = budget.deadline - time.perf_counter()
+        limits = state.incumbent.best, budget.work - budget.used, seconds
+        sent = {}
+        if workers is not None and len(self.round) > 1:
+            for bound, depth, ticket, item in self.round:
+                # What is not made yet waits as an iterator, which stays here.
+                if isinstance(item, SearchNode):
+                    sent[ticket] = workers.submit(_work, item, bound, depth, limits)
         for bound, depth, ticket, item in self.round:
             if ticket in sent:
                 yield sent[ticket].result()
             else:
-                yield _piece(state, item, bound, depth, best, left, seconds)
+                yield _piece(state, item, bound, depth, limits)
 
     def _join(self, piece: _Piece) -> None:
         state = self.state
         state.incumbent.join(piece.incumbent)
         state.budget.used += piece.used
         state.budget.cut = state.budget.cut or piece.cut
-        for bound, depth, item in piece.children:
-            if bound < state.target():
-                heapq.heappush(self.heap, (bound, depth, next(self.ticket), item))
+        for child in piece.children:
+            if child[0] < state.target():
+                self.add([child])
             else:
-                state.prune(bound)
+                state.prune(child[0])
 
 
-def _piece(
-    state: SearchState,
-    item: Item,
-    bound: float,
-    depth: int,
-    best: float,
-    left: float,
-    seconds: float,
-) -> _Piece:
+def _piece(state: SearchState, item: Item, bound: float, depth: int, limits: _Limits) -> _Piece:
     """Do what is next with an item, from a best time and with what work and time are left."""
-    whole = state.incumbent, state.budget
+    whole, (best, left, seconds) = (state.incumbent, state.budget), limits
     state.incumbent = Incumbent(best=best)
     state.budget = Budget(work=left, deadline=time.perf_counter() + seconds)
     try:
@@ -525,27 +423,25 @@ def _advance(
     """Yield what an item becomes, with better bounds: itself, sharper, or its parts."""
     if not isinstance(item, SearchNode):
         yield from unrolled(state, item, bound)
-        return
-    node = item
-    if not node.tiled:
-        plan = state.ended(node.plan)
-        for n_tiles in _useful_tiles(state, node.plan) if plan is not None else ():
-            assert plan is not None
-            yield bound, ROOT, SearchNode(plan, n_tiles, None, tiled=True)
-    elif node.domains is None:
-        yield max(bound, state.open(node)), depth, node
-    elif not node.fused:
-        node.fused = True
-        single = all(len(d) == 1 for d in node.domains)
-        if not single and not node.tried and (math.isinf(state.incumbent.best) or depth == 0):
-            state.complete(node)
-        found = state.fuse_node(node, root=depth == 0)
+    elif not item.tiled:
+        plan = state.ended(item.plan)
+        if plan is not None:
+            for n_tiles in useful_tiles(state, item.plan):
+                yield bound, ROOT, SearchNode(plan, n_tiles, None, tiled=True)
+    elif item.domains is None:
+        yield max(bound, state.open(item)), depth, item
+    elif not item.fused:
+        item.fused = True
+        single = all(len(d) == 1 for d in item.domains)
+        if not single and not item.tried and (math.isinf(state.incumbent.best) or depth == 0):
+            state.complete(item)
+        found = state.fuse_node(item, root=depth == 0)
         if single and math.isfinite(found):  # fused by a heuristic: nothing left to split
             state.incumbent.left_bound = min(state.incumbent.left_bound, max(bound, found))
         else:
-            yield max(bound, found), depth, node
+            yield max(bound, found), depth, item
     else:
-        for child in state.halve(node):
+        for child in state.halve(item):
             yield max(bound, state.quick_bound(child)), depth - 1, child
 
 
@@ -556,18 +452,19 @@ _own: list[SearchState] = []  # the problem that a process works on, set once in
 
 
 def _pool(state: SearchState, jobs: int) -> ProcessPoolExecutor:
-    context = multiprocessing.get_context("spawn")
-    problem = (
-        state.workload, state.system, state.constraints, state.rules, state.gap,
-        state.pricing.weights,
-    )  # fmt: skip
-    return ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(problem,))
+    given = state.workload, state.system, state.constraints, state.rules
+    return ProcessPoolExecutor(
+        jobs,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_begin,
+        initargs=(*given, state.gap, state.pricing.weights),
+    )
 
 
-def _begin(problem: tuple[Workload, System, Constraints, Rules, float, Weights]) -> None:
+def _begin(*problem: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the process that waits
     _own[:] = [search_state(*problem)]
 
 
-def _work(item: Item, bound: float, depth: int, best: float, left: float, seconds: float) -> _Piece:
-    return _piece(_own[0], item, bound, depth, best, left, seconds)
+def _work(item: Item, bound: float, depth: int, limits: _Limits) -> _Piece:
+    return _piece(_own[0], item, bound, depth, limits)

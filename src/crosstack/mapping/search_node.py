@@ -15,17 +15,11 @@ import numpy as np
 from crosstack.errors import require
 from crosstack.machine.chip import Execution, Overlap
 from crosstack.machine.system import Parallelism, System
-from crosstack.mapping.branching import (
-    Domains,
-    FirstCosts,
-    branches,
-    first_shardings,
-    tightened,
-)
+from crosstack.mapping.branching import Domains, FirstCosts, branches, first_shardings, tightened
 from crosstack.mapping.budget import Budget
 from crosstack.mapping.following import choices_excess, following_bound, one_by_one_bound
 from crosstack.mapping.fusion import Fusion, fuse, make_problem, simple_bound
-from crosstack.mapping.ideals import IdealTables
+from crosstack.mapping.ideals import TableCache
 from crosstack.mapping.incumbent import PROOF, Incumbent, Lack, masks_of, numbers_of
 from crosstack.mapping.joint import UNKNOWN, Joint, joint_bound
 from crosstack.mapping.layouts import make_layout_choices
@@ -109,7 +103,7 @@ class SearchState:
     first: FirstCosts = field(init=False)
     budget: Budget = field(default_factory=Budget)
     incumbent: Incumbent = field(default_factory=Incumbent)
-    tables: dict[object, IdealTables | None] = field(default_factory=dict)
+    tables: TableCache = field(default_factory=dict)
     choices: dict[object, Choices] = field(default_factory=dict)
     useful_tiles: dict[int, list[int]] = field(default_factory=dict)
     lightest: dict[object, tuple[Choices, ChipLoad]] = field(default_factory=dict)
@@ -177,27 +171,26 @@ class SearchState:
     def plans(self, use: Use, microbatch: int, like: Mapping | None = None) -> list[MeshPlan]:
         """Return the plans of a use of the network, the fastest first.
 
-        ``like``: a mapping whose decisions on schedule and
-        recomputation are taken; None: those given, or else all that may help.
+        ``like``: a mapping whose decisions on schedule and recomputation are taken; None: those
+        given, or else all that may help.
         """
-        time = self.pricing.weights.only_time
-        splits = self.pricing.splits
         plans = [
-            plan if splits(plan) else replace(plan, graph_stages=1)
+            plan if self.pricing.splits(plan) else replace(plan, graph_stages=1)
             for plan in use.plans(microbatch, self.workload, self.system, self.rules)
         ]
         if self.ends:
             plans = [least_ends(self.workload, self.system, plan, self.rules) for plan in plans]
-        given = self.constraints if like is None else like
-        kind = given.recompute, given.schedule, given.interleave
-        return self.room.variants(plans, *kind, only_time=time)
+        given = like or self.constraints
+        return self.room.variants(plans, given, only_time=self.pricing.weights.only_time)
 
     def ended(self, plan: MeshPlan) -> MeshPlan | None:
         """Return a plan with its ends, each mapped by itself; None where one does not fit."""
-        found = self._ended(plan) if self.ends else _Ended((), plan.ends)
+        found = self._ended(plan)
         return None if found is None else replace(plan, ends=found.costs)
 
     def _ended(self, plan: MeshPlan) -> _Ended | None:
+        if not self.ends:
+            return _Ended((), plan.ends)
         key = (
             plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
             plan.n_microbatches, plan.spilled,
@@ -205,19 +198,18 @@ class SearchState:
         # The same work whether it is known or not, and so for any number of processes.
         self.budget.spend(sum(TABLE * end.graph.n for end in self.workload.ends))
         if key not in self.ended_plans:
-            self.ended_plans[key] = self._mapped_ends(plan)
+            self.ended_plans[key] = None
+            mapped = []
+            for end in self.ends:
+                found = end(plan)
+                if isinstance(found, Lack):
+                    self.incumbent.lack.join(found)
+                    return None
+                mapped.append(found)
+            mappings, costs = zip(*mapped, strict=True)
+            ends = with_ends(self.workload, plan, costs).ends
+            self.ended_plans[key] = _Ended(mappings, ends)
         return self.ended_plans[key]
-
-    def _mapped_ends(self, plan: MeshPlan) -> _Ended | None:
-        mappings, costs = [], []
-        for end in self.ends:
-            found = end(plan)
-            if isinstance(found, Lack):
-                self.incumbent.lack.join(found)
-                return None
-            mappings.append(found[0])
-            costs.append(found[1])
-        return _Ended(tuple(mappings), with_ends(self.workload, plan, costs).ends)
 
     def total(self, plan: MeshPlan, layer: float) -> float:
         """Return the objective for a layer's cost; see `Pricing.total`."""
@@ -242,9 +234,10 @@ class SearchState:
         domains = with_given(self.index, self.given)
         if node.plan.tensor == 1:  # nothing is split, whatever the choice
             domains = tuple(d[:1] for d in domains)
-        domains = self._tightened(domains, choices)
+        chip = self.system.chip
+        domains = tightened(domains, choices, chip, self.first)
         if self.first.decide and node.plan.tensor > 1:
-            domains = self._tightened(self.first.kept(domains, choices), choices)
+            domains = tightened(self.first.kept(domains, choices), choices, chip, self.first)
         node.domains = domains
         return self.quick_bound(node)
 
@@ -375,7 +368,9 @@ class SearchState:
             spread = self.spread(node, load, limit)
             if spread is None:
                 return math.inf
-            self.offer_stages(node, codes, spread)
+            stages = numbers_of([sum(masks) for masks in spread.stages], self.arrays.n)
+            partitions = tuple(mask for masks in spread.stages for mask in masks)
+            self._keep(node, codes, spread.time, partitions, stages)
             return math.inf if spread.proved else spread.bound
         found = self.fused(load, self.pricing.layer_below(node.plan, limit))
         if found is None:
@@ -404,13 +399,7 @@ class SearchState:
             total = self.pricing.offered(node.plan, layer)
         if not self.pricing.weights.only_time and total < self.incumbent.best:
             total = self.pricing.exact(node.plan, load, partitions)
-        self._keep(node, codes, total, partitions, None)
-
-    def offer_stages(self, node: SearchNode, codes: Ints, found: StageSplit) -> None:
-        """Keep a mapping whose stages split the graph if it is the best so far."""
-        stages = numbers_of([sum(masks) for masks in found.stages], self.arrays.n)
-        partitions = tuple(mask for masks in found.stages for mask in masks)
-        self._keep(node, codes, found.time, partitions, stages)
+        self._keep(node, codes, total, partitions)
 
     def _keep(
         self,
@@ -418,24 +407,26 @@ class SearchState:
         codes: Ints,
         total: float,
         partitions: tuple[int, ...],
-        stages: tuple[int, ...] | None,
+        stages: tuple[int, ...] | None = None,
     ) -> None:
         if total > self.incumbent.best:
             return
-        assert not self.ends or node.plan.ends == getattr(self._ended(node.plan), "costs", None)
+        plan, ended = node.plan, self._ended(node.plan)
+        assert ended is not None
+        assert ended.costs == plan.ends
         mapping = Mapping(
-            sizes=node.plan.sizes,
-            parallelism=node.plan.parallelism,
-            dimensions=node.plan.dimensions,
-            microbatch_size=node.plan.microbatch_size,
+            sizes=plan.sizes,
+            parallelism=plan.parallelism,
+            dimensions=plan.dimensions,
+            microbatch_size=plan.microbatch_size,
             n_tiles=node.n_tiles,
             sharding=self.index.sharding(codes),
             partitions=numbers_of(partitions, self.arrays.n),
             stages=stages,
-            recompute=node.plan.recompute,
-            schedule=node.plan.schedule,
-            interleave=node.plan.interleave,
-            ends=() if (ended := self._ended(node.plan)) is None else ended.mappings,
+            recompute=plan.recompute,
+            schedule=plan.schedule,
+            interleave=plan.interleave,
+            ends=ended.mappings,
         )
         self.incumbent.keep(total, mapping)
 
@@ -507,6 +498,7 @@ class SearchState:
             codes = np.array([d[0] for d in node.domains], dtype=np.int64)
             return self.settle(node, codes, self.target())
         load = self.relaxed(node)
+        choices = self.table(node.plan, node.n_tiles)
         limit, more = self.pricing.layer_below(node.plan, self.target()), 0.0
         if node.plan.graph_stages > 1:
             spread = self.spread(node, load, self.target(), bound_only=True)
@@ -514,8 +506,7 @@ class SearchState:
                 return math.inf
             bound, load = spread.bound, on_one_chip(load)
         else:
-            choices, traffic = self.table(node.plan, node.n_tiles), self.rules.traffic
-            more = choices_excess(choices, node.domains, load, self.arrays, traffic)
+            more = choices_excess(choices, node.domains, load, self.arrays, self.rules.traffic)
             found = self.fused(load, limit - more, bound_only=True)
             if found is None:
                 return math.inf
@@ -525,8 +516,12 @@ class SearchState:
             if math.isinf(joint.bound):
                 return math.inf
             bound = max(bound, self.total(node.plan, joint.bound))
-            if root and joint.codes:
-                self._try(node, joint.codes)
+            if root and joint.codes:  # the sharding that the bound was reached with
+                reached = {i: (code,) for i, code in joint.codes.items()}
+                domains = [reached.get(i, d) for i, d in enumerate(node.domains)]
+                codes = least_with_layouts(choices, domains, choices.network_time).best()
+                # Without a limit: moves start from sequences that are not yet good enough.
+                self.settle(node, codes, math.inf)
         return bound
 
     def _joint(self, node: SearchNode, load: ChipLoad, limit: float, *, with_codes: bool) -> Joint:
@@ -544,21 +539,10 @@ class SearchState:
         )
         return replace(found, bound=found.bound + load.extra)
 
-    def _try(self, node: SearchNode, reached: dict[int, int]) -> None:
-        """Fuse a node with the sharding a bound was reached with."""
-        assert node.domains is not None
-        choices = self.table(node.plan, node.n_tiles)
-        domains = [(reached[i],) if i in reached else d for i, d in enumerate(node.domains)]
-        codes = least_with_layouts(choices, domains, choices.network_time).best()
-        # Without a limit: moves start from sequences that are not yet good enough.
-        self.settle(node, codes, math.inf)
-
     def halve(self, node: SearchNode) -> Iterator[SearchNode]:
         """Split a node on the kernel whose choices differ most."""
         assert node.domains is not None
         choices = self.table(node.plan, node.n_tiles)
-        for domains in branches(node.domains, choices, self.system.chip):
-            yield SearchNode(node.plan, node.n_tiles, self._tightened(domains, choices), tiled=True)
-
-    def _tightened(self, domains: Domains, choices: Choices) -> Domains:
-        return tightened(domains, choices, self.system.chip, self.first)
+        for some in branches(node.domains, choices, self.system.chip):
+            domains = tightened(some, choices, self.system.chip, self.first)
+            yield SearchNode(node.plan, node.n_tiles, domains, tiled=True)

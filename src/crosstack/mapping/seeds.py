@@ -3,8 +3,7 @@
 A bound takes long to say that a use of the network is poor, and nothing about the good ones. So
 every plan (sizes and uses of the dimensions, microbatch) first gets the mappings that are quick to
 make: kernels one by one and fused along a few orders, for shardings that weigh the network
-against the rest differently and for numbers of tiles that double. All data, all pipeline, and
-tensor parallelism inside the fast dimension are among the plans.
+against the rest differently and for numbers of tiles that double.
 
 What a chip does for one layer depends on the tensor-parallel dimensions alone, but for what the
 gradient exchange and small microbatches add. So a *candidate* (those dimensions, a number of
@@ -29,6 +28,7 @@ from crosstack.mapping.budget import CALL, DEAL
 from crosstack.mapping.fusion import make_problem, quick_sequence, simple_bound
 from crosstack.mapping.incumbent import PROOF, Incumbent, masks_of
 from crosstack.mapping.search_node import SearchNode, SearchState
+from crosstack.mapping.tiles import useful_tiles
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import ChipLoad, partition_cost
 from crosstack.workload.kernel_graph import Ints
@@ -65,18 +65,8 @@ class _Candidate:
 _Lanes = dict[tuple[tuple[int, ...], tuple[Parallelism, ...], tuple[int, ...]], Incumbent]
 
 
-def plant(
-    state: SearchState, tiles: Callable[[MeshPlan], list[int]], tell: Callable[[], None]
-) -> None:
-    """Make mappings for every plan and keep the best.
-
-    Parameters
-    ----------
-    tiles : callable
-        Returns the numbers of tiles worth trying under a plan, most first. [1]
-    tell : callable
-        Called now and then, to say how far this is.
-    """
+def plant(state: SearchState, tell: Callable[[], None]) -> None:
+    """Make mappings for every plan and keep the best; ``tell`` is called now and then."""
     groups: dict[object, list[MeshPlan]] = {}
     for plan in _plans(state):
         groups.setdefault(block_of(state, plan), []).append(plan)
@@ -93,20 +83,20 @@ def plant(
     for bound, _, plans in sorted(order):
         if not bound < state.incumbent.best:
             break
-        candidates = [
-            candidate
-            for n_tiles in _ladder(tiles(plans[0]))
-            for candidate in _candidates(state, plans, n_tiles)
-        ]
-        if state.slots is None:
-            _price_alone(state, lanes, candidates)
+        tiles = _ladder(useful_tiles(state, plans[0]))
+        candidates = [one for n_tiles in tiles for one in _candidates(state, plans, n_tiles)]
+        if state.slots is None:  # kernels one by one
+            for candidate in candidates:
+                masks = tuple(1 << i for i in candidate.load.order)
+                state.budget.spend(_alone(candidate.load) * len(masks))
+                _price(state, lanes, candidate, masks)
         if not state.unfused:
             _fuse(state, lanes, candidates)
         tell()
         if state.incumbent.mapping is not None and state.budget.over():
             return
-    _split(state, split, tiles)
-    _improve(state, lanes, tiles, tell)
+    _split(state, split)
+    _improve(state, lanes, tell)
 
 
 def _plans(state: SearchState) -> Iterator[MeshPlan]:
@@ -152,14 +142,6 @@ def _alone(load: ChipLoad) -> int:
     return ALONE if load.unit is None or load.staircases is None else DEAL
 
 
-def _price_alone(state: SearchState, lanes: _Lanes, candidates: list[_Candidate]) -> None:
-    """Offer kernels one by one."""
-    for candidate in candidates:
-        masks = tuple(1 << i for i in candidate.load.order)
-        state.budget.spend(_alone(candidate.load) * len(masks))
-        _price(state, lanes, candidate, masks, _sum(candidate.load, masks))
-
-
 def _sum(load: ChipLoad, masks: tuple[int, ...]) -> float:
     """Cost of a sequence of partitions, infinite where one does not fit. [s]"""
     costs = [partition_cost(load, mask) for mask in masks]
@@ -169,36 +151,40 @@ def _sum(load: ChipLoad, masks: tuple[int, ...]) -> float:
 
 
 def _price(
-    state: SearchState, lanes: _Lanes, candidate: _Candidate, masks: tuple[int, ...], layer: float
+    state: SearchState, lanes: _Lanes, candidate: _Candidate, masks: tuple[int, ...]
 ) -> None:
     """Offer a candidate's partitions under its plans for which they may be best, or a start."""
+    whole, layer = state.incumbent, _sum(candidate.load, masks)
     if math.isinf(layer):
         return
-    whole = state.incumbent
-    waiting = [(state.total(plan, layer), i) for i, plan in enumerate(candidate.plans)]
-    for total, i in sorted(waiting):
+    for total, i in sorted((state.total(plan, layer), i) for i, plan in enumerate(candidate.plans)):
         if not total < NEAR * whole.best:
             break
         plan = candidate.plans[i]
         lane = lanes.setdefault((plan.sizes, plan.parallelism, plan.dimensions), Incumbent())
-        if not total < lane.best:
-            continue
-        ended = state.ended(plan)
+        ended = state.ended(plan) if total < lane.best else None
         if ended is None or not state.total(ended, layer) < lane.best:
             continue
-        plan = ended
-        node = SearchNode(plan, candidate.n_tiles, None)
+        node = SearchNode(ended, candidate.n_tiles, None)
         load = state.load(node, candidate.codes)
         state.budget.spend(_alone(load) * len(masks))
         here: tuple[int, ...] | None = masks
         if not state.rooms(load, masks):
             here = None if state.unfused else _quick(state, load)
-        taken = math.inf if here is None else _sum(load, here)
-        if here is not None and math.isfinite(taken):
+        if here is not None:
             state.incumbent = lane
-            state.offer(node, candidate.codes, load, here, taken)
+            _offer(state, node, candidate.codes, load, here)
             state.incumbent = whole
             whole.join(Incumbent(best=lane.best, mapping=lane.mapping))
+
+
+def _offer(
+    state: SearchState, node: SearchNode, codes: Ints, load: ChipLoad, masks: tuple[int, ...]
+) -> None:
+    """Keep a mapping if it is the best so far and all its partitions fit."""
+    taken = _sum(load, masks)
+    if math.isfinite(taken):
+        state.offer(node, codes, load, masks, taken)
 
 
 def _quick(state: SearchState, load: ChipLoad) -> tuple[int, ...] | None:
@@ -212,25 +198,20 @@ def _fuse(state: SearchState, lanes: _Lanes, candidates: list[_Candidate]) -> No
     """Fuse candidates along a few orders, the least bound first, while one may be best."""
     heap = [(candidate.least(state), i) for i, candidate in enumerate(candidates)]
     for least, i in sorted(heap)[:MOST_FUSED]:
-        if not least < state.incumbent.best:
-            return
-        if state.incumbent.mapping is not None and state.budget.over():
+        found = state.incumbent
+        if not least < found.best or (found.mapping is not None and state.budget.over()):
             return
         masks = _quick(state, candidates[i].load)
         if masks is not None:
-            _price(state, lanes, candidates[i], masks, _sum(candidates[i].load, masks))
+            _price(state, lanes, candidates[i], masks)
 
 
-def _split(
-    state: SearchState,
-    plans: list[tuple[float, int, MeshPlan]],
-    tiles: Callable[[MeshPlan], list[int]],
-) -> None:
+def _split(state: SearchState, plans: list[tuple[float, int, MeshPlan]]) -> None:
     """Map the plans whose stages split the graph, those of the least bounds."""
     for bound, _, plan in sorted(plans)[:MOST_SPLIT]:
         if not bound < state.incumbent.best or state.budget.over():
             return
-        for n_tiles in _ladder(tiles(plan)):
+        for n_tiles in _ladder(useful_tiles(state, plan)):
             node = SearchNode(plan, n_tiles, None)
             if state.open(node) < state.incumbent.best:
                 state.complete(node)
@@ -239,12 +220,7 @@ def _split(
 # ---------------------------------------------------------------- improving the best
 
 
-def _improve(
-    state: SearchState,
-    lanes: _Lanes,
-    tiles: Callable[[MeshPlan], list[int]],
-    tell: Callable[[], None],
-) -> None:
+def _improve(state: SearchState, lanes: _Lanes, tell: Callable[[], None]) -> None:
     """Improve the best lanes by their tiles and choices, then the best of all by its partitions."""
     whole = state.incumbent
     if whole.mapping is None:
@@ -256,36 +232,31 @@ def _improve(
         for _ in range(MOST_ROUNDS):
             before = lane.best
             _better_choices(state)
-            _better_tiles(state, tiles)
+            _better_tiles(state)
             if state.budget.over() or not lane.best < before * (1 - PROOF):
                 break
         state.incumbent = whole
         whole.join(Incumbent(best=lane.best, mapping=lane.mapping))
         tell()
-    node, codes = _best_node(state)
+    node, codes, _ = _best_node(state)
     state.settle(node, codes, whole.best)
 
 
-def _best_node(state: SearchState) -> tuple[SearchNode, Ints]:
-    """Return the plan, the number of tiles and the sharding of the best mapping."""
+def _best_node(state: SearchState) -> tuple[SearchNode, Ints, tuple[int, ...]]:
+    """Return the plan and number of tiles, the sharding and the partitions of the best mapping."""
     mapping = state.incumbent.mapping
     assert mapping is not None
-    plan = state.plan_of(mapping)
-    return SearchNode(plan, mapping.n_tiles, None), state.codes(mapping)
+    node = SearchNode(state.plan_of(mapping), mapping.n_tiles, None)
+    return node, state.codes(mapping), masks_of(mapping)
 
 
 def _better_choices(state: SearchState) -> None:
     """Take another choice for one kernel after the other, while that is faster."""
-    mapping = state.incumbent.mapping
-    assert mapping is not None
-    node, codes = _best_node(state)
+    node, codes, masks = _best_node(state)
     if node.plan.graph_stages > 1 or node.plan.tensor == 1 or state.rules.decisions.before_time:
         return
-    masks = masks_of(mapping)
     for i, domain in enumerate(state.index.domains()):
-        if i in state.given:
-            continue
-        for code in domain:
+        for code in () if i in state.given else domain:
             if code == codes[i]:
                 continue
             other = codes.copy()
@@ -295,24 +266,19 @@ def _better_choices(state: SearchState) -> None:
                 return
             if not state.rooms(load, masks):
                 continue
-            taken = _sum(load, masks)
-            if (
-                math.isfinite(taken)
-                and state.pricing.offered(node.plan, taken) < state.incumbent.best
-            ):
+            taken, best = _sum(load, masks), state.incumbent.best
+            if math.isfinite(taken) and state.pricing.offered(node.plan, taken) < best:
                 state.offer(node, other, load, masks, taken)
                 codes = other
 
 
-def _better_tiles(state: SearchState, tiles: Callable[[MeshPlan], list[int]]) -> None:
+def _better_tiles(state: SearchState) -> None:
     """Try the numbers of tiles around the best."""
-    mapping = state.incumbent.mapping
-    assert mapping is not None
-    node, codes = _best_node(state)
-    counts = sorted(tiles(node.plan))
-    if node.plan.graph_stages > 1 or mapping.n_tiles not in counts:
+    node, codes, _ = _best_node(state)
+    counts = sorted(useful_tiles(state, node.plan))
+    if node.plan.graph_stages > 1 or node.n_tiles not in counts:
         return
-    at = counts.index(mapping.n_tiles)
+    at = counts.index(node.n_tiles)
     for place in (at + away for away in NEAR_TILES):
         if not 0 <= place < len(counts) or state.budget.over():
             continue
@@ -320,6 +286,4 @@ def _better_tiles(state: SearchState, tiles: Callable[[MeshPlan], list[int]]) ->
         load = state.load(other, codes)
         masks = tuple(1 << i for i in load.order) if state.unfused else _quick(state, load)
         if masks is not None and state.rooms(load, masks):
-            taken = _sum(load, masks)
-            if math.isfinite(taken):
-                state.offer(other, codes, load, masks, taken)
+            _offer(state, other, codes, load, masks)

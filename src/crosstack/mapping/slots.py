@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crosstack.errors import InputError, Problem, nearest, require
@@ -20,6 +21,11 @@ class Slots:
     count: int
     first: tuple[int, ...]
     last: tuple[int, ...]
+
+    def hold(self, partitions: Sequence[int]) -> bool:
+        """Whether every kernel may be in its one of ``partitions``."""
+        placed = zip(self.first, partitions, self.last, strict=True)
+        return all(first <= number <= last for first, number, last in placed)
 
 
 def make_slots(

@@ -50,6 +50,16 @@ def scarcest(load: ChipLoad, left_out: Sequence[int]) -> tuple[float, float]:
     return (0.0, 1.0) if scarce else (1.0, 0.0)
 
 
+def never_hidden(load: ChipLoad, left_out: Sequence[int]) -> float:
+    """What kernels left out add to any partition, however much of it is idle. [s]"""
+    sent = 0.0
+    if not load.network_takes_maximum:
+        sent = sum(load.network[i] + load.data[i] for i in left_out)
+    extra = 0.0 if load.overlap is Overlap.ALL else sent
+    extra += load.memory_price * float(least_memory_time(load)[list(left_out)].sum())
+    return extra + load.network_price * sent
+
+
 @dataclass(frozen=True, slots=True)
 class StepTerms:
     """Steps that leave one ideal: the ideals they lead to, each partition's terms [s], SRAM [B]."""

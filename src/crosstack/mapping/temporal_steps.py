@@ -14,7 +14,7 @@ from operator import or_
 
 import numpy as np
 
-from crosstack.mapping.ideals import IdealTables, memberships, to_words
+from crosstack.mapping.ideals import IdealTables, flags, memberships, to_words
 from crosstack.mapping.steps import TOLERANCE, Deferred, Steps, StepTerms
 from crosstack.model.legality import Legality, Words, possible_partitions
 from crosstack.model.partition import ChipLoad
@@ -28,9 +28,8 @@ AT_ONCE = 4096  # sets whose legality is looked at together: few enough for a ca
 MOST_PRICED = 64  # groups of steps that are kept with their prices
 MOST_COMPARED = 4_000_000  # words of ideals and sets at once
 # Odd numbers that words of a set are multiplied with, to tell sets apart by one number.
-_MIXED = np.random.default_rng(1).integers(0, 2**63, 64, dtype=np.uint64) * np.uint64(
-    2
-) + np.uint64(1)
+_MIXED = np.random.default_rng(1).integers(0, 2**63, 64, dtype=np.uint64) * np.uint64(2)
+_MIXED += np.uint64(1)
 
 
 # ---------------------------------------------------------------- which steps there are
@@ -65,13 +64,6 @@ class _Pairs:
         starts = range(0, len(self.words), AT_ONCE)
         good = [legality.allowed(self.words[at : at + AT_ONCE]) for at in starts]
         return self.only(np.concatenate([np.zeros(0, dtype=np.bool_), *good]))
-
-
-def _flags(words: Words, n: int) -> Bools:
-    """Return rows of words as rows of n flags."""
-    raw = np.ascontiguousarray(words, dtype="<u8").view(np.uint8)
-    raw = raw.reshape(len(words), 8 * words.shape[1])
-    return np.unpackbits(raw, axis=1, count=n, bitorder="little").astype(np.bool_)
 
 
 def _pairs(tables: IdealTables, rows: Ints, products: int, most: int, groups: _Groups) -> _Pairs:
@@ -139,7 +131,7 @@ class _Sets:
     @classmethod
     def of(cls, words: Words, n: int) -> _Sets:
         """Return sets of n kernels by their words."""
-        return cls(_flags(words, n).T, ~words)
+        return cls(flags(words, n).T, ~words)
 
     def crossing(self, run: Run) -> list[tuple[Ints, Bools]]:
         """Return kernels with a first tensor, a second and so on, and whose border it crosses.
@@ -158,25 +150,20 @@ class _Sets:
         return self.crossed[ends]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Found:
-    """Legal steps from some ideals, in their order, and the sets of kernels of all."""
-
-    pairs: _Pairs
-    sets: _Sets
-
-
 @dataclass(slots=True, eq=False)
 class _LegalSteps:
-    """Legal steps between ideals; all of them, where that is known to be few, or as asked for."""
+    """Legal steps between ideals; all of them, where that is known to be few, or as asked for.
+
+    ``sets`` are those of all steps, where they are priced at once.
+    """
 
     tables: IdealTables
     legality: Legality
     groups: _Groups
     listed: _Pairs | None = None
     first: list[int] = field(default_factory=list)  # the first step from every ideal
-    sets: _Sets | None = None  # of all steps, where they are priced at once
-    found: dict[int, tuple[_Found, slice]] = field(default_factory=dict)
+    sets: _Sets | None = None
+    found: dict[int, tuple[_Pairs, _Sets, slice]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """List all steps where they are few."""
@@ -185,17 +172,23 @@ class _LegalSteps:
         if sets is not None:
             self.listed = _steps_of_sets(self.tables, sets, self.groups)
         elif n_ideals <= FEW_IDEALS:
-            products, most = self.legality.products, max(self.legality.largest, 1)
-            key = products, most, self.groups
+            key = self.legality.products, max(self.legality.largest, 1), self.groups
             pairs = self.tables.known.get(key)
             if not isinstance(pairs, _Pairs):
-                pairs = _pairs(self.tables, np.arange(n_ideals), *key)
-                self.tables.known[key] = pairs
+                pairs = self.tables.known[key] = _pairs(self.tables, np.arange(n_ideals), *key)
             self.listed = pairs.allowed(self.legality)
         if self.listed is not None:
             self.first = np.searchsorted(self.listed.start, np.arange(n_ideals + 1)).tolist()
             if len(self.listed.to) <= MOST_STEPS:
                 self.sets = _Sets.of(self.listed.words, n)
+
+    def of(self, j: int) -> tuple[_Pairs, _Sets, slice]:
+        """Return some steps with their sets, and which of them leave ideal ``j``."""
+        if self.listed is not None and self.sets is not None:
+            return self.listed, self.sets, slice(self.first[j], self.first[j + 1])
+        if j not in self.found:
+            self.find([j])
+        return self.found[j]
 
     def find(self, rows: Sequence[int]) -> None:
         """Make the steps from some ideals, as many at once as arrays are not too long for."""
@@ -204,29 +197,27 @@ class _LegalSteps:
         for at in range(0, len(new), chunk):
             some = new[at : at + chunk]
             pairs = self._leaving(some)
-            found = _Found(pairs, _Sets.of(pairs.words, self.tables.member.shape[1]))
-            ends = np.searchsorted(pairs.start, some, side="right").tolist()
-            begins = [0, *ends[:-1]]
-            for j, begin, end in zip(some.tolist(), begins, ends, strict=True):
-                self.found[j] = found, slice(begin, end)
+            sets = _Sets.of(pairs.words, self.tables.member.shape[1])
+            ends = [0, *np.searchsorted(pairs.start, some, side="right").tolist()]
+            for j, (begin, end) in zip(some.tolist(), itertools.pairwise(ends), strict=True):
+                self.found[j] = pairs, sets, slice(begin, end)
 
     def _leaving(self, rows: Ints) -> _Pairs:
         """Return the steps from some ideals, in their order."""
-        if self.listed is None:
-            most = max(self.legality.largest, 1)
-            pairs = _pairs(self.tables, rows, self.legality.products, most, self.groups)
-            return pairs.allowed(self.legality)
-        listed = self.listed
+        listed, legality = self.listed, self.legality
+        if listed is None:
+            most = max(legality.largest, 1)
+            pairs = _pairs(self.tables, rows, legality.products, most, self.groups)
+            return pairs.allowed(legality)
         at = np.concatenate([np.arange(self.first[j], self.first[j + 1]) for j in rows.tolist()])
         used, number = np.unique(listed.number[at], return_inverse=True)
         return _Pairs(listed.start[at], listed.to[at], number, listed.words[used])
 
 
 def _legal_steps(tables: IdealTables, legality: Legality, groups: _Groups) -> _LegalSteps:
-    key = legality, groups
-    found = tables.known.get(key)
+    found = tables.known.get((legality, groups))
     if not isinstance(found, _LegalSteps):
-        found = tables.known[key] = _LegalSteps(tables, legality, groups)
+        found = tables.known[legality, groups] = _LegalSteps(tables, legality, groups)
     return found
 
 
@@ -243,12 +234,8 @@ class TemporalSteps(Steps):
         assert load.temporal is not None
         self.temporal = load.temporal
         self.legal = _legal_steps(tables, load.temporal.legality, load.unmixed)
-        self.prices: dict[_Found, tuple[StepTerms, Floats]] = {}
-        self.whole = None
-        pairs, self.first = self.legal.listed, self.legal.first
-        if pairs is not None and self.legal.sets is not None:
-            values = _set_terms(self.temporal, self.legal.sets)
-            self.whole = self._price(pairs.start, pairs.to, values[:, pairs.number])
+        self.prices: dict[_Sets, tuple[StepTerms, Floats]] = {}
+        self.whole = None if self.legal.sets is None else self._from(0)[:2]
 
     def shortest(self, limit: float) -> tuple[float, list[int]] | None:
         """Return the time of the shortest path below ``limit`` and its ideals, all steps priced.
@@ -261,7 +248,7 @@ class TemporalSteps(Steps):
         start, to, priced = self.legal.listed.start, self.legal.listed.to, self.whole[1]
         best = np.full(len(self.tables.masks), np.inf)
         best[0] = 0.0
-        borders = [self.first[ideal] for ideal in self.ends.tolist()]
+        borders = [self.legal.first[ideal] for ideal in self.ends.tolist()]
         for first, last in itertools.pairwise(borders):
             reached = best[start[first:last]] + priced[first:last]
             good = reached + self.rest[to[first:last]] < limit
@@ -279,34 +266,26 @@ class TemporalSteps(Steps):
 
         Only steps whose time plus the bound of the rest stays below ``limit`` are returned.
         """
-        if self.whole is not None:  # the innermost loop of a search
-            at = slice(self.first[j], self.first[j + 1])
-            to, priced = self.whole[0].to[at], self.whole[1][at]
-        else:
-            terms, priced = self._from(j)
-            to = terms.to
+        terms, priced, at = self._from(j)
+        to, priced = terms.to[at], priced[at]
         keep = priced + self.rest[to] < limit
         return to[keep], priced[keep]
 
     def terms(self, j: int, limit: float) -> StepTerms:
         """Return the steps of `leave` with every term of the partitions, before any price."""
-        terms, priced = self._from(j)
-        return terms.part(priced + self.rest[terms.to] < limit)
+        every, priced, at = self._from(j)
+        terms = every.part(at)
+        return terms.part(priced[at] + self.rest[terms.to] < limit)
 
-    def _from(self, j: int) -> tuple[StepTerms, Floats]:
-        if self.whole is not None:
-            at = slice(self.first[j], self.first[j + 1])
-            return self.whole[0].part(at), self.whole[1][at]
-        if j not in self.legal.found:
-            self.legal.find([j])
-        found, at = self.legal.found[j]
-        if found not in self.prices:
+    def _from(self, j: int) -> tuple[StepTerms, Floats, slice]:
+        """Return priced steps, and which of them leave ideal ``j``."""
+        pairs, sets, at = self.legal.of(j)
+        if sets not in self.prices:
             if len(self.prices) >= MOST_PRICED:
                 self.prices.clear()
-            pairs, values = found.pairs, _set_terms(self.temporal, found.sets)
-            self.prices[found] = self._price(pairs.start, pairs.to, values[:, pairs.number])
-        terms, priced = self.prices[found]
-        return terms.part(at), priced[at]
+            values = _set_terms(self.temporal, sets)[:, pairs.number]
+            self.prices[sets] = self._price(pairs.start, pairs.to, values)
+        return *self.prices[sets], at
 
     def expect(self, rows: Sequence[int]) -> None:
         """Make the steps from some ideals together, before they are asked for one by one."""
@@ -364,5 +343,4 @@ def _set_terms(temporal: TemporalLoad, sets: _Sets) -> Floats:
 
 def make_steps(load: ChipLoad, tables: IdealTables, deferred: Deferred | None = None) -> Steps:
     """Return what prices the steps of a load, as its chip runs kernels."""
-    kind = Steps if load.temporal is None else TemporalSteps
-    return kind(load, tables, deferred)
+    return (Steps if load.temporal is None else TemporalSteps)(load, tables, deferred)

@@ -23,7 +23,14 @@ from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.ideals import IdealTables, Order, enumerate_ideals, make_tables
 from crosstack.mapping.large_graphs import core_of, sub_load, waits_for
 from crosstack.mapping.layouts import WEIGHTS, Excess, LayoutChoices, Layouts, make_layouts
-from crosstack.mapping.steps import TOLERANCE, Steps, least_compute, least_memory_time, scarcest
+from crosstack.mapping.steps import (
+    TOLERANCE,
+    Steps,
+    least_compute,
+    least_memory_time,
+    never_hidden,
+    scarcest,
+)
 from crosstack.model.partition import ChipLoad
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
 
@@ -134,11 +141,7 @@ def two_directions_bound(
     if float(first.offsets[-1]) * float(second.offsets[-1]) > MOST_STATES:
         return None
     needs = least_memory_time(load) if by_memory else least_compute(load)
-    work, extra = float(needs[left_out].sum()), 0.0
-    if load.overlap is not Overlap.ALL:
-        extra = sum(load.network[i] + load.data[i] for i in left_out)
-    extra += load.memory_price * float(least_memory_time(load)[left_out].sum())
-    extra += load.network_price * sum(load.network[i] + load.data[i] for i in left_out)
+    work, extra = float(needs[left_out].sum()), never_hidden(load, left_out)
     if load.overlap is Overlap.NONE:
         other = least_compute(load) if by_memory else least_memory_time(load)
         extra += float(other[left_out].sum())
