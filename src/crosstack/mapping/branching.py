@@ -26,9 +26,9 @@ Domains = tuple[tuple[int, ...], ...]
 
 @dataclass(slots=True)
 class FirstCosts:
-    """Which shardings have the least of the costs that come before time.
+    """Which shardings within ``domains`` have the least of the costs that come before time.
 
-    ``domains`` are the choices that are given; ``least`` is known once it was asked for.
+    ``least`` is known once it was asked for.
     """
 
     decisions: Decisions
@@ -73,17 +73,7 @@ class FirstCosts:
 
 
 def tightened(domains: Domains, choices: Choices, chip: Chip, first: FirstCosts) -> Domains:
-    """Drop choices that another of the same kernel beats in all respects.
-
-    Parameters
-    ----------
-    domains : tuple of tuples of int
-        Choices left to each kernel.
-    chip : Chip
-        Whether kernels take shares of its peak, or cycles by their extents.
-    first : FirstCosts
-        What comes before time.
-    """
+    """Drop choices that another of the same kernel beats in all respects."""
     size: tuple[Ints | Floats, ...] = (choices.m, choices.k, choices.columns)
     if chip.compute.utilization is not None:
         size = (choices.work,)
@@ -125,14 +115,7 @@ def first_shardings(
 ) -> list[Ints]:
     """Return whole shardings: the best for a few weighted sums of their terms.
 
-    Parameters
-    ----------
-    domains : tuple of tuples of int
-        Choices left to each kernel.
-    first : FirstCosts
-        What comes before time.
-    rate : float
-        At which a chip works. [FLOP/s]
+    ``rate`` is that at which a chip works. [FLOP/s]
     """
     moved = choices.output_total + choices.entering + choices.leaving
     rest = choices.work / rate + moved / chip.main_memory.speed

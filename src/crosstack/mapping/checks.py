@@ -17,18 +17,7 @@ from crosstack.workload.workload import Workload
 
 
 def check_given(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:
-    """Raise `InputError` where something is given that cannot be.
-
-    Parameters
-    ----------
-    constraints : Constraints
-        What is given.
-
-    Raises
-    ------
-    InputError
-        Naming what is allowed.
-    """
+    """Raise `InputError` where something is given that cannot be, naming what is allowed."""
     _degrees(workload, system, constraints, rules)
     _tiles(workload, system, constraints, rules)
     _recompute(workload, constraints, rules)
@@ -55,14 +44,10 @@ def _degrees(workload: Workload, system: System, constraints: Constraints, rules
 
 
 def _recompute(workload: Workload, constraints: Constraints, rules: Rules) -> None:
-    allowed = recomputations(workload.graph, rules)
-    given = constraints.recompute
-    require(
-        given is None or given in allowed,
-        "constraints.recompute",
-        given and given.value,
-        f"{', '.join(allowed)} for {workload.name} by rules {rules.name}",
-    )
+    some, given = recomputations(workload.graph, rules), constraints.recompute
+    allowed = f"{', '.join(some)} for {workload.name} by rules {rules.name}"
+    good = given is None or given in some
+    require(good, "constraints.recompute", given and given.value, allowed)
 
 
 def _tiles(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:
@@ -78,12 +63,9 @@ def _tiles(workload: Workload, system: System, constraints: Constraints, rules: 
     if n_tiles is None:
         return
     require(n_tiles <= length, "constraints.n_tiles", n_tiles, f"1 to sequence_length, {length}")
-    require(
-        size is None or n_tiles * size >= length,
-        "constraints.tile_size",
-        size,
-        f"at least {-(-length // n_tiles)}, so that {n_tiles} tiles cover the sequence of {length}",
-    )
+    cover = f"so that {n_tiles} tiles cover the sequence of {length}"
+    covered, allowed = (size or length) * n_tiles >= length, f"at least {-(-length // n_tiles)}"
+    require(covered, "constraints.tile_size", size, f"{allowed}, {cover}")
 
 
 def _schedule(workload: Workload, constraints: Constraints, rules: Rules) -> None:

@@ -6,9 +6,7 @@ import math
 
 from crosstack.errors import InfeasibleError, InputError, LimitError, Problem
 from crosstack.machine.chip import Execution
-from crosstack.machine.system import System
 from crosstack.mapping.incumbent import Lack
-from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.parallelism import may_split
 from crosstack.mapping.search_node import SearchState
 from crosstack.model.memory import recomputations
@@ -16,7 +14,6 @@ from crosstack.model.objective import Objective
 from crosstack.units import format_quantity
 from crosstack.workload.kernels import Placement
 from crosstack.workload.transformer_training import Schedule
-from crosstack.workload.workload import Workload
 
 
 def nothing_found(
@@ -31,7 +28,7 @@ def nothing_found(
             "A larger --work-limit or --time-limit, fewer pins or more SRAM may help."
         )
     if not found.plans_made:
-        return _no_plan(state.workload, state.system, state.constraints)
+        return _no_plan(state)
     return _infeasible(state, found.lack)
 
 
@@ -58,18 +55,16 @@ def covered(state: SearchState) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     free = [name for name, is_given in decided.items() if not is_given]
     free += ["stages"] if splits else []
     given = [name for name, is_given in decided.items() if is_given]
-    if constraints.degrees.given:
-        given.append(f"degrees {constraints.degrees}")
-    if workload.ends:
-        given.append("what runs before and behind the layers, each mapped by itself")
-    if constraints.sharding:
-        given.append(f"sharding of {len(constraints.sharding)} kernels")
-    if constraints.partitions:
-        given.append(f"partition of {len(constraints.partitions)} kernels")
-    if constraints.max_partitions is not None:
-        given.append(f"at most {constraints.max_partitions} partitions")
-    if constraints.separate_directions:
-        given.append("forward and backward in separate partitions")
+    most = constraints.max_partitions
+    said = {
+        f"degrees {constraints.degrees}": constraints.degrees.given,
+        "what runs before and behind the layers, each mapped by itself": workload.ends,
+        f"sharding of {len(constraints.sharding)} kernels": constraints.sharding,
+        f"partition of {len(constraints.partitions)} kernels": constraints.partitions,
+        f"at most {most} partitions": most is not None,
+        "forward and backward in separate partitions": constraints.separate_directions,
+    }
+    given += [words for words, is_said in said.items() if is_said]
     if len(recomputations(state.arrays, state.rules)) > 1:
         (free if constraints.recompute is None else given).append("recomputation")
     if state.rules.iteration.has_schedules and workload.training:
@@ -79,8 +74,9 @@ def covered(state: SearchState) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     return method + (" and stages" if splits else ""), tuple(free), tuple(given)
 
 
-def _no_plan(workload: Workload, system: System, constraints: Constraints) -> InputError:
-    some = f"that some use of the {system.n_chips} chips has"
+def _no_plan(state: SearchState) -> InputError:
+    workload, constraints = state.workload, state.constraints
+    some = f"that some use of the {state.system.n_chips} chips has"
     pieces = constraints.interleave
     if pieces not in (None, 1):
         allowed = "pieces of as many layers in every stage of a pipeline, with a multiple of its "
@@ -95,21 +91,17 @@ def _no_plan(workload: Workload, system: System, constraints: Constraints) -> In
 
 
 def _infeasible(state: SearchState, lack: Lack) -> InfeasibleError:
-    if lack.resource:
-        return InfeasibleError(
-            resource=lack.resource,
-            demand=lack.demand,
-            limit=lack.limit,
-            unit="B",
-            where=lack.where,
-            levers=lack.levers,
-        )
-    count = state.slots.count if state.slots else state.arrays.n
+    unit = "B"
+    if not lack.resource:
+        count, unit = state.slots.count if state.slots else state.arrays.n, "partitions"
+        levers = ("more partitions", "fewer pinned kernels", "more SRAM")
+        where = "fusing the kernels under the SRAM, the memory and the pins"
+        lack = Lack(unit, float(count + 1), float(count), where, levers)
     return InfeasibleError(
-        resource="partitions",
-        demand=float(count + 1),
-        limit=float(count),
-        unit="partitions",
-        where="fusing the kernels under the SRAM, the memory and the pins",
-        levers=("more partitions", "fewer pinned kernels", "more SRAM"),
+        resource=lack.resource,
+        demand=lack.demand,
+        limit=lack.limit,
+        unit=unit,
+        where=lack.where,
+        levers=lack.levers,
     )

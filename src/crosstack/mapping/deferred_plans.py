@@ -1,8 +1,8 @@
 """Plans of a search that are made when they are needed, and bounded until then.
 
-A free network of many chips and a batch of many divisors have millions of plans. Those that are
-not made yet wait as one item, with a bound that holds for each of them: all work over all chips,
-or, for one use of the network, the compute of its smallest microbatch that is left.
+There may be millions. Those that are not made yet wait as one item, with a bound that holds for
+each of them: all work over all chips, or, for one use of the network, the compute of its smallest
+microbatch that is left.
 """
 
 from __future__ import annotations
@@ -40,10 +40,7 @@ _REST, _REST_OF_USE, _PLAN, ROOT = 3, 2, 1, 0  # depth; parts of a root are belo
 
 def _least_layer(state: SearchState, plan: MeshPlan) -> float:
     """Cost of a layer from compute alone. [s]"""
-    chip, workload = state.system.chip, state.workload
-    rate = state.rules.clock.reached_rate(chip, workload.graph.dtype)
-    each = state.room.least_work(plan)
-    return each / rate + each * state.pricing.of(plan).work
+    return state.room.least_layer(plan) + state.room.least_work(plan) * state.pricing.of(plan).work
 
 
 def _floor(state: SearchState, plan: MeshPlan) -> float:

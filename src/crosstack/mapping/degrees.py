@@ -15,6 +15,11 @@ _WORDS = {"tp": Parallelism.TENSOR, "pp": Parallelism.PIPELINE, "dp": Parallelis
 _ALLOWED = "degrees such as tp=8,pp=4,dp=16; one that is left out is free"
 
 
+def degree_of(use: Parallelism, sizes: Sequence[int], uses: Sequence[Parallelism]) -> int:
+    """Return the product of the sizes whose use it is. [1]"""
+    return math.prod(size for size, own in zip(sizes, uses, strict=True) if own is use)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Degrees:
     """Chips of each parallelism; None: free. [1]"""
@@ -46,11 +51,7 @@ class Degrees:
 
     def are_those_of(self, sizes: Sequence[int], uses: Sequence[Parallelism]) -> bool:
         """Whether dimensions of so many chips, used so, have these degrees."""
-        pairs = list(zip(sizes, uses, strict=True))
-        return all(
-            math.prod(size for size, own in pairs if own is use) == degree
-            for use, degree in self.given.items()
-        )
+        return all(degree_of(use, sizes, uses) == each for use, each in self.given.items())
 
     def __str__(self) -> str:
         """Return the degrees as `parse_degrees` reads them."""

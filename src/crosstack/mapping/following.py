@@ -33,14 +33,7 @@ SHARES = (0.5, 0.8)
 def following_bound(choices: Choices, domains: Sequence[Sequence[int]], load: ChipLoad) -> float:
     """Return what a layer takes at least under any sharding within ``domains``. [s]
 
-    Nothing is known of a spatial chip.
-
-    Parameters
-    ----------
-    choices : Choices
-        With what a temporal chip takes.
-    load : ChipLoad
-        Of the chip, under the least of those shardings.
+    Nothing is known of a spatial chip; ``load`` is that of the least of those shardings.
     """
     if choices.clocked is None:
         return 0.0
@@ -62,14 +55,8 @@ def one_by_one_bound(choices: Choices, domains: Sequence[Sequence[int]], load: C
     """Return what a layer takes at least where every kernel has a partition of its own. [s]
 
     Such partitions share nothing, so what a choice sends and the layouts it pays for hide behind
-    the device kernel by kernel, or not at all.
-
-    Parameters
-    ----------
-    choices : Choices
-        Under rules by which readers share changes of layout; nothing is known under others.
-    load : ChipLoad
-        Of the chip, under the least of the shardings within ``domains``.
+    the device kernel by kernel, or not at all. Nothing is known where readers do not share changes
+    of layout; ``load`` is that of the least of the shardings.
     """
     if not choices.conversions.shared:
         return 0.0
@@ -117,16 +104,7 @@ def choices_excess(
     """Return what any choices within ``domains`` add to the best partitions of ``load``. [s]
 
     ``load`` is the least of them all. Nothing is known of a spatial chip, nor where the network
-    hides.
-
-    Parameters
-    ----------
-    choices : Choices
-        With what a temporal chip takes.
-    load : ChipLoad
-        Of the chip, under the least of those shardings.
-    arrays, traffic : KernelGraph, Traffic
-        The graph, and which of its tensors are one in main memory.
+    hides. ``traffic`` tells which tensors of the graph are one in main memory.
     """
     hides = load.overlap is Overlap.ALL or load.network_takes_maximum
     if hides or choices.clocked is None or load.temporal is None:

@@ -11,13 +11,10 @@ Variables: a sequence of disjoint sets S_1, S_2, ... that covers all kernels.
 
 Exact method. By (2) a sequence is a chain of ideals, and the cost of S_p does not depend on the
 rest, so the optimum is a shortest path f(J + S) = min f(J) + cost(S) over ideals, with the number
-of partitions as a second label where (4) asks for it. All steps that leave one ideal are priced
-at once with arrays: the terms of S = J' - J are differences of terms of J' and of J, corrected for
-the few tensors that are alive at J.
+of partitions as a second label where (4) asks for it (`crosstack.mapping.steps` prices them).
 
 Bound. From J on, at least max over resources of what the kernels outside J still need; steps whose
-bound does not beat an incumbent are dropped. The incumbent comes from the same recursion over
-the ideals of a few topological orders.
+bound does not beat an incumbent are dropped, which comes from the ideals of a few orders.
 """
 
 from __future__ import annotations

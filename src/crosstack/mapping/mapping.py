@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 
 from crosstack.errors import InputError, require, require_quantity, require_whole
 from crosstack.machine.system import Parallelism, System, dimension_sizes
-from crosstack.mapping.degrees import FREE, Degrees
+from crosstack.mapping.degrees import FREE, Degrees, degree_of
 from crosstack.model.objective import Objective
 from crosstack.records import brief, require_types
 from crosstack.workload.kernels import Axis
@@ -33,9 +33,8 @@ class Status(StrEnum):
 class Stop(StrEnum):
     """Why a search ended before its proof.
 
-    ``time_limit``: on the clock. ``work_limit``: in search nodes or evaluations. ``interrupt``: a
-    person stopped it. ``method``: nothing was left that the method can improve or bound, such as
-    a graph with more order ideals than can be listed; more time does not help.
+    ``interrupt``: a person stopped it. ``method``: nothing was left that it can improve or bound,
+    such as a graph with more order ideals than can be listed; more time does not help.
     """
 
     TIME_LIMIT = "time_limit"
@@ -46,24 +45,19 @@ class Stop(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraints:
-    """Decisions that are given; everything else is free.
-
-    Dimension sizes and what each dimension is used for are given in the system's network.
+    """Decisions that are given; everything else is free, but for the system's network.
 
     Parameters
     ----------
     degrees : Degrees
         Chips of tensor, pipeline and data parallelism.
     microbatch_size, n_tiles, tile_size : int or None
-        Sequences a chip works on at a time; into how many tiles a sequence is cut, or how long
-        a tile may be (``n_tiles`` tiles of ``tile_size`` must cover the sequence; they are the
-        sequence by rules whose tiles divide it). [1]
+        Sequences a chip works on at a time; tiles of a sequence, and how long one may be (tiles of
+        that length must cover the sequence, or be it by rules whose tiles divide it). [1]
     max_partitions : int or None
         Most partitions; empty ones are allowed. [1]
-    kernel_by_kernel : bool
-        Every kernel its own partition.
-    separate_directions : bool
-        Forward and backward kernels never share a partition, forward first.
+    kernel_by_kernel, separate_directions : bool
+        Every kernel its own partition; forward and backward never share one, forward first.
     recompute : Recompute or None
         What the backward pass computes again instead of keeping it.
     schedule : Schedule
@@ -73,7 +67,7 @@ class Constraints:
     partitions : tuple of (kernel name, int)
         Pinned kernels: the number of their partition, from 0.
     sharding : tuple of (kernel name, str)
-        Given shardings: names of axes, or of places, see `crosstack.model.choice_index.named_axis`.
+        Axes, or places (`crosstack.model.choice_index.named_axis`), that kernels are split along.
     """
 
     degrees: Degrees = FREE
@@ -97,15 +91,13 @@ class Constraints:
         for name in ("microbatch_size", "n_tiles", "tile_size", "max_partitions", "interleave"):
             if getattr(self, name) is not None:
                 require_whole(name, getattr(self, name))
+        most = self.max_partitions
         for kernel, partition in self.partitions:
-            require_whole(f"partitions.{kernel}", partition, minimum=0)
-            if self.max_partitions is not None:
-                require(
-                    partition < self.max_partitions,
-                    f"partitions.{kernel}",
-                    partition,
-                    f"0 to {self.max_partitions - 1}, as max_partitions is {self.max_partitions}",
-                )
+            path = f"partitions.{kernel}"
+            require_whole(path, partition, minimum=0)
+            if most is not None:
+                allowed = f"0 to {most - 1}, as max_partitions is {most}"
+                require(partition < most, path, partition, allowed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,17 +126,14 @@ class Task:
         )
 
 
-class GeneralDecisions(NamedTuple):
-    """Decisions of a `Mapping` that hold for the whole graph; its fields."""
-
-    sizes: tuple[int, ...]
-    parallelism: tuple[Parallelism, ...]
-    microbatch_size: int
-    n_tiles: int
-    recompute: Recompute
-    schedule: Schedule
-    interleave: int
-    dimensions: tuple[int, ...]
+def _check_kernels(decided: Mapping | EndMapping) -> None:
+    """Check what is decided for every kernel."""
+    require_types(decided)
+    count, placed = len(decided.sharding), len(decided.partitions)
+    require(count == placed, "partitions", placed, f"one per kernel ({count})")
+    require_whole("n_tiles", decided.n_tiles)
+    for i, partition in enumerate(decided.partitions):
+        require_whole(f"partitions[{i}]", partition, minimum=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,17 +148,20 @@ class EndMapping:
 
     def __post_init__(self) -> None:
         """Check shapes and numbers."""
-        require_types(self)
-        count = len(self.sharding)
-        require(
-            count == len(self.partitions),
-            "partitions",
-            len(self.partitions),
-            f"one per kernel ({count})",
-        )
-        require_whole("n_tiles", self.n_tiles)
-        for i, partition in enumerate(self.partitions):
-            require_whole(f"partitions[{i}]", partition, minimum=0)
+        _check_kernels(self)
+
+
+class GeneralDecisions(NamedTuple):
+    """Decisions of a `Mapping` that hold for the whole graph; its fields."""
+
+    sizes: tuple[int, ...]
+    parallelism: tuple[Parallelism, ...]
+    microbatch_size: int
+    n_tiles: int
+    recompute: Recompute
+    schedule: Schedule
+    interleave: int
+    dimensions: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,23 +177,19 @@ class Mapping:
         What each of those is used for.
     dimensions : tuple of int
         The network dimension of each of those, ascending; empty: one for every dimension.
-    microbatch_size, n_tiles : int
-        See `Constraints`. [1]
+    microbatch_size, n_tiles, recompute, schedule, interleave
+        See `Constraints`.
     sharding : tuple of Axis
         One per kernel, in the order of the graph.
     partitions : tuple of int
         Partition of each kernel, numbered from 0 in the order they run. [1]
     cores : tuple of (lanes, stages), optional
-        Cores of each kernel: how many split M, how many split N. Left out, they are dealt so
-        that the slowest kernel of each partition is as fast as possible; without meaning where
-        the chip's utilization is given. [1]
+        Cores of each kernel: how many split M, how many split N. Left out, they are dealt so that
+        the slowest kernel of each partition is as fast as possible; without meaning where the
+        chip's utilization is given. [1]
     stages : tuple of int, or None
         The pipeline stage of every kernel within one copy of the graph, from 0; None where stages
         hold whole copies. [1]
-    recompute : Recompute
-        What the backward pass computes again instead of keeping it.
-    schedule, interleave
-        See `Constraints`.
     ends : tuple of EndMapping
         One for each of `Workload.ends`.
     """
@@ -224,37 +212,21 @@ class Mapping:
 
     def __post_init__(self) -> None:
         """Check shapes and numbers."""
-        require_types(self)
-        require(
-            len(self.sizes) == len(self.parallelism),
-            "parallelism",
-            self.parallelism,
-            f"one per dimension ({len(self.sizes)})",
-        )
-        require(
-            len(self.sharding) == len(self.partitions),
-            "partitions",
-            len(self.partitions),
-            f"one per kernel ({len(self.sharding)})",
-        )
+        _check_kernels(self)
+        uses, count = len(self.sizes), len(self.partitions)
+        fits = uses == len(self.parallelism)
+        require(fits, "parallelism", self.parallelism, f"one per dimension ({uses})")
         for i, size in enumerate(self.sizes):
             require_whole(f"sizes[{i}]", size)
         if self.dimensions:
             self._check_dimensions(self.dimensions)
-        for i, partition in enumerate(self.partitions):
-            require_whole(f"partitions[{i}]", partition, minimum=0)
-        for i, (lanes, stages) in enumerate(self.cores or ()):
-            require_whole(f"cores[{i}].lanes", lanes)
-            require_whole(f"cores[{i}].stages", stages)
         if self.cores is not None:
-            require(
-                len(self.cores) == len(self.partitions),
-                "cores",
-                len(self.cores),
-                f"one per kernel ({len(self.partitions)})",
-            )
+            for i, (lanes, stages) in enumerate(self.cores):
+                require_whole(f"cores[{i}].lanes", lanes)
+                require_whole(f"cores[{i}].stages", stages)
+            dealt = len(self.cores)
+            require(dealt == count, "cores", dealt, f"one per kernel ({count})")
         require_whole("microbatch_size", self.microbatch_size)
-        require_whole("n_tiles", self.n_tiles)
         require_whole("interleave", self.interleave)
         if self.stages is not None:
             self._check_stages(self.stages)
@@ -278,33 +250,17 @@ class Mapping:
         held: dict[int, int] = {}
         before = 0
         for partition, stage in sorted(zip(self.partitions, stages, strict=True)):
-            require(
-                held.setdefault(partition, stage) == stage,
-                "stages",
-                f"{held[partition]} and {stage} for partition {partition}",
-                "one stage a partition",
-            )
-            require(
-                stage >= before,
-                "stages",
-                f"{stage} for partition {partition}, after stage {before}",
-                "stages in the order of their partitions",
-            )
+            first = held.setdefault(partition, stage)
+            said = f"{first} and {stage} for partition {partition}"
+            require(first == stage, "stages", said, "one stage a partition")
+            said = f"{stage} for partition {partition}, after stage {before}"
+            require(stage >= before, "stages", said, "stages in the order of their partitions")
             before = stage
 
     @property
     def general(self) -> GeneralDecisions:
         """What is decided for the whole graph."""
-        return GeneralDecisions(
-            self.sizes,
-            self.parallelism,
-            self.microbatch_size,
-            self.n_tiles,
-            self.recompute,
-            self.schedule,
-            self.interleave,
-            self.dimensions,
-        )
+        return GeneralDecisions(*(getattr(self, name) for name in GeneralDecisions._fields))
 
     @property
     def dimension_sizes(self) -> tuple[int, ...]:
@@ -313,34 +269,17 @@ class Mapping:
 
     def degree(self, parallelism: Parallelism) -> int:
         """Chips that ``parallelism`` uses: the product of its sizes. [1]"""
-        product = 1
-        for size, use in zip(self.sizes, self.parallelism, strict=True):
-            product *= size if use is parallelism else 1
-        return product
+        return degree_of(parallelism, self.sizes, self.parallelism)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
     """How sure an answer is, and what it covers.
 
-    Parameters
-    ----------
-    status : Status
-        See there.
-    metric : Objective
-        What was minimised.
-    objective, bound : float
-        Its value for one iteration under the mapping, and a lower bound no mapping within the
-        given decisions beats. [s], [J], [USD] or [J s]
-    method : str
-        How the bound was reached.
-    free, given : tuple of str
-        Decisions that were searched, decisions that were given.
-    runtime : float
-        Wall-clock seconds of the search. [s]
-    stopped : Stop, optional
-        Why the search ended, where ``status`` is ``limit``; None where it proved its answer or
-        came inside the gap that was asked for.
+    ``objective`` is the value of ``metric`` for one iteration under the mapping, ``bound`` one that
+    no mapping within the ``given`` decisions beats. [s], [J], [USD] or [J s] ``method`` tells how
+    that was reached, ``free`` what was searched, ``runtime`` how long [s], and ``stopped`` why it
+    ended with status ``limit``.
     """
 
     status: Status

@@ -9,6 +9,7 @@ graph, which are chains of order ideals.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,12 +77,10 @@ def mapping_space(task: Task, rules: Rules | str | None = None) -> MappingSpace:
     - tiles: numbers of tiles that cut a sequence differently;
     - sharding: ``prod_i |A_i|`` over the axes ``A_i`` a kernel may be split along;
     - partitions: the numbers a kernel may have, ``C^n`` for n kernels and at most C partitions (n
-      where C is not given) without pins; in order: the chains of C order ideals from the empty
-      one to the whole graph;
+      where C is not given) without pins; in order: chains of C order ideals up to the whole graph;
     - cores: pairs (lanes, stages) of each kernel with a product of at most the chip's cores;
       elementwise kernels have one stage. No decision where the chip's utilization is given;
-    - recomputation: nothing, attention alone or the whole graph, where there is a backward pass;
-    - pieces of a stage, there, too: at most the divisors of the layers.
+    - recomputation, and pieces of a stage (at most the divisors of the layers), of training.
 
     Rules that have the fewest bytes decide the sharding first choose among the same number.
     """
@@ -93,29 +92,25 @@ def mapping_space(task: Task, rules: Rules | str | None = None) -> MappingSpace:
         _sharding(task, arrays, chosen),
         _partitions(task, arrays, chosen),
         _cores(task, arrays),
-        *_recomputation(task, arrays, chosen),
-        *_pieces(task, chosen),
+        *_of_training(task, arrays, chosen),
     )
     return MappingSpace(factors=factors, ordered=_ordered(task, arrays, chosen))
 
 
-def _recomputation(task: Task, arrays: KernelGraph, rules: Rules) -> tuple[Factor, ...]:
-    kinds = recomputations(arrays, rules)
-    if len(kinds) == 1:
-        return ()
-    if task.constraints.recompute is not None:
-        return (Factor("recomputation", 0.0, "given"),)
-    return (Factor("recomputation", math.log10(len(kinds)), ", ".join(kinds)),)
-
-
-def _pieces(task: Task, rules: Rules) -> tuple[Factor, ...]:
-    given = task.constraints
-    if not (task.workload.training and rules.iteration.has_schedules):
-        return ()
-    if given.interleave is not None or given.schedule is not Schedule.ONE_F_ONE_B:
-        return (Factor("pieces of a stage", 0.0, "given"),)
-    most = len(divisors(task.workload.graph_repetitions))
-    return (Factor("pieces of a stage", math.log10(most), f"at most {most}: divisors of layers"),)
+def _of_training(task: Task, arrays: KernelGraph, rules: Rules) -> Iterator[Factor]:
+    """Yield what is computed again, and pieces of a stage, where there is a backward pass."""
+    given, kinds = task.constraints, recomputations(arrays, rules)
+    if len(kinds) > 1:
+        count, words = len(kinds), ", ".join(kinds)
+        if given.recompute is not None:
+            count, words = 1, "given"
+        yield Factor("recomputation", math.log10(count), words)
+    if task.workload.training and rules.iteration.has_schedules:
+        most = len(divisors(task.workload.graph_repetitions))
+        words = f"at most {most}: divisors of layers"
+        if given.interleave is not None or given.schedule is not Schedule.ONE_F_ONE_B:
+            most, words = 1, "given"
+        yield Factor("pieces of a stage", math.log10(most), words)
 
 
 def _network(task: Task, rules: Rules) -> Factor:

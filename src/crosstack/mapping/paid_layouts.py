@@ -252,14 +252,7 @@ def least_with_layouts(
 ) -> Elimination:
     """Minimise (1), or bound it from below where it is too wide.
 
-    Parameters
-    ----------
-    domains : sequence of sequences of int
-        Choices each kernel may take.
-    nodes : array, shape (choices,)
-        Cost of every choice. [s]
-    sent : float
-        Weight of what changes of layout take. [1]
+    ``nodes`` is the cost of every choice [s], ``sent`` the weight of changes of layout. [1]
     """
     known = choices.conversions
     if not known.shared:

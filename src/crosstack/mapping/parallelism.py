@@ -5,15 +5,12 @@ Variables: size s_d and use u_d in {tensor, pipeline, data} of every dimension.
 
 (1) the sizes multiply to n; given sizes and uses stay;
 (2) a dimension serves one parallelism (``ko2025dfmodel`` IV.C), or, where the rules let it be
-    shared and all its chips reach each other through switches, factors of its size that multiply to
-    it serve one each, in the order of ranks: tensor, pipeline, data, and where neighbours are
-    nearer than others also tensor, data, pipeline; one parallelism may have several dimensions,
-    which are then used as a hierarchy;
+    shared and all its chips reach each other through switches, factors of its size serve one each,
+    in the order of ranks: tensor, pipeline, data, and where neighbours are nearer than others also
+    tensor, data, pipeline; several dimensions of one parallelism are used as a hierarchy;
 (3) the batch divides by the data-parallel degree and the microbatch size;
 (4) a degree that is given is the product of all sizes with that use;
-(5) repetitions that have weights in common, as words of a recurrence, are on one stage: a weight
-    on several would have gradients to sum up between them, and what each hands on besides its
-    state would have to get to the last.
+(5) repetitions that have weights in common, as words of a recurrence, are on one stage.
 
 Exact method: enumeration. Dimensions of one chip have no use, so those that differ only there are
 listed once.
@@ -29,7 +26,7 @@ from dataclasses import dataclass, replace
 from crosstack.errors import InputError, Problem, require
 from crosstack.machine.network import KINDS
 from crosstack.machine.system import Dimension, Parallelism, System
-from crosstack.mapping.degrees import FREE, Degrees
+from crosstack.mapping.degrees import FREE, Degrees, degree_of
 from crosstack.mapping.mapping import Constraints
 from crosstack.model.mesh_plan import MeshPlan, make_plan, placed_use
 from crosstack.model.rules import Rules
@@ -75,14 +72,7 @@ def network_uses(
 ) -> Iterator[tuple[tuple[int, ...], tuple[Parallelism, ...], tuple[int, ...]]]:
     """Yield every (sizes, uses, dimensions) of a mapping.
 
-    Parameters
-    ----------
-    system : System
-        The machine.
-    shared : bool
-        Whether dimensions whose chips all reach each other serve several parallelisms.
-    degrees : Degrees
-        Those that are given.
+    ``shared``: whether dimensions whose chips all reach each other serve several parallelisms.
     """
     for sizes in network_sizes(system):
         choices = [
@@ -140,38 +130,23 @@ class Use:
         """Return the plans of one microbatch size: one, and one that fills the second memory."""
         use = self.sizes, self.parallelism, microbatch
         plan = make_plan(workload, system, *use, rules, self.dimensions)
-        if plan is None:
-            return []
         tiers = (False, True) if system.chip.has_second_memory else (False,)
-        return [replace(plan, spilled=spilled) for spilled in tiers]
+        return [] if plan is None else [replace(plan, spilled=spilled) for spilled in tiers]
 
 
 def workload_uses(
     workload: Workload, system: System, constraints: Constraints, rules: Rules
 ) -> Iterator[Use | None]:
-    """Yield every use of the network; None for one that the workload has none for.
+    """Yield every use of the network; None for one whose data degree does not divide the batch.
 
-    Parameters
-    ----------
-    workload : Workload
-        Whose batch is split.
-    system : System
-        The machine.
-    constraints : Constraints
-        Degrees and microbatch size, where they are given.
-    rules : Rules
-        Which say whether dimensions are shared.
+    There may be millions of those in a row, so a caller with little time is told of each. Pipelines
+    longer than the model split every copy of a forward graph, into no more stages than it has
+    kernels; stages beyond that idle, which may still be the fastest.
 
     Raises
     ------
     InputError
         If a use is given that the workload cannot have.
-
-    Notes
-    -----
-    Pipelines longer than the model split every copy of a forward graph, into no more stages than
-    it has kernels; stages beyond that idle, which may still be the fastest. There may be millions
-    left out in a row, so a caller with little time is told of each.
     """
     batch, microbatch_size = workload.global_batch_size, constraints.microbatch_size
     if workload.placement is not Placement.SEARCHED:
@@ -185,9 +160,7 @@ def workload_uses(
     if workload.graph.shares_weights:
         degrees = _one_stage(workload, system, degrees)
     for sizes, uses, dimensions in network_uses(system, shared=shared, degrees=degrees):
-        data = 1
-        for size, use in zip(sizes, uses, strict=True):
-            data *= size if use is Parallelism.DATA else 1
+        data = degree_of(Parallelism.DATA, sizes, uses)
         if batch % data:
             yield None
         else:

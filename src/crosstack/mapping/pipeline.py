@@ -7,29 +7,23 @@ m_i that a kernel keeps in main memory and c_v that a tensor takes there [B]; ca
 stage, n(s) where s stages hold a copy [1], and passes all of them, r [1]; S stages at most [1].
 Variables: s and a sequence of partitions, each in a stage.
 
-(1) minimise n(s) x the slowest stage + r x the sum of W_p + X_p: the first microbatch passes all
-    stages, the others follow as fast as the slowest lets them (`Pipelining.split`); and, where more
-    than time counts, + g x the sum of what the objective adds to the partitions;
+(1) minimise n(s) x the slowest stage + r x the sum of W_p + X_p (`Pipelining.split`), and, where
+    more than time counts, + g x the sum of what the objective adds to the partitions;
 (2) a stage takes max(W_p, X_p) where everything overlaps (``ko2025dfmodel`` eq. 7), W_p + X_p
-    otherwise; W_p is b x the time of its partitions, and a stage that is a single partition keeps
-    its weights on the chip;
-(3) X_p sends what is made in p or before and read after p: a tensor crosses every border between
-    its producer's and its last reader's stage (``ko2025dfmodel`` IV.B), once however many wait;
-    the last stage hands the model's activations to the next copy, if there is one;
+    otherwise; W_p is b x the time of its partitions; a single one keeps its weights on the chip;
+(3) X_p sends what is made in p or before and read after p (``ko2025dfmodel`` IV.B), once however
+    many wait; the last stage hands the model's activations to the next copy, if there is one;
 (4) partitions keep to what fusion asks of them, and lie in one stage, none before its inputs';
 (5) the m_i of a stage and b x the c_v alive while one of its partitions runs fit C.
 
 Exact method. Borders are order ideals J in J'. W(J, J') is a shortest path over the ideals between
-(of them and the number of partitions, where these are limited), computed for all J at once: the
-steps that leave an ideal are priced once. By (3) X depends on the ideal after a stage alone, so
-f_s(J') = min over J of max(f_{s-1}(J), T(J, J')), and the same with sums. Where r > 0 the slowest
-stage is bounded by intervals: of those slower than its lower end and faster than its upper end
-none beats n x the lower end + r x the least sum of stages faster than the upper; intervals are
-halved, the least bound first. Where more than time counts, a stage between two borders has several
-sequences of partitions, none of which another beats in time, price and memory: the slowest stage
-then bounds which of them are allowed. Of (5) the live tensors in the middle of a stage
-are left out at first and checked for the stages that were chosen; a stage that breaks it is priced
-again under it, until none does. Borders and stages that cannot beat the incumbent are left out.
+(and the number of partitions, where limited) for all J at once. By (3) X depends on the ideal after
+a stage alone, so f_s(J') = min over J of max(f_{s-1}(J), T(J, J')), and the same with sums. Where
+r > 0 the slowest stage is bounded by intervals, the least bound first: none inside beats n x the
+lower end + r x the least sum of stages faster than the upper end. Where more than time counts, all
+sequences of partitions between two borders stay that no other beats in time, price and memory. Of
+(5) tensors alive in the middle of a stage are left out at first; a chosen stage that breaks it is
+priced again under it, until none does. What cannot beat the incumbent is left out.
 
 Bound: what one chip would take for everything, over s stages, and the slowest kernel.
 """
@@ -146,16 +140,7 @@ def make_stage_problem(
 ) -> StageProblem:
     """Return the problem of spreading a graph over at most ``plan.graph_stages`` stages.
 
-    Parameters
-    ----------
-    rules : Rules
-        What an iteration is made of.
-    capacity : float
-        Main memory of a chip; may be infinite. [B]
-    one_by_one : bool
-        Whether every kernel is its own partition.
-    per_layer : float
-        Seconds of an iteration for each that the objective adds to a layer. [1]
+    Parameters as the fields of `StageProblem`; ``rules`` say what an iteration is made of.
     """
     last = last_transfer(plan)
     weights = [rules.iteration.split(plan, s + 1) for s in range(plan.graph_stages)]
@@ -402,18 +387,7 @@ def split(
 ) -> StageSplit | None:
     """Return the best stages, of an iteration faster than ``incumbent``, or None if none is.
 
-    Parameters
-    ----------
-    incumbent : float
-        Only iterations faster than this are of interest. [s]
-    most_ideals : int
-        Above this many order ideals the answer may be a heuristic's, with a true bound. [1]
-    cache : dict, optional
-        Keeps tables of ideals for problems with the same graph and precedence.
-    budget : Budget
-        Work and time left; once spent, the best so far comes back with its bound.
-    bound_only : bool
-        Whether only the bound matters: no time is spent on better heuristics.
+    Parameters as `crosstack.mapping.fusion.fuse`.
     """
     cache = {} if cache is None else cache
     limit = incumbent * (1 - TOLERANCE)
@@ -446,15 +420,15 @@ def _few_ideals(problem: StageProblem, cache: TableCache, budget: Budget) -> Ide
     if load.n > LONG_GRAPH:
         return make_tables(_cut_ideals(problem, budget), load.n, load.flows)
     key = ("stages", graph_shape(load, order))
-    tables = cache.get(key)
-    if tables is None:
+    if key not in cache:
         most = math.isqrt(MOST_CELLS)
         ideals = set(_eager_ideals(order, most // 2) or ())
         for sequence in topological_chains(order):
-            more = chain(sequence)
-            if not ideals or len(ideals) + len(more) <= most:
-                ideals.update(more)
-        tables = cache[key] = make_tables(list(ideals), load.n, load.flows)
+            if not ideals or len(ideals) + load.n + 1 <= most:
+                ideals.update(chain(sequence))
+        cache[key] = make_tables(list(ideals), load.n, load.flows)
+    tables = cache[key]
+    assert tables is not None
     return tables
 
 
@@ -504,13 +478,8 @@ def _least_work(problem: StageProblem, limit: float, cache: TableCache, budget: 
     longest = float(((limit + problem.unsent) / each).max()) / microbatch
     if not simple_bound(free) < longest:
         return math.inf
-    found = fuse(
-        replace(problem.fusion, load=free),
-        incumbent=longest,
-        cache=cache,
-        budget=budget,
-        bound_only=True,
-    )
+    alone = replace(problem.fusion, load=free)
+    found = fuse(alone, incumbent=longest, cache=cache, budget=budget, bound_only=True)
     return math.inf if found is None else microbatch * found.bound
 
 

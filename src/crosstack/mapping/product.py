@@ -1,15 +1,10 @@
-"""The mapping of least energy times time, from weighted sums of the two.
+"""The mapping of least energy times time, T E, from weighted sums of the two.
 
-Sets and variables: all mappings; their time T [s] and energy E [J].
-
-(1) minimise T E.
-
-Method. For prices a, b >= 0 the search (`crosstack.mapping.search`) gives a mapping of small
-``a T + b E`` and a bound c on it: every mapping has ``a T + b E >= c``. Such cuts leave a convex
-region, on which T E, being quasi-concave, is least at a corner, so the least corner bounds (1). The
-next prices are those of the tangent at the best mapping so far, ``(E, T)``, and after that those
-that cut off the least corner; a mapping that no weighted sum prefers is not found, and the gap
-says what that may cost.
+For prices a, b >= 0 the search (`crosstack.mapping.search`) gives a mapping of small ``a T + b E``
+and a bound c on it: every mapping has ``a T + b E >= c``. Such cuts leave a convex region, on which
+T E, being quasi-concave, is least at a corner, which bounds it. The next prices are those of the
+tangent at the best mapping so far, ``(E, T)``, and after that those that cut off the least corner;
+a mapping that no weighted sum prefers is not found, and the gap says what that may cost.
 """
 
 from __future__ import annotations
@@ -84,26 +79,22 @@ def least_product(
     """
     cuts: list[Cut] = []
     points: list[Point] = []
-    runtime, last = 0.0, None
-    stopped: Stop | None = None
+    certificates: list[Certificate] = []
 
     def search(weights: Weights) -> None:
-        nonlocal runtime, last, stopped
-        point, last = find(weights)
-        runtime += last.runtime
-        stopped = last.stopped or stopped
+        point, certificate = find(weights)
         points.append(point)
-        cuts.append(Cut(weights.time, weights.energy, last.bound))
+        certificates.append(certificate)
+        cuts.append(Cut(weights.time, weights.energy, certificate.bound))
 
     search(Weights(energy=1.0))  # first, as it may lack a power
     search(Weights(time=1.0))
     tried: set[tuple[float, float]] = set()
-    best, bound = points[0], 0.0
-    for _ in range(MOST_SEARCHES):
+    while True:
         best = min(points, key=lambda point: point.product)
         at = least_corner(cuts)
-        bound = at[0] * at[1]
-        if bound >= best.product * (1 - max(gap, PROOF)):
+        bound = min(at[0] * at[1], best.product)
+        if len(tried) == MOST_SEARCHES or bound >= best.product * (1 - max(gap, PROOF)):
             break
         weights = Weights(time=best.energy, energy=best.time)
         if (weights.time, weights.energy) in tried:
@@ -112,13 +103,11 @@ def least_product(
             break
         tried.add((weights.time, weights.energy))
         search(weights)
-    best = min(points, key=lambda point: point.product)
-    at = least_corner(cuts)
-    bound = min(at[0] * at[1], best.product)
     proved = bound >= best.product * (1 - PROOF)
     inside = bound >= best.product * (1 - gap)
     status = Status.OPTIMAL if proved else Status.FEASIBLE if inside else Status.LIMIT
-    assert last is not None
+    last = certificates[-1]
+    stopped = next((c.stopped for c in reversed(certificates) if c.stopped), Stop.METHOD)
     return best.mapping, replace(
         last,
         status=status,
@@ -126,6 +115,6 @@ def least_product(
         objective=best.product,
         bound=best.product if proved else bound,
         method=f"{len(points)} searches for weighted sums of time and energy; each: {last.method}",
-        runtime=runtime,
-        stopped=(stopped or Stop.METHOD) if status is Status.LIMIT else None,
+        runtime=sum(certificate.runtime for certificate in certificates),
+        stopped=stopped if status is Status.LIMIT else None,
     )

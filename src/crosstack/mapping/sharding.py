@@ -21,7 +21,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from crosstack.errors import InputError, Problem, nearest
+from crosstack.errors import InputError, Problem
+from crosstack.mapping.slots import unknown_kernel
 from crosstack.model.choice_index import ChoiceIndex, axis_names, named_axis
 from crosstack.workload.kernel_graph import Floats, Ints, KernelGraph
 
@@ -96,12 +97,8 @@ def eliminate(
     ----------
     domains : sequence of sequences of int
         Choices each kernel may take.
-    nodes : array, shape (choices,)
-        Cost of every choice.
-    index : ChoiceIndex
-        Where the choices and the entries of edges are.
-    edges : array, shape (entries,)
-        Cost of each edge by the choices of its ends.
+    nodes, edges : array, shape (choices,) and (entries,)
+        Cost of every choice, and of each edge by the choices of its ends; see `ChoiceIndex`.
     """
     tables = {(i,): nodes[list(domain)] for i, domain in enumerate(domains)}
     return eliminate_tables(domains, tables | _edge_tables(domains, index, edges))
@@ -110,15 +107,7 @@ def eliminate(
 def eliminate_tables(
     domains: Sequence[Sequence[int] | Ints], costs: dict[tuple[int, ...], Floats]
 ) -> Elimination:
-    """As `eliminate`, of costs by kernel and by pair of kernels, ascending.
-
-    Parameters
-    ----------
-    domains : sequence of sequences of int
-        Choices each kernel may take, perhaps several times.
-    costs : dict of array
-        Costs over the domains of the kernels in each key.
-    """
+    """As `eliminate`, of costs over the domains of one kernel or of two, ascending."""
     order = _order_of(tuple(map(len, domains)), tuple(costs), MOST_ENTRIES)
     tables, constant = list(costs.values()), 0.0
     for step in order.steps:
@@ -136,17 +125,7 @@ def eliminate_tables(
 
 @lru_cache(maxsize=4096)
 def _order_of(sizes: tuple[int, ...], given: tuple[tuple[int, ...], ...], most: int) -> _Order:
-    """Eliminate first what has the fewest neighbours.
-
-    Parameters
-    ----------
-    sizes : tuple of int
-        Choices of every kernel. [1]
-    given : tuple of tuples of int
-        Kernels of every table, ascending.
-    most : int
-        Entries of one table. [1]
-    """
+    """Eliminate first what has the fewest neighbours; ``most`` entries a table. [1]"""
     scopes = list(given)
     neighbours: list[set[int]] = [set() for _ in sizes]
     at: list[set[int]] = [set() for _ in sizes]
@@ -242,9 +221,7 @@ def given_choices(
     for name, along in sharding:
         path = f"constraints.sharding.{name}"
         if name not in number:
-            close = ", ".join(f'"{c}"' for c in nearest(name, number))
-            hint = f" Nearest: {close}." if close else ""
-            problems.append(Problem(path, f'no kernel is called "{name}".{hint}'))
+            problems.append(unknown_kernel(path, name, number))
             continue
         i = number[name]
         axes, axis = index.axes(i), named_axis(arrays, i, along)
@@ -276,43 +253,32 @@ def dominated(
     survives, whatever non-decreasing function of these terms is minimised.
     """
     left = [list(domain) for domain in domains]
-    touching: list[list[int]] = [[] for _ in domains]
-    sources, targets = index.source.tolist(), index.target.tolist()
-    for e, (source, target) in enumerate(zip(sources, targets, strict=True)):
-        touching[source].append(e)
-        touching[target].append(e)
+    touching: list[list[tuple[int, int]]] = [[] for _ in domains]  # edges, and where they lead
+    ends = zip(index.source.tolist(), index.target.tolist(), strict=True)
+    for e, (source, target) in enumerate(ends):
+        touching[source].append((e, target))
+        touching[target].append((e, source))
     stacked = np.stack(terms, axis=1)  # (choices, terms)
+
+    def beats(i: int, a: int, b: int) -> bool:
+        if not (stacked[a] <= stacked[b]).all():
+            return False
+        for e, other in touching[i]:
+            if index.source[e] == i:
+                better, worse = index.table(e, (a, b), left[other])
+            else:
+                better, worse = index.table(e, left[other], (a, b)).T
+            if not (edges[better] <= edges[worse]).all():
+                return False
+        return True
+
     queue = list(range(len(left)))
     while queue:
         i = queue.pop()
-        dropped = False
+        before = len(left[i])
         for b in list(left[i]):
-            for a in left[i]:
-                if a == b or not (stacked[a] <= stacked[b]).all():
-                    continue
-                if _edges_beat(i, a, b, touching[i], index, edges, left):
-                    left[i].remove(b)
-                    dropped = True
-                    break
-        if dropped:
-            queue.extend({sources[e] for e in touching[i]} | {targets[e] for e in touching[i]})
+            if any(a != b and beats(i, a, b) for a in left[i]):
+                left[i].remove(b)
+        if len(left[i]) < before:
+            queue.extend({i, *(other for _, other in touching[i])})
     return left
-
-
-def _edges_beat(
-    i: int,
-    a: int,
-    b: int,
-    touching: list[int],
-    index: ChoiceIndex,
-    edges: Floats,
-    left: list[list[int]],
-) -> bool:
-    for e in touching:
-        if index.source[e] == i:
-            better, worse = index.table(e, (a, b), left[int(index.target[e])])
-        else:
-            better, worse = index.table(e, left[int(index.source[e])], (a, b)).T
-        if not (edges[better] <= edges[worse]).all():
-            return False
-    return True

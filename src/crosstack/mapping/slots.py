@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from crosstack.errors import InputError, Problem, nearest, require
@@ -38,18 +38,10 @@ def make_slots(
     decisions = rules.decisions
     separate = constraints.separate_directions or decisions.parts_directions(backward, count)
     if constraints.kernel_by_kernel:
-        require(
-            not constraints.partitions,
-            "constraints.partitions",
-            dict(constraints.partitions),
-            "none, as kernel_by_kernel gives every kernel its own partition",
-        )
-        require(
-            count is None or count >= n,
-            "constraints.max_partitions",
-            count,
-            f"at least {n}, as kernel_by_kernel gives every kernel its own partition",
-        )
+        pins, own = dict(constraints.partitions), "as kernel_by_kernel gives every kernel its own"
+        require(not pins, "constraints.partitions", pins, f"none, {own} partition")
+        enough, allowed = count is None or count >= n, f"at least {n}, {own} partition"
+        require(enough, "constraints.max_partitions", count, allowed)
     if count is None and constraints.partitions:
         count = n
     if count is not None:
@@ -61,22 +53,14 @@ def make_slots(
     first, last = ([*ends] for ends in zip(*(some or whole), strict=True))
     problems = []
     for name, partition in constraints.partitions:
+        path = f"constraints.partitions.{name}"
         if name not in number:
-            close = ", ".join(f'"{c}"' for c in nearest(name, number))
-            problems.append(
-                Problem(
-                    f"constraints.partitions.{name}",
-                    f'no kernel is called "{name}".' + (f" Nearest: {close}." if close else ""),
-                )
-            )
+            problems.append(unknown_kernel(path, name, number))
             continue
         i = number[name]
-        require(
-            first[i] <= partition <= last[i],
-            f"constraints.partitions.{name}",
-            partition,
-            f"{first[i]} to {last[i]}" + ("" if some is None else _whose(first[i], last[i], count)),
-        )
+        allowed = f"{first[i]} to {last[i]}"
+        allowed += "" if some is None else _whose(first[i], last[i], count)
+        require(first[i] <= partition <= last[i], path, partition, allowed)
         first[i] = last[i] = partition
     problems += _pins_against_order(arrays, dict(constraints.partitions), number)
     if problems:
@@ -100,6 +84,14 @@ def _useful_count(
     return least
 
 
+def unknown_kernel(path: str, name: str, known: Iterable[str]) -> Problem:
+    """Return the problem of a name that no kernel has, with the nearest that are."""
+    close = ", ".join(f'"{c}"' for c in nearest(name, known))
+    return Problem(
+        path, f'no kernel is called "{name}".' + (f" Nearest: {close}." if close else "")
+    )
+
+
 def _whose(first: int, last: int, count: int) -> str:
     """Why a kernel may be pinned to some of ``count`` partitions only."""
     direction = "backward" if first else "forward"
@@ -118,13 +110,11 @@ def _pins_against_order(
         name = arrays.names[i]
         above = max((latest[j] for j in bits(arrays.preds[i]) if j in latest), default=None)
         if above is not None and pins.get(name, above[0]) < above[0]:
-            problems.append(
-                Problem(
-                    f"constraints.partitions.{name}",
-                    f'got {pins[name]}, but it needs what "{above[1]}" in partition {above[0]} '
-                    f"makes; allowed: {above[0]} or later.",
-                )
+            message = (
+                f'got {pins[name]}, but it needs what "{above[1]}" in partition {above[0]} makes; '
+                f"allowed: {above[0]} or later."
             )
+            problems.append(Problem(f"constraints.partitions.{name}", message))
         own = (pins[name], name) if name in pins else None
         known = [place for place in (above, own) if place is not None]
         if known:

@@ -16,7 +16,8 @@ from crosstack.errors import InputError, Problem, nearest, require, require_whol
 from crosstack.model.tiles import divisors
 from crosstack.workload.product import product_of
 
-_PATTERN = re.compile(r"RC-(\d+)-(\d+)-d(\d+)-p(\d+)|CR-(\d+)-d(\d+)-p(\d+)", re.IGNORECASE)
+_RC = re.compile(r"RC-(?P<kp1>\d+)-(?P<kp2>\d+)-d(?P<dp>\d+)-p(?P<lp>\d+)", re.IGNORECASE)
+_CR = re.compile(r"CR-(?P<kp1>\d+)-d(?P<dp>\d+)-p(?P<lp>\d+)", re.IGNORECASE)
 _DEGREE = re.compile(r"(tp|pp|dp)=(\d+)", re.IGNORECASE)
 _FIELD = {"tp": "kp2", "pp": "lp", "dp": "dp"}  # columns of a product, stages, replicas
 _ALLOWED = (
@@ -42,12 +43,7 @@ class ParallelDimension(StrEnum):
 
 
 MappingOrder = tuple[ParallelDimension, ...]  # innermost first: its chips are the nearest
-NESTED: MappingOrder = (
-    ParallelDimension.KP2,
-    ParallelDimension.KP1,
-    ParallelDimension.DP,
-    ParallelDimension.LP,
-)
+NESTED: MappingOrder = tuple(ParallelDimension(name) for name in ("kp2", "kp1", "dp", "lp"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +74,8 @@ class Strategy:
 
     def __str__(self) -> str:
         """Return the strategy as `parse_strategy` reads it."""
-        kernel = f"{self.split}-{self.kp1}"
-        if self.split is KernelSplit.RC:
-            kernel += f"-{self.kp2}"
-        return f"{kernel}-d{self.dp}-p{self.lp}"
+        columns = f"-{self.kp2}" if self.split is KernelSplit.RC else ""
+        return f"{self.split}-{self.kp1}{columns}-d{self.dp}-p{self.lp}"
 
 
 def parse_strategy(text: str) -> Strategy:
@@ -94,25 +88,19 @@ def parse_strategy(text: str) -> Strategy:
     InputError
         If the text is not one, or a degree is 0.
     """
-    degrees = [_DEGREE.fullmatch(part.strip()) for part in text[:200].split(",")]
-    named = {_FIELD[found[1].lower()]: int(found[2]) for found in degrees if found}
-    if len(named) == len(degrees) and len(text) < 200:
-        try:
-            return Strategy(split=KernelSplit.RC, **named)
-        except InputError as error:
-            raise error.under("strategy") from None
-    match = _PATTERN.fullmatch(text.strip()) if len(text) < 200 else None
-    if match is None:
+    parts = [_DEGREE.fullmatch(part.strip()) for part in text[:200].split(",")]
+    found = {_FIELD[part[1].lower()]: part[2] for part in parts if part}
+    sums = _CR.fullmatch(text.strip())
+    match = sums or _RC.fullmatch(text.strip())
+    if len(found) < len(parts):
+        found = {} if match is None else match.groupdict()
+    split = KernelSplit.RC if sums is None else KernelSplit.CR
+    if not found or len(text) >= 200:
         close = nearest(text, ("RC-4-2-d8-p1", "CR-4-d8-p1", "tp=8,pp=4,dp=16"), 1)
         hint = f' Did you mean a form like "{close[0]}"?' if close else ""
         raise InputError(Problem("strategy", f"got {text[:60]!r}; allowed: {_ALLOWED}.{hint}"))
-    numbers = [int(digits) for digits in match.groups() if digits is not None]
     try:
-        if match[1] is not None:
-            kp1, kp2, dp, lp = numbers
-            return Strategy(split=KernelSplit.RC, kp1=kp1, kp2=kp2, dp=dp, lp=lp)
-        kp1, dp, lp = numbers
-        return Strategy(split=KernelSplit.CR, kp1=kp1, dp=dp, lp=lp)
+        return Strategy(split=split, **{name: int(digits) for name, digits in found.items()})
     except InputError as error:
         raise error.under("strategy") from None
 
@@ -169,8 +157,7 @@ def strategies(n_chips: int, *, max_lp: int | None = None) -> tuple[Strategy, ..
             if max_lp is not None and lp > max_lp:
                 continue
             rest = n_chips // kp1 // lp
-            for kp2 in divisors(rest):
-                found.append(Strategy(kp1=kp1, kp2=kp2, dp=rest // kp2, lp=lp))
+            found += [Strategy(kp1=kp1, kp2=n, dp=rest // n, lp=lp) for n in divisors(rest)]
             if kp1 > 1:
                 found.append(Strategy(split=KernelSplit.CR, kp1=kp1, dp=rest, lp=lp))
     return tuple(sorted(found, key=lambda s: (s.split is KernelSplit.CR, s.kp1, s.kp2, s.dp)))

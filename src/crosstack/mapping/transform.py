@@ -13,7 +13,7 @@ makes ``outer m`` features of them (`crosstack.workload.kernels`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -128,21 +128,25 @@ def transform(
     nodes = len(graph) * strategy.n_chips // strategy.lp
     require(nodes <= MOST_NODES, "strategy", str(strategy), f"up to {MOST_NODES:,} nodes; use less")
     chosen = _stages(graph, strategy) if stages is None else tuple(stages)
-    kernels = {kernel.name: kernel for kernel in graph.kernels}
-    step = _original(graph, batch)
-    found = [step]
+    edges = tuple(
+        SuperEdge(
+            source=graph.index[tensor.producer],
+            target=graph.index[consumer.kernel],
+            kind=EdgeKind.DATA,
+            forward=tensor.size * batch,
+            backward=tensor.size * batch,
+        )
+        for tensor in graph.tensors
+        for consumer in tensor.consumers
+    )
+    alone = tuple(SuperNode(kernel=kernel.name) for kernel in graph.kernels)
+    found = [SuperGraph(title="graph", nodes=alone, edges=edges)]
     if strategy.lp > 1:
-        step = _pipelined(step, chosen, strategy)
-        found.append(step)
+        found.append(_pipelined(found[-1], chosen, strategy))
     for dimension in (DP, KP1, KP2):
-        if strategy.degree(dimension) == 1:
-            continue
-
-        def sizes(name: str, along: ParallelDimension = dimension) -> tuple[float, float]:
-            return ring_sizes(kernels[name], graph.word, strategy, along, batch)
-
-        step = _ringed(step, dimension, strategy, sizes)
-        found.append(step)
+        if strategy.degree(dimension) > 1:
+            sent = [ring_sizes(k, graph.word, strategy, dimension, batch) for k in graph.kernels]
+            found.append(_ringed(found[-1], dimension, strategy.degree(dimension), sent))
     return tuple(found)
 
 
@@ -150,24 +154,6 @@ def _stages(graph: KernelGraph, strategy: Strategy) -> tuple[int, ...]:
     each = math.ceil(len(graph) / strategy.lp)
     place = {kernel: i // each for i, kernel in enumerate(graph.order)}
     return tuple(place[i] for i in range(len(graph)))
-
-
-def _original(graph: KernelGraph, batch: int) -> SuperGraph:
-    edges = []
-    for tensor in graph.tensors:
-        for consumer in tensor.consumers:
-            size = tensor.size * batch
-            edges.append(
-                SuperEdge(
-                    source=graph.index[tensor.producer],
-                    target=graph.index[consumer.kernel],
-                    kind=EdgeKind.DATA,
-                    forward=size,
-                    backward=size,
-                )
-            )
-    nodes = tuple(SuperNode(kernel=kernel.name) for kernel in graph.kernels)
-    return SuperGraph(title="graph", nodes=nodes, edges=tuple(edges))
 
 
 def _pipelined(graph: SuperGraph, stages: tuple[int, ...], strategy: Strategy) -> SuperGraph:
@@ -191,40 +177,29 @@ def _pipelined(graph: SuperGraph, stages: tuple[int, ...], strategy: Strategy) -
 def _ringed(
     graph: SuperGraph,
     dimension: ParallelDimension,
-    strategy: Strategy,
-    sizes: Callable[[str], tuple[float, float]],
+    degree: int,
+    sent: Sequence[tuple[float, float]],
 ) -> SuperGraph:
-    """Replace every node by a ring of ``degree`` nodes, every edge by one for each of them."""
-    degree = strategy.degree(dimension)
-    count = len(graph.nodes)
-    places: list[dict[str, Any]] = [{dimension.value: i} for i in range(degree)]
-    nodes = [replace(node, **place) for place in places for node in graph.nodes]
+    """Replace every node by a ring of ``degree`` nodes, every edge by one for each of them.
+
+    ``sent`` by kernel: what passes its ring forward and backward. [B]
+    """
+    count, places = len(graph.nodes), range(degree)
+    marks: list[dict[str, Any]] = [{dimension.value: i} for i in places]
+    nodes = tuple(replace(node, **mark) for mark in marks for node in graph.nodes)
     edges = []
     for edge in graph.edges:
         # A ring's own bytes are those of one chip already; tensors are shared out.
         share = degree if edge.kind in (EdgeKind.DATA, EdgeKind.STAGE) else 1
-        for i in range(degree):
-            edges.append(
-                replace(
-                    edge,
-                    source=edge.source + i * count,
-                    target=edge.target + i * count,
-                    forward=edge.forward / share,
-                    backward=edge.backward / share,
-                )
-            )
-    for k, node in enumerate(graph.nodes):
-        forward, backward = sizes(node.kernel)
-        if forward or backward:
-            for i in range(degree):
-                edges.append(
-                    SuperEdge(
-                        source=k + i * count,
-                        target=k + (i + 1) % degree * count,
-                        kind=EdgeKind(dimension.value),
-                        forward=forward,
-                        backward=backward,
-                    )
-                )
-    title = f"{degree} ways along {dimension.value}"
-    return SuperGraph(title=title, nodes=tuple(nodes), edges=tuple(edges))
+        part = replace(edge, forward=edge.forward / share, backward=edge.backward / share)
+        for i in range(0, degree * count, count):
+            edges.append(replace(part, source=edge.source + i, target=edge.target + i))
+    kind = EdgeKind(dimension.value)
+    for k in range(count):
+        forward, backward = sent[k % len(sent)]
+        for i in places if forward or backward else ():
+            ends = {"source": k + i * count, "target": k + (i + 1) % degree * count}
+            edges.append(SuperEdge(**ends, kind=kind, forward=forward, backward=backward))
+    return SuperGraph(
+        title=f"{degree} ways along {dimension.value}", nodes=nodes, edges=tuple(edges)
+    )

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 
 import numpy as np
 
@@ -43,16 +45,18 @@ class _Rows:
     """Steps of a part from one ideal, by profile at both ends; staying is a step.
 
     ``start``: profile before; ``target``: state after (over all ideals), ascending, with the
-    first row of each in ``first``. ``base`` (rows, weighings), ``compute``, ``memory`` and
-    ``network`` in [s], ``sram`` [B]; ``sides`` (rows, groups) tells which side of each group the
-    kernels lie on. ``touch`` and ``whole`` (rows, tensors) count tensors between the directions:
-    made and kept by no reader of the own direction, or read, and read by all who wait. ``done``
-    counts those that the own direction is done with: made, and read by all of it, some of it here.
+    first row of each in ``first``; ``ideal``: that each row leads to. ``base`` (rows, weighings),
+    ``compute``, ``memory`` and ``network`` in [s], ``sram`` [B]; ``sides`` (rows, groups) tells
+    which side of each group the kernels lie on. ``touch`` and ``whole`` (rows, tensors) count
+    tensors between the directions: made and kept by no reader of the own direction, or read, and
+    read by all who wait. ``done`` counts those that the own direction is done with: made, and read
+    by all of it, some of it here.
     """
 
     start: Ints
     target: Ints
     first: Ints
+    ideal: Ints
     base: Floats
     compute: Floats
     memory: Floats
@@ -92,6 +96,23 @@ class _Direction:
     rows: list[_Rows]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pair:
+    """Both directions of a load, by ideal of each: what fills up [s], and what is allowed.
+
+    ``between``: the time of the tensors across; ``entering``: of those that only kernels left out
+    read. [s]
+    """
+
+    load: ChipLoad
+    parts: tuple[_Direction, _Direction]
+    fill: Floats
+    allowed: Bools
+    between: Floats
+    entering: Floats
+    by_memory: bool
+
+
 def two_directions_bound(
     load: ChipLoad,
     order: Order,
@@ -121,6 +142,31 @@ def two_directions_bound(
         inner, inner_order = sub_load(load, order, kernels)
         kernels = tuple(kernels[k] for k in core_of(inner, inner_order).kernels)
     left_out = sorted(set(range(load.n)) - set(kernels))
+    by_memory = scarcest(load, left_out) == (0.0, 1.0)
+    pair = _make_pair(load, order, kernels, choices, most_ideals, by_memory=by_memory)
+    if pair is None:
+        return None
+    needs, other = least_compute(load)[left_out], least_memory_time(load)[left_out]
+    if by_memory:
+        needs, other = other, needs
+    work, extra = float(needs.sum()), never_hidden(load, left_out)
+    if load.overlap is Overlap.NONE:
+        extra += float(other.sum())
+    found = _path(pair, limit - work - extra, budget)
+    return None if found is None else found + work + extra
+
+
+def _make_pair(
+    load: ChipLoad,
+    order: Order,
+    kernels: tuple[int, ...],
+    choices: LayoutChoices,
+    most: int,
+    *,
+    by_memory: bool,
+) -> _Pair | None:
+    """Return both directions of the kernels that are not left out; None where that is too much."""
+    left_out = sorted(set(range(load.n)) - set(kernels))
     small, small_order = sub_load(load, order, kernels)
     choices = choices.of(kernels)
     groups = tuple(bits(small.everything & ~small.backward)), tuple(bits(small.backward))
@@ -128,23 +174,25 @@ def two_directions_bound(
     tied = any((small.backward >> i ^ small.backward >> j) & 1 for i, j in choices.agree)
     if across is None or tied or not all(groups):
         return None
-    by_memory = scarcest(load, left_out) == (0.0, 1.0)
     parts = []
     for side, group in enumerate(groups):
-        part = _make_direction(
-            small, small_order, choices, group, across, side, most_ideals, by_memory=by_memory
-        )
-        if part is None:
+        own, own_order = sub_load(small, small_order, group)
+        ideals = enumerate_ideals(own_order, most=most)
+        if ideals is None:
             return None
-        parts.append(part)
+        tables = make_tables(ideals, own.n, own.flows)
+        layouts = make_layouts(own, tables, choices.of(group))
+        if layouts is None:
+            return None
+        steps = Steps(own, tables)
+        offsets = np.concatenate([[0], np.cumsum(layouts.n_profiles)])
+        rows = [_rows(steps, layouts, offsets, j, across, side) for j in range(len(tables.masks))]
+        needs = tables.member @ least_memory_time(own) if by_memory else steps.compute
+        parts.append(_Direction(tables, layouts, offsets, needs, rows))
     first, second = parts
     if float(first.offsets[-1]) * float(second.offsets[-1]) > MOST_STATES:
         return None
-    needs = least_memory_time(load) if by_memory else least_compute(load)
-    work, extra = float(needs[left_out].sum()), never_hidden(load, left_out)
-    if load.overlap is Overlap.NONE:
-        other = least_compute(load) if by_memory else least_memory_time(load)
-        extra += float(other[left_out].sum())
+    least = least_memory_time(load) if by_memory else least_compute(load)
     needed = [waits_for(order, kernels, i) for i in left_out]
     waits = np.array([[mask >> k & 1 for k in kernels] for mask in needed], dtype=np.int64)
     waits = waits.reshape(len(left_out), len(kernels))
@@ -152,25 +200,19 @@ def two_directions_bound(
         (waits[:, list(group)] @ ~part.tables.member.T == 0).astype(float)
         for part, group in zip(parts, groups, strict=True)
     ]
-    fill = ready[0].T @ (needs[left_out][:, None] * ready[1])
+    fill = ready[0].T @ (least[left_out][:, None] * ready[1])
     between = np.array([tensor.time for tensor in across])
     # What only kernels left out read enters a partition, unless they share one with another end.
     entering = between * [by_memory and not tensor.read for tensor in across]
-    fill += entering.sum()
-    order_kept = _allowed(small, groups, first.tables, second.tables)
-    found = _path(
-        small,
-        first,
-        second,
-        fill,
-        order_kept,
-        between,
-        entering,
-        limit - work - extra,
-        budget,
+    return _Pair(
+        load=small,
+        parts=(first, second),
+        fill=fill + entering.sum(),
+        allowed=_allowed(small, groups, first.tables, second.tables),
+        between=between,
+        entering=entering,
         by_memory=by_memory,
     )
-    return None if found is None else found + work + extra
 
 
 def _tensors_across(
@@ -185,10 +227,7 @@ def _tensors_across(
     """
     place = {kernels[k]: p for group in groups for p, k in enumerate(group)}
     backward, apart = load.backward, load.backward in load.unmixed
-    waits = dict.fromkeys(range(load.n), 0)
-    for i in set(range(load.n)) - set(kernels):
-        needed = waits_for(order, kernels, i)
-        waits[i] = sum(1 << p for p, k in enumerate(groups[1]) if needed >> kernels[k] & 1)
+    behind = [kernels[k] for k in groups[1]]
     found = []
     for flow in load.flows:
         there = [r for r, _ in flow.readers if (backward >> r ^ backward >> flow.producer) & 1]
@@ -196,48 +235,20 @@ def _tensors_across(
             continue
         if backward >> flow.producer & 1:
             return None
-        kept = [r for r, _ in flow.readers if r not in there and r in place]
-        late = 0
-        for r in there:
-            late |= waits[r]
         gone = [r for r in there if r not in place]
+        needed = reduce(or_, (waits_for(order, kernels, r) for r in gone), 0)
+        kept = [r for r, _ in flow.readers if r not in there and r in place]
         found.append(
             _Across(
                 made=1 << place[flow.producer],
                 kept=sum(1 << place[r] for r in kept),
                 read=sum(1 << place[r] for r in there if r in place),
-                late=late,
+                late=sum(1 << p for p, k in enumerate(behind) if needed >> k & 1),
                 never=bool(gone) and apart,
                 time=flow.moved / load.bandwidth,
             )
         )
     return found
-
-
-def _make_direction(
-    load: ChipLoad,
-    order: Order,
-    choices: LayoutChoices,
-    kernels: tuple[int, ...],
-    across: list[_Across],
-    side: int,
-    most: int,
-    *,
-    by_memory: bool,
-) -> _Direction | None:
-    small, small_order = sub_load(load, order, kernels)
-    ideals = enumerate_ideals(small_order, most=most)
-    if ideals is None:
-        return None
-    tables = make_tables(ideals, small.n, small.flows)
-    layouts = make_layouts(small, tables, choices.of(kernels))
-    if layouts is None:
-        return None
-    steps = Steps(small, tables)
-    offsets = np.concatenate([[0], np.cumsum(layouts.n_profiles)])
-    rows = [_rows(steps, layouts, offsets, j, across, side) for j in range(len(tables.masks))]
-    needs = tables.member @ least_memory_time(small) if by_memory else steps.compute
-    return _Direction(tables, layouts, offsets, needs, rows)
 
 
 def _rows(
@@ -274,9 +285,8 @@ def _rows(
                 for group in load.unmixed
             ]
             alike.append(np.tile(np.concatenate([one, lies, *ends]), (len(p), 1)))
-    reached = np.concatenate(target)
-    by = np.argsort(reached, kind="stable")
-    reached = reached[by]
+    by = np.argsort(np.concatenate(target), kind="stable")
+    reached = np.concatenate(target)[by]
     first = np.nonzero(np.concatenate([[True], reached[1:] != reached[:-1]]))[0]
     columns = np.concatenate(alike)[by].T
     sides = columns[4 : 4 + len(load.unmixed)]
@@ -285,6 +295,7 @@ def _rows(
         start=np.concatenate(start)[by],
         target=reached[first],
         first=first,
+        ideal=np.searchsorted(offsets, reached, side="right") - 1,
         base=np.concatenate(base)[by],
         compute=columns[0],
         memory=columns[1],
@@ -307,63 +318,29 @@ def _ends(tensor: _Across, inside: int, after: int, side: int) -> tuple[float, f
     return float(bool(inside & tensor.read)), float(every), 0.0
 
 
-def _path(
-    load: ChipLoad,
-    first: _Direction,
-    second: _Direction,
-    fill: Floats,
-    allowed: Bools,
-    between: Floats,
-    entering: Floats,
-    limit: float,
-    budget: Budget,
-    *,
-    by_memory: bool,
-) -> float | None:
+def _path(pair: _Pair, limit: float, budget: Budget) -> float | None:
     """Shortest path over pairs of states below ``limit``; None once the budget is spent. [s]"""
+    load, (first, second) = pair.load, pair.parts
     best = np.full((int(first.offsets[-1]), int(second.offsets[-1])), math.inf)
     best[0, 0] = 0.0
-    capacity = load.sram_capacity * (1 + TOLERANCE)
-    weights = np.array(WEIGHTS[load.overlap])
     rest = (first.needs[-1] - first.needs)[:, None] + second.needs[-1] - second.needs
-    n_first, n_second = len(first.rows), len(second.rows)
-    ideals = [_ideals(part) for part in (first, second)]
-    for a in range(n_first):
-        one = first.rows[a]
+    for a, one in enumerate(first.rows):
         from_a = slice(first.offsets[a], first.offsets[a + 1])
-        for b in range(n_second):
-            if not allowed[a, b]:
+        for b, two in enumerate(second.rows):
+            if not pair.allowed[a, b]:
                 continue
             now = best[from_a, second.offsets[b] : second.offsets[b + 1]]
             if not float(now.min()) + rest[a, b] < limit:
                 continue
-            two = second.rows[b]
             if budget.spend(CALL + one.compute.size * two.compute.size // 50):
                 return None
-            compute = one.compute[:, None] + two.compute
-            taken = compute.copy()
-            # What both ends of a tensor across share a partition for neither enters nor leaves.
-            shared = (one.touch * between) @ two.touch.T + (one.whole * between) @ two.whole.T
-            for w, weight in enumerate(weights[:, 1]):
-                heavier = one.base[:, w, None] + two.base[:, w] - weight * shared
-                np.maximum(taken, heavier, out=taken)
-            ends = np.ix_(ideals[0][a], ideals[1][b])
-            if load.overlap is not Overlap.NONE:
-                busy = one.memory[:, None] + two.memory - shared if by_memory else compute
-                idle = taken - busy
-                if load.overlap is not Overlap.ALL:
-                    idle -= one.network[:, None] + two.network
-                taken -= np.minimum(np.maximum(idle, 0.0), fill[ends])
-                enters = one.done * entering
-                taken += enters.sum(axis=1)[:, None] - enters @ two.whole.T
-            taken += load.memory_price * (one.memory[:, None] + two.memory - shared)
-            taken += load.network_price * (one.network[:, None] + two.network)
-            taken[~allowed[ends]] = math.inf
-            taken[one.sram[:, None] + two.sram > capacity] = math.inf
+            taken = _taken(pair, one, two) + now[one.start][:, two.start]
+            ends = np.ix_(one.ideal, two.ideal)
+            taken[~pair.allowed[ends]] = math.inf
+            taken[one.sram[:, None] + two.sram > load.sram_capacity * (1 + TOLERANCE)] = math.inf
             for group in range(one.sides.shape[1]):
                 mixed = one.sides[:, group, None] | two.sides[:, group]
                 taken[mixed == INSIDE | OUTSIDE] = math.inf
-            taken += now[one.start][:, two.start]
             taken = np.minimum.reduceat(taken, one.first, axis=0)
             taken = np.minimum.reduceat(taken, two.first, axis=1)
             where = np.ix_(one.target, two.target)
@@ -371,13 +348,27 @@ def _path(
     return float(best[first.offsets[-2] :, second.offsets[-2] :].min())
 
 
-def _ideals(part: _Direction) -> list[Ints]:
-    """Return the ideal that each row of each ideal leads to."""
-    found = []
-    for rows in part.rows:
-        ideal = np.searchsorted(part.offsets, rows.target, side="right") - 1
-        found.append(np.repeat(ideal, np.diff(np.append(rows.first, len(rows.start)))))
-    return found
+def _taken(pair: _Pair, one: _Rows, two: _Rows) -> Floats:
+    """Return what partitions of both directions take at least, less what fills them up. [s]"""
+    load = pair.load
+    weights = np.array(WEIGHTS[load.overlap])
+    compute, network = one.compute[:, None] + two.compute, one.network[:, None] + two.network
+    # What both ends of a tensor across share a partition for neither enters nor leaves.
+    shared = (one.touch * pair.between) @ two.touch.T + (one.whole * pair.between) @ two.whole.T
+    memory = one.memory[:, None] + two.memory - shared
+    taken = compute.copy()
+    for w, weight in enumerate(weights[:, 1]):
+        heavier = one.base[:, w, None] + two.base[:, w] - weight * shared
+        np.maximum(taken, heavier, out=taken)
+    if load.overlap is not Overlap.NONE:
+        idle = taken - (memory if pair.by_memory else compute)
+        if load.overlap is not Overlap.ALL:
+            idle -= network
+        taken -= np.minimum(np.maximum(idle, 0.0), pair.fill[np.ix_(one.ideal, two.ideal)])
+        enters = one.done * pair.entering
+        taken += enters.sum(axis=1)[:, None] - enters @ two.whole.T
+    taken += load.memory_price * memory
+    return np.asarray(taken + load.network_price * network)
 
 
 def _allowed(
