@@ -41,10 +41,8 @@ WEIGHTS = {
 
 def priced_weights(load: ChipLoad) -> Floats:
     """Return `WEIGHTS` of a load with what the objective adds for main memory and network."""
-    priced = [
-        (c, m + load.memory_price, n + load.network_price) for c, m, n in WEIGHTS[load.overlap]
-    ]
-    return np.array(priced)
+    prices = np.array([0.0, load.memory_price, load.network_price])
+    return np.asarray(np.array(WEIGHTS[load.overlap]) + prices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +51,7 @@ class LayoutChoices:
 
     Per kernel, by layout choice: ``codes`` (its choice), ``network`` [s], ``memory`` [s] of each
     tensor it makes that leaves its partition or is read from outside, and ``own`` [s] of what it
-    moves in any partition.
-    ``agree`` tells by (producer, reader) which pairs
-    of choices go together, for pairs where not all do.
+    moves in any partition. ``agree``: which pairs of choices go together, by (producer, reader).
     """
 
     codes: tuple[Ints, ...]
@@ -165,28 +161,22 @@ def make_layouts(load: ChipLoad, tables: IdealTables, choices: LayoutChoices) ->
     fronts: list[tuple[int, ...]] = []
     profiles: list[list[tuple[int, ...]]] = []
     grow: list[dict[int, tuple[int, _Grow]]] = []
-    known: dict[object, tuple[_Grow, list[tuple[int, ...]]]] = {}
+    known: dict[Any, tuple[_Grow, list[tuple[int, ...]]]] = {}
     place = {mask: i for i, mask in enumerate(tables.masks)}
     for mask in tables.masks:
-        outside = ~mask
-        front = tuple(i for i in bits(mask & several) if (readers[i] | partners[i]) & outside)
+        front = tuple(i for i in bits(mask & several) if (readers[i] | partners[i]) & ~mask)
         changes: dict[int, tuple[int, _Grow]] = {}
         found: list[tuple[int, ...]] = [()] if not mask else []
         for k in bits(mask):
             smaller = place.get(mask ^ 1 << k)
             if smaller is None:
                 continue
-            last = tuple(
-                f
-                for f in load.flows_of[k]
-                if load.flows[f].mask >> k & 1 and not load.flows[f].mask & outside
-            )
-            met = partners[k] & mask
-            key = (k, met, fronts[smaller], front, last, tuple(profiles[smaller]))
+            read = (f for f in load.flows_of[k] if load.flows[f].mask >> k & 1)
+            last = tuple(f for f in read if not load.flows[f].mask & ~mask)
+            before = fronts[smaller], tuple(profiles[smaller])
+            key = k, partners[k] & mask, before, front, last
             if key not in known:
-                known[key] = _change(
-                    load, choices, k, met, fronts[smaller], profiles[smaller], front, last
-                )
+                known[key] = _change(load, choices, *key)
             change, found = known[key]
             changes[k] = (smaller, change)
         if len(found) > MOST_PROFILES:
@@ -202,12 +192,15 @@ def _change(
     choices: LayoutChoices,
     k: int,
     met: int,
-    front: tuple[int, ...],
-    profiles: list[tuple[int, ...]],
+    before: tuple[tuple[int, ...], tuple[tuple[int, ...], ...]],
     after: tuple[int, ...],
     last: tuple[int, ...],
 ) -> tuple[_Grow, list[tuple[int, ...]]]:
-    """Add kernel ``k`` to an ideal with these profiles; ``met``: whose choices it goes with."""
+    """Add kernel ``k`` to an ideal with a front and its profiles ``before``.
+
+    ``met``: whose choices it goes with; ``last``: the tensors that it is the last to read.
+    """
+    front, profiles = before
     place = {i: p for p, i in enumerate(front)}
     agreed = [
         (i, choices.agree[pair] if pair == (i, k) else choices.agree[pair].T)
@@ -215,33 +208,35 @@ def _change(
         for pair in ((i, k), (k, i))
         if pair in choices.agree
     ]
-    rows: list[tuple[tuple[int, ...], int, int, tuple[int, ...]]] = []
+    rows: list[tuple[tuple[int, ...], int, int]] = []  # profile after, number before, own choice
     for old, profile in enumerate(profiles):
         for own in range(choices.count(k)):
             if all(good[profile[place[i]] if i in place else 0, own] for i, good in agreed):
                 now = tuple(own if i == k else profile[place[i]] for i in after)
-                rows.append((now, old, own, profile))
+                rows.append((now, old, own))
     rows.sort(key=lambda row: row[0])
-    states = sorted({now for now, *_ in rows})
+    states = sorted({now for now, _, _ in rows})
     number = {state: p for p, state in enumerate(states)}
-    reached = np.array([number[now] for now, *_ in rows], dtype=np.int64)
-    starts = np.searchsorted(reached, np.arange(len(states)))
-    own_choice = np.array([own for _, _, own, _ in rows], dtype=np.int64)
+    reached, old_ones, own_choice = (
+        np.array([(number[now], old, own) for now, old, own in rows], dtype=np.int64)
+        .reshape(-1, 3)
+        .T
+    )
     makes = sum(1 for f in load.flows_of[k] if load.flows[f].producer == k)
     reads = []
     for f in load.flows_of[k]:
         producer = load.flows[f].producer
         if load.flows[f].mask >> k & 1 and producer in place:
-            excess = choices.memory[producer][[p[place[producer]] for *_, p in rows]]
+            chosen = [profiles[old][place[producer]] for _, old, _ in rows]
+            excess = choices.memory[producer][chosen]
             if excess.any():
                 reads.append((f, f in last, excess))
     network = choices.network[k][own_choice]
     made = makes * choices.memory[k][own_choice] + choices.own[k][own_choice]
-    before = np.array([old for _, old, *_ in rows], dtype=np.int64)
-    same = len(rows) == len(profiles) == len(states) and (before == reached).all()
+    same = len(rows) == len(profiles) == len(states) and (old_ones == reached).all()
     trivial = bool(same and not network.any() and not made.any() and not reads)
-    change = _Grow(before, own_choice, starts, network, made, tuple(reads), trivial)
-    return change, states
+    starts = np.searchsorted(reached, np.arange(len(states)))
+    return _Grow(old_ones, own_choice, starts, network, made, tuple(reads), trivial), states
 
 
 # ---------------------------------------------------------------- excess of a partition

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -96,10 +96,9 @@ class StageTimes:
     """
 
     def __init__(self, problem: StageProblem, tables: IdealTables, limit: float) -> None:
-        load = problem.load
-        self.problem, self.tables, self.load = problem, tables, load
-        self.prices = load.memory_price, load.network_price
-        load = self.load = replace(load, memory_price=0.0, network_price=0.0)
+        self.problem, self.tables = problem, tables
+        self.prices = problem.load.memory_price, problem.load.network_price
+        load = self.load = replace(problem.load, memory_price=0.0, network_price=0.0)
         self.steps = make_steps(on_one_chip(load), tables)
         self.so_far, self.rest = self.steps.so_far, self.steps.rest
         self.steps.rest = np.zeros_like(self.rest)  # of a stage: nothing has to follow
@@ -115,9 +114,8 @@ class StageTimes:
         self.labels = 1 if slots is None else slots.count + 1
         valid = np.ones((1, len(tables.masks)), dtype=np.bool_)
         self.valid: Bools = valid if slots is None else valid_ideals(slots, tables)
-        out = border_time(problem.plan, tables.live @ np.array([f.total for f in load.flows]))
-        out[-1] = problem.last_transfer
-        self.out = out
+        self.out = border_time(problem.plan, tables.live @ np.array([f.total for f in load.flows]))
+        self.out[-1] = problem.last_transfer
         self.leaving: dict[int, _Leaving] = {}
         self.longest = limit  # of a stage, for one microbatch
 
@@ -133,36 +131,27 @@ class StageTimes:
         good[[0, -1]] = True
         return np.flatnonzero(good)
 
-    def leave(self, j: int) -> _Leaving:
+    def _leave(self, j: int) -> _Leaving:
         """Return the steps that leave ideal ``j``, faster than any stage may be."""
-        if j not in self.leaving:
-            self.leaving[j] = self._priced(j)
-        return self.leaving[j]
-
-    def _priced(self, j: int) -> _Leaving:
         tables, load = self.tables, self.load
-        limit = self.longest / self.microbatch
-        terms = self.steps.terms(j, limit)
-        to, kept, memory, network = terms.to, terms.time, terms.memory, terms.network
+        terms = self.steps.terms(j, self.longest / self.microbatch)
         if self.problem.one_by_one:
-            alone = tables.count[to] == tables.count[j] + 1
-            to, kept, memory, network = to[alone], kept[alone], memory[alone], network[alone]
+            terms = terms.part(tables.count[terms.to] == tables.count[j] + 1)
+        to, kept = terms.to, terms.time
         weights = self.weights[to] - self.weights[j]
         if load.overlap is Overlap.NONE:
             read = kept + weights
-        elif load.overlap is Overlap.ALL:
-            read = np.maximum(kept, memory + weights)
-        elif load.overlap is Overlap.COMPUTE_MEMORY:
-            read = np.maximum(kept - network, memory + weights) + network
         else:
-            assert_never(load.overlap)
+            beside = terms.network if load.overlap is Overlap.COMPUTE_MEMORY else 0.0
+            read = np.maximum(kept - beside, terms.memory + weights) + beside
         stays = np.full(len(to), load.resident_alone)
-        for position in np.flatnonzero(tables.count[to] == tables.count[j] + 1):
-            kernel = (tables.masks[to[position]] ^ tables.masks[j]).bit_length() - 1
-            stays[position] &= not self.cut[kernel]  # a weight that is cut cannot stay
+        alone = tables.count[to] == tables.count[j] + 1
+        kernel = (tables.member[to[alone]] & ~tables.member[j]).argmax(axis=1)
+        stays[alone] &= ~self.cut[kernel]  # a weight that is cut cannot stay
         kept = np.where(stays, kept, read)
-        read_price = self.prices[0] * (memory + weights) + self.prices[1] * network
-        kept_price = read_price - self.prices[0] * weights * stays
+        memory_price, network_price = self.prices
+        read_price = memory_price * (terms.memory + weights) + network_price * terms.network
+        kept_price = read_price - memory_price * weights * stays
         alive = np.zeros(len(to))
         if self.binds:
             alive = self.microbatch * ((tables.live[to] | tables.live[j]) @ self.size)
@@ -178,15 +167,15 @@ class StageTimes:
 
     def moves(self, nodes: Ints) -> list[tuple[Ints, Ints]]:
         """Return positions among ``nodes`` that an empty partition joins, by its number."""
-        moves = []
-        for p in range(1, self.labels):
-            target = np.flatnonzero((nodes % self.labels == p) & np.isin(nodes - 1, nodes))
-            moves.append((np.searchsorted(nodes, nodes[target] - 1), target))
-        return moves
+        labels, into = nodes % self.labels, np.isin(nodes - 1, nodes)
+        targets = [np.flatnonzero((labels == p) & into) for p in range(1, self.labels)]
+        return [(np.searchsorted(nodes, nodes[target] - 1), target) for target in targets]
 
     def follow(self, j: int, p: int) -> tuple[_Leaving, Bools, Ints]:
         """Return the steps that leave a node, which of them are allowed, and the nodes of those."""
-        found, number = self.leave(j), p if self.labels == 1 else p + 1
+        if j not in self.leaving:
+            self.leaving[j] = self._leave(j)
+        found, number = self.leaving[j], p if self.labels == 1 else p + 1
         if number >= self.labels:
             return found, np.zeros(len(found.to), dtype=np.bool_), found.to[:0]
         good = self.valid[number, found.to]
@@ -302,9 +291,7 @@ class StageTimes:
                 taken[target[better]] = reached[better]
                 parent[target[better]] = node
         masks, node = list[int](), end
-        if math.isinf(taken[end]):
-            return math.inf, ()
-        while node != start:
+        while node != start and math.isfinite(taken[end]):
             before = int(parent[node])
             masks.append(tables.masks[node // labels] ^ tables.masks[before // labels])
             node = before
@@ -348,11 +335,8 @@ def make_stage_choices(
     problem: StageProblem, net: StageTimes, nodes: Ints, budget: Budget
 ) -> StageChoices | None:
     """Return the ways of all stages between two of ``nodes``; None if late."""
-    fronts = None
-    if problem.priced:
-        fronts = net.fronts(nodes, budget)
-        if fronts is None:
-            return None
+    fronts = net.fronts(nodes, budget) if problem.priced else None
+    if fronts is not None:
         count = max((len(front) for front in fronts.values()), default=1)
         place = {node: position for position, node in enumerate(nodes.tolist())}
         work, price, alive = np.full((3, len(nodes), len(nodes), count), math.inf)
@@ -362,7 +346,7 @@ def make_stage_choices(
             price[cell] = [label.price for label in front]
             alive[cell] = [label.alive for label in front]
     else:
-        partitioned = net.times(nodes, budget)
+        partitioned = None if problem.priced else net.times(nodes, budget)
         if partitioned is None:
             return None
         work = partitioned[:, nodes][:, :, None]
