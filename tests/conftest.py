@@ -7,7 +7,9 @@ them too.
 from __future__ import annotations
 
 import json
+import os
 import signal
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from builders.once import FOLDER
 
 from crosstack.machine.chip import Chip, flat_chip
 from crosstack.machine.memory import main_memory
@@ -36,6 +39,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 hypothesis.settings.register_profile("steady", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("explore", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile("steady")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give all processes of a run one folder; those that xdist starts inherit its name."""
+    if FOLDER not in os.environ:
+        kept = tempfile.TemporaryDirectory(prefix="crosstack-tests-")
+        os.environ[FOLDER] = kept.name
+        config.add_cleanup(kept.cleanup)
+        config.add_cleanup(lambda: os.environ.pop(FOLDER))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

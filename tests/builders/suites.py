@@ -1,13 +1,23 @@
-"""The rows of the published suites, computed once for all tests of a process."""
+"""The figures of papers and the rows of the published suites, computed once in a run."""
 
 from __future__ import annotations
 
-from functools import cache
+from dataclasses import replace
+from unittest.mock import patch
 
+from builders.once import once_a_run
 from crosstack.published.case import Row
+from crosstack.published.figures import FIGURES, Figure, figure_named
 from crosstack.published.runner import run_suite
 
 
-@cache
+@once_a_run
+def made(name: str) -> Figure:
+    return figure_named(name)
+
+
+@once_a_run
 def rows_of(suite: str) -> tuple[Row, ...]:
-    return tuple(run_suite(suite))
+    known = {n: replace(entry, make=lambda _, n=n: made(n)) for n, entry in FIGURES.items()}
+    with patch.dict(FIGURES, known):
+        return tuple(run_suite(suite))

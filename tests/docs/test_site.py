@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from builders.once import folder_of_run, once_a_run
 
 import crosstack
 
@@ -23,12 +24,10 @@ ELSEWHERE = ("http://", "https://", "//")
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@once_a_run
+def built() -> Path:
     """Build the site, strictly, and return where it is."""
-    pytest.importorskip("material", reason="the extra crosstack[docs] is not installed")
-    pytest.importorskip("mkdocstrings", reason="the extra crosstack[docs] is not installed")
-    target = tmp_path_factory.mktemp("site")
+    target = folder_of_run() / "site"
     package = str(Path(crosstack.__file__).parents[1])
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(target)],
@@ -40,6 +39,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return target
+
+
+@pytest.fixture(scope="module")
+def site() -> Path:
+    """Return where the site is: `CROSSTACK_SITE` where it is built already, as in .ci/run."""
+    if "CROSSTACK_SITE" in os.environ:
+        return Path(os.environ["CROSSTACK_SITE"])
+    pytest.importorskip("material", reason="the extra crosstack[docs] is not installed")
+    pytest.importorskip("mkdocstrings", reason="the extra crosstack[docs] is not installed")
+    return built()
 
 
 class Loads(html.parser.HTMLParser):

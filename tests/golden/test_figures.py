@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from builders.suites import made
 
-from crosstack.published.figures import FIGURES, figure_named
+from crosstack.published.figures import FIGURES
 
 FAMILY = "figures"
 QUICK = ("mapping-space", "parallelism-sweep", "chip-power", "table6", "roofline", "serving",
@@ -40,7 +41,7 @@ def rows_of(figure, row):
     [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in FIGURES],
 )
 def test_figures_print_what_they_did(name, golden, row):
-    golden.check(FAMILY, name, list(rows_of(figure_named(name), row)))
+    golden.check(FAMILY, name, list(rows_of(made(name), row)))
 
 
 def test_every_figure_of_the_file_is_computed(golden):

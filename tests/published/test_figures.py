@@ -4,10 +4,10 @@ import csv
 import io
 import json
 import re
-from functools import cache
 from pathlib import Path
 
 import pytest
+from builders.suites import made, rows_of
 
 from crosstack.errors import InputError
 from crosstack.published.figures import FIGURES, UNAVAILABLE, figure_named, figure_rows
@@ -19,7 +19,6 @@ from crosstack.published.figures.text import (
     figure_table,
     figures_markdown,
 )
-from crosstack.published.runner import run_suite
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / "shared" / "data" / "dfmodel"
@@ -70,11 +69,6 @@ MISSES = {
 every_figure = pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in FIGURES]
 )
-
-
-@cache
-def made(name):
-    return figure_named(name)
 
 
 def words(row):
@@ -242,7 +236,7 @@ def test_a_logged_utilization_follows_from_the_time_in_the_same_log(logged, time
 
 @pytest.mark.slow
 def test_the_suite_holds_every_row_of_every_figure():
-    rows = run_suite("figures")
+    rows = rows_of("figures")
     assert len(rows) == sum(len((*made(n).claims, *made(n).points)) for n in FIGURES)
     assert {row.suite for row in rows} == {"figures"}
     assert [row.case for row in rows if not row.holds and not row.reason] == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,11 +20,7 @@ def _claims(workload: str) -> list[RatioClaim]:
 
 
 def _results(workload: str) -> list[PointResult]:
-    points = design_space((workload,))
-    if workload == "dlrm":  # quicker than to start processes
-        return [result_of(point) for point in points]
-    with ProcessPoolExecutor(2) as pool:
-        return list(pool.map(result_of, points, chunksize=4))
+    return [result_of(point) for point in design_space((workload,))]
 
 
 @pytest.fixture(scope="module")
