@@ -83,7 +83,7 @@ def check(run, tree):
         path, result = Path(folder) / "task.yaml", Path(folder) / "result.json"
         text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=False)
         path.write_text(text)
-        outcome = run("map", path, "--time-limit", 2, "--json", result)
+        outcome = run("map", path, "--work-limit", 3e4, "--json", result)
         told = f"{text}\n{outcome.err}"
         assert outcome.code in (0, 2, 3, 4), told
         assert ("Traceback" in outcome.err, "Warning" in outcome.err) == (False, False), told
@@ -187,6 +187,6 @@ def test_dfmodel_text_with_random_changes_is_never_a_bug(run, dfmodel_text, data
         tokens[place] = data.draw(LETTERS | st.just(""))
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         Path("task.txt").write_text(" ".join(tokens))
-        outcome = run("map", "task.txt", "--time-limit", 2)
+        outcome = run("map", "task.txt", "--work-limit", 3e4)
         assert outcome.code in (0, 2, 3, 4), outcome.err
         assert (outcome.code in (0, 4)) == (outcome.out != "")

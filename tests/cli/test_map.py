@@ -432,9 +432,9 @@ def task_of(rows: list[str]) -> str:
     return f"workload:\n  word: 2\n  global_batch_size: 8\n  kernels:\n{kernels}{SYSTEM}"
 
 
-def check_answer(run, path, limit):
+def check_answer(run, path):
     """Map a file; the answer must be one, and its saved mapping must be worth what it says."""
-    outcome, result = mapped(run, path, "--time-limit", limit)
+    outcome, result = mapped(run, path, "--work-limit", 3e5)
     assert (outcome.code, result["status"]) in {(0, "optimal"), (0, "feasible"), (4, "limit")}
     assert 0 < result["bound_s"] <= result["time_s"] * (1 + 1e-9)
     again = path.parent / "again.json"
@@ -449,16 +449,15 @@ def check_answer(run, path, limit):
 def test_a_graph_of_60_kernels_has_a_correct_answer(run, tmp_path, shape):
     path = tmp_path / "large.yaml"
     path.write_text(shape(60))
-    check_answer(run, path, limit=2)
+    check_answer(run, path)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("shape", [chain, fan])
 def test_a_graph_of_5000_kernels_has_a_correct_answer(run, tmp_path, shape):
     path = tmp_path / "large.yaml"
     path.write_text(shape(5000))
-    check_answer(run, path, limit=20)
+    check_answer(run, path)
 
 
 @pytest.mark.timeout(60)
