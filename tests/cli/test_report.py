@@ -102,10 +102,10 @@ def test_explore_says_where_and_ends_at_an_interrupt(store, ending):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             address = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())[0]
-            with urllib.request.urlopen(address, timeout=20) as answer:
+            with urllib.request.urlopen(address, timeout=120) as answer:
                 assert answer.status == 200
             process.send_signal(ending)
-            assert process.wait(20) == 0
+            assert process.wait(120) == 0
             assert "stopped" in process.stdout.read()
         finally:
             process.kill()

@@ -83,7 +83,7 @@ def test_a_script_runs_prints_and_draws(script, tmp_path):
         check=False,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert re.search(r"\d", done.stdout)

@@ -58,7 +58,7 @@ def kill_at_random(store: Path, log: Path, *, times: int, count: int, seed: int)
         # Importing takes most of a second, and differs from machine to machine: wait for the
         # first sign of work, then for a moment that is drawn.
         before, waited = sum(asked(log).values()), time.monotonic()
-        while sum(asked(log).values()) == before and time.monotonic() - waited < 30:
+        while sum(asked(log).values()) == before and time.monotonic() - waited < 120:
             if all(s.poll() is not None for s in sweeps):
                 break
             time.sleep(0.005)
@@ -79,7 +79,7 @@ def kill_at_random(store: Path, log: Path, *, times: int, count: int, seed: int)
 def check_whole(store: Path, log: Path, *, count: int, cut_off: int) -> None:
     """Finish the sweep and compare it with one that nobody disturbed."""
     last = start(store, log, count, pause=0.0, jobs=1)
-    assert last.wait(120) == 0, last.stderr.read()
+    assert last.wait(300) == 0, last.stderr.read()
     table = Store.open(store).table()
     study = study_of(count)
     assert sorted(table.column("key").to_pylist()) == sorted(hex_keys(expand(study).keys))
@@ -102,9 +102,9 @@ def test_a_few_killed_sweeps_lose_and_repeat_nothing(tmp_path):
 
 
 @pytest.mark.slow
-def test_fifty_killed_sweeps_lose_and_repeat_nothing(tmp_path):
+def test_twenty_killed_sweeps_lose_and_repeat_nothing(tmp_path):
     store, log = tmp_path / "store", tmp_path / "log"
-    cut_off = kill_at_random(store, log, times=50, count=4000, seed=2)
+    cut_off = kill_at_random(store, log, times=20, count=4000, seed=2)
     check_whole(store, log, count=4000, cut_off=cut_off)
 
 
@@ -113,7 +113,7 @@ def test_a_store_is_read_while_it_is_written_and_after_a_kill(tmp_path):
     store, log = tmp_path / "store", tmp_path / "log"
     running = start(store, log, 2000)
     counts: list[int] = []
-    stop = time.monotonic() + 60
+    stop = time.monotonic() + 300
     # A while after the first row: starting takes seconds on a busy machine.
     while time.monotonic() < stop:
         if points_in(store):
@@ -140,7 +140,7 @@ def test_a_store_is_read_while_it_is_written_and_after_a_kill(tmp_path):
 def test_a_full_disk_stops_a_sweep_and_another_goes_on(tmp_path, largest_file):
     store, log = tmp_path / "store", tmp_path / "log"
     stopped = start(store, log, 60, pause=0.0, largest_file=largest_file)
-    message = stopped.communicate(timeout=60)[1]
+    message = stopped.communicate(timeout=300)[1]
     assert stopped.returncode == 1
     assert "cannot be written" in message
     assert len(message.strip().splitlines()) == 1
@@ -151,7 +151,7 @@ def test_a_full_disk_stops_a_sweep_and_another_goes_on(tmp_path, largest_file):
 def test_two_sweeps_on_one_store_share_the_points(tmp_path):
     store, log = tmp_path / "store", tmp_path / "log"
     both = [start(store, log, 400, pause=0.005) for _ in range(2)]
-    assert [one.wait(120) for one in both] == [0, 0]
+    assert [one.wait(300) for one in both] == [0, 0]
     assert set(asked(log).values()) == {1}
     check_whole(store, log, count=400, cut_off=0)
 
@@ -175,7 +175,7 @@ def test_two_sweeps_that_wait_for_each_other_both_end(tmp_path):
 def test_processes_end_with_a_sweep_that_is_killed(tmp_path):
     store, log = tmp_path / "store", tmp_path / "log"
     running = start(store, log, 5000, pause=0.05, jobs=2)
-    waited = time.monotonic() + 30
+    waited = time.monotonic() + 120
     while sum(asked(log).values()) < 4 and time.monotonic() < waited:
         time.sleep(0.01)
     running.kill()
@@ -209,10 +209,10 @@ def test_claims_of_a_sweep_that_is_dead_are_void_and_those_of_one_that_runs_are_
 def test_interrupting_keeps_what_is_done(tmp_path):
     store, log = tmp_path / "store", tmp_path / "log"
     running = start(store, log, 5000, pause=0.01, jobs=2)
-    waited = time.monotonic() + 30
+    waited = time.monotonic() + 120
     while sum(asked(log).values()) < 20 and time.monotonic() < waited:
         time.sleep(0.01)
     os.kill(running.pid, signal.SIGINT)
-    assert running.wait(20) != 0
+    assert running.wait(120) != 0
     assert len(finished(store)) >= 15
     assert not list(store.glob("*.sweep*"))

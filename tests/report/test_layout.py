@@ -71,6 +71,6 @@ def test_a_wide_graph_is_folded_into_several_layers():
 
 
 def test_two_thousand_kernels_are_laid_out_in_seconds():
-    started = time.perf_counter()
+    started = time.process_time()
     drawn(2000, 0, 200)
-    assert time.perf_counter() - started < 12  # one or two seconds on an idle machine
+    assert time.process_time() - started < 12  # one or two seconds on an idle machine

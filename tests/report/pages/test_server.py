@@ -26,7 +26,7 @@ def serving(store):
 
 def ask(server, path="/", method="GET", **headers):
     """Return status, headers and body of an answer."""
-    connection = http.client.HTTPConnection(*server.server_address[:2], timeout=20)
+    connection = http.client.HTTPConnection(*server.server_address[:2], timeout=120)
     try:
         connection.request(
             method, path, headers={k.replace("_", "-"): v for k, v in headers.items()}
