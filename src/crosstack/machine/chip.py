@@ -70,20 +70,9 @@ GPU_FUSIONS = tuple(Fusion)  # what libraries for GPUs do: cuBLAS, cuDNN, FlashA
 class Link:
     """The links of a chip to one level of the network.
 
-    Parameters
-    ----------
-    n_links : int
-        Wires at the chip's edge. [1]
-    bandwidth : float
-        Towards one neighbour, one direction, after utilization. [B/s]
-    latency : float
-        Of one hop. [s]
-    frequency : float
-        Bits a second on one wire. [1/s]
-    voltage : float
-        Of the drivers. [V]
-    power : float
-        Of all wires. [W]
+    ``n_links``: wires at the chip's edge [1]; ``bandwidth``: towards one neighbour, one direction,
+    after utilization [B/s]; ``latency``: of one hop [s]; ``frequency``: bits a second on one wire
+    [1/s]; ``voltage``: of the drivers [V]; ``power``: of all wires [W].
     """
 
     n_links: int
@@ -106,30 +95,16 @@ class Link:
 class Chip:
     """One accelerator chip.
 
-    Parameters
-    ----------
-    compute : Compute
-        The units.
-    levels : tuple of MemoryLevel
-        Memory on the chip, innermost (registers) first; any number from none.
-    memories : tuple of MemoryLevel
-        Memory beside the chip: the main one, then perhaps a slower one that takes what does not
-        fit. None where the chip is described without.
-    intra, inter : Link or None
-        Links to chips of the same package or node, and to those outside.
-    execution : Execution
-        Whether the kernels of a partition run side by side or one by one.
-    fusions : tuple of Fusion
-        What a temporal chip may fuse.
-    overlap : Overlap
-        What hides behind what. Of chips of the library and generated ones, the network hides
-        behind nothing where kernels run one by one: a collective waits for the kernel before it.
-    launch_overhead : float
-        Before a kernel starts. [s]
-    price, power, idle_power : float or None
-        Of one chip; ``power`` is that of all of it running. None where not given. [USD], [W], [W]
-    name : str
-        For people.
+    ``compute``: the units; ``levels``: memory on the chip, innermost (registers) first; any number
+    from none; ``memories``: memory beside the chip: the main one, then perhaps a slower one that
+    takes what does not fit. None where the chip is described without; ``intra``, ``inter``: links
+    to chips of the same package or node, and to those outside; ``execution``: whether the kernels
+    of a partition run side by side or one by one; ``fusions``: what a temporal chip may fuse;
+    ``overlap``: what hides behind what. Of chips of the library and generated ones, the network
+    hides behind nothing where kernels run one by one: a collective waits for the kernel before it;
+    ``launch_overhead``: before a kernel starts [s]; ``price``, ``power``, ``idle_power``: of one
+    chip; ``power`` is that of all of it running. None where not given [USD], [W], [W]; ``name``:
+    for people.
     """
 
     compute: Compute
@@ -183,10 +158,7 @@ class Chip:
     def level(self, name: str) -> MemoryLevel:
         """Return the level or memory called ``name``.
 
-        Raises
-        ------
-        InputError
-            If there is none; names the nearest.
+        Raises `InputError` if there is none; names the nearest.
         """
         known = (*self.levels, *self.memories)
         for level in known:
@@ -197,10 +169,7 @@ class Chip:
     def rate(self, dtype: Dtype) -> float:
         """Return the peak rate in numbers of a type. [FLOP/s]
 
-        Raises
-        ------
-        InputError
-            If the chip has rates, but none for ``dtype``: names those it has.
+        Raises `InputError` if the chip has rates, but none for ``dtype``: names those it has.
         """
         if not self.compute.relative_rates:
             return self.peak_throughput
@@ -212,10 +181,7 @@ class Chip:
     def adding_in(self, accumulator: Dtype, dtype: Dtype) -> Chip:
         """Return the chip as a job runs it that adds up products of a type in another.
 
-        Raises
-        ------
-        InputError
-            If it has rates by type, but none for that; names what it adds up in.
+        Raises `InputError` if it has rates by type, but none for that; names what it adds up in.
         """
         if not self.compute.relative_rates or accumulator is dtype.accumulator:
             return self
@@ -284,13 +250,9 @@ class Chip:
     def memory_speed(self, *, spilled: bool) -> float:
         """Bandwidth of the main memory, or of all where data is ``spilled``. [B/s]
 
-        Notes
-        -----
         Of two: the mean weighted by capacity, ``(c1 b1 + c2 b2) / (c1 + c2)``.
 
-        References
-        ----------
-        dfmodel_code, release E3b
+        Source: dfmodel_code, release E3b.
         """
         if not spilled or len(self.memories) == 1:
             return self.memories[0].speed
@@ -337,6 +299,8 @@ def flat_chip(
 ) -> Chip:
     """Return a chip of cores with a systolic array each, that share the memory on the chip.
 
+    Raises `InputError` if a number is out of range. Source: ko2025dfmodel, Table V; dfmodel_code.
+
     Parameters
     ----------
     n_cores : int
@@ -356,15 +320,6 @@ def flat_chip(
         Bytes of one unit; given with ``memory_units``. [B]
     relative_rates, memories, execution, fusions, overlap, launch_overhead, price, power, name
         As in `Compute` and `Chip`.
-
-    Raises
-    ------
-    InputError
-        If a number is out of range.
-
-    References
-    ----------
-    ko2025dfmodel, Table V; dfmodel_code
     """
     for field, count in (("n_cores", n_cores), ("lanes", lanes), ("stages", stages)):
         require_whole(field, count)
@@ -442,12 +397,8 @@ def relative_rates(
 ) -> tuple[tuple[Dtype, float], ...]:
     """Return the rates of a data sheet as `Compute` holds them, in the order of `Dtype`.
 
-    Parameters
-    ----------
-    rates : mapping of Dtype to float
-        [FLOP/s]
-    cells : mapping
-        ``lanes``, ``stages``, ``n_cores`` and ``frequency`` of the flat chip that reaches them.
+    ``rates``: [FLOP/s]; ``cells``: ``lanes``, ``stages``, ``n_cores`` and ``frequency`` of the flat
+    chip that reaches them.
     """
     peak = 2.0 * cells["lanes"] * cells["stages"] * cells["n_cores"] * cells["frequency"]
     return tuple((dtype, rates[dtype] / peak) for dtype in Dtype if dtype in rates)

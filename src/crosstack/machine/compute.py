@@ -33,40 +33,20 @@ class Compute:
     A unit is what can be given to a kernel on its own: a tensor core, or a core of a spatial chip.
     Source of the fields: ``ardalani2022deepflow``, section 4; ``ko2025dfmodel``, Table V.
 
-    Parameters
-    ----------
-    n_units : int
-        Compute units on the chip. [1]
-    n_multiprocessors : int
-        Units that share a memory; units that fill none compute all the same. [1]
-    rows, columns : int
-        A unit's array multiplies rows x depth by depth x columns: rows split M, columns N. [1]
-    depth : float or None
-        What its array takes of K in a cycle; None for one element of any type. [B]
-    work_per_cycle : float
-        Of one unit. [FLOP]
-    frequency : float
-        Clock. [Hz]
-    voltage : float
-        At that clock; 0 where the clock was given and the voltage is not known. [V]
-    utilization : float or None
-        Share of the peak that compute reaches, where it is given; None computes the cycles of
-        every kernel from its shape. [1]
-    dataflow : Dataflow
-        What stays in the array's registers.
-    power : float
-        Of all units at that clock. [W]
-    relative_rates : tuple of (Dtype, float)
-        Rate in numbers of each type over the peak, so that both follow units and clock, products
-        added up as usual (`Dtype.accumulator`); empty where one peak holds for every type. [1]
-    relative_vector_rates : tuple of (Dtype, float)
-        The same of what is beside the arrays, for elementwise work; empty where the arrays do it.
-        [1]
-    accumulator_rates : tuple of (Dtype, Dtype, float)
-        Rate in numbers of the first type where products are added up in the second, another one
-        than usual, over the peak. [1]
-    accumulator : Dtype or None
-        What the job adds up in; None as usual.
+    ``n_units``: compute units on the chip [1]; ``n_multiprocessors``: units that share a memory;
+    units that fill none compute all the same [1]; ``rows``, ``columns``: a unit's array multiplies
+    rows x depth by depth x columns: rows split M, columns N [1]; ``depth``: what its array takes of
+    K in a cycle; None for one element of any type [B]; ``work_per_cycle``: of one unit [FLOP];
+    ``frequency``: clock [Hz]; ``voltage``: at that clock; 0 where the clock was given and the
+    voltage is not known [V]; ``utilization``: share of the peak that compute reaches, where it is
+    given; None computes the cycles of every kernel from its shape [1]; ``dataflow``: what stays in
+    the array's registers; ``power``: of all units at that clock [W]; ``relative_rates``: rate in
+    numbers of each type over the peak, so that both follow units and clock, products added up as
+    usual (`Dtype.accumulator`); empty where one peak holds for every type [1];
+    ``relative_vector_rates``: the same of what is beside the arrays, for elementwise work; empty
+    where the arrays do it [1]; ``accumulator_rates``: rate in numbers of the first type where
+    products are added up in the second, another one than usual, over the peak [1]; ``accumulator``:
+    what the job adds up in; None as usual.
     """
 
     n_units: int

@@ -27,32 +27,15 @@ class MemoryLevel:
 
     Source of the fields: ``ardalani2022deepflow``, section 4; banks: ``dfmodel_code``.
 
-    Parameters
-    ----------
-    name : str
-        E.g. ``"L2"``.
-    scope : Scope
-        Who shares one instance.
-    capacity : float or None
-        Of all instances; 0 where the level got nothing, None where it is not limited. [B]
-    bandwidth : float or None
-        Of all instances, after utilization; None where it is not given. [B/s]
-    latency : float
-        From the request to the first byte. [s]
-    energy_per_bit : float
-        To move one bit. [J]
-    static_power : float
-        Of all instances. [W]
-    line_size : float
-        Bytes that move together; 1 where traffic is not rounded up. [B]
-    partitions : int
-        Parts that each keep what the multiprocessors near them read: data that all of them read
-        lies in every part, and passes through two on its way to the far ones. [1]
-    banks : int or None
-        Where they are given a tensor takes whole banks, enough for its bytes and for the cores
-        that write it, instead of bytes of ``capacity``. [1]
-    bank_capacity : float or None
-        Of one bank; given with ``banks``. [B]
+    ``name``: e.g. ``"L2"``; ``scope``: who shares one instance; ``capacity``: of all instances; 0
+    where the level got nothing, None where it is not limited [B]; ``bandwidth``: of all instances,
+    after utilization; None where it is not given [B/s]; ``latency``: from the request to the first
+    byte [s]; ``energy_per_bit``: to move one bit [J]; ``static_power``: of all instances [W];
+    ``line_size``: bytes that move together; 1 where traffic is not rounded up [B]; ``partitions``:
+    parts that each keep what the multiprocessors near them read: data that all of them read lies in
+    every part, and passes through two on its way to the far ones [1]; ``banks``: where they are
+    given a tensor takes whole banks, enough for its bytes and for the cores that write it, instead
+    of bytes of ``capacity`` [1]; ``bank_capacity``: of one bank; given with ``banks`` [B].
     """
 
     name: str
@@ -107,6 +90,9 @@ def main_memory(
 ) -> tuple[MemoryLevel, ...]:
     """Return the memories of a chip: the main one, and a slower one behind it where one is given.
 
+    Raises `InputError` if a number is out of range, or the second memory is given in part or faster
+    than the first.
+
     Parameters
     ----------
     bandwidth : float
@@ -117,11 +103,6 @@ def main_memory(
         Of the memory that is used once the first is full; both or neither. [B/s], [B]
     name : str
         Of the first.
-
-    Raises
-    ------
-    InputError
-        If a number is out of range, or the second memory is given in part or faster than the first.
     """
     require_quantity("bandwidth", bandwidth, "B/s", above_zero=True)
     if capacity is not None:

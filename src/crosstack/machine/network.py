@@ -81,13 +81,9 @@ class Joint(StrEnum):
 class Pods:
     """Parts of a network with fewer links between them than inside.
 
-    Parameters
-    ----------
-    hold_all : bool
-        Whether a pod whose size is not given holds all members; else one, so that every message
-        leaves its pod.
-    crossings : float
-        How many times a message of neighbours in two pods goes from one pod to another. [1]
+    ``hold_all``: whether a pod whose size is not given holds all members; else one, so that every
+    message leaves its pod; ``crossings``: how many times a message of neighbours in two pods goes
+    from one pod to another [1].
     """
 
     hold_all: bool = False
@@ -98,17 +94,10 @@ class Pods:
 class KindRow:
     """What one kind of network is.
 
-    Parameters
-    ----------
-    joint : Joint
-        How chips are joined along every axis.
-    bill : callable
-        Links and switch ports that are paid for, of dimension ``i`` of dimensions of so many
-        chips, ``(level, sizes, i)``. [1]
-    axis : DimensionKind or None
-        The kind of one axis by itself, of a kind with a shape of several; None: there is one.
-    pods : Pods or None
-        What has fewer links to the rest.
+    ``joint``: how chips are joined along every axis; ``bill``: links and switch ports that are paid
+    for, of dimension ``i`` of dimensions of so many chips, ``(level, sizes, i)`` [1]; ``axis``: the
+    kind of one axis by itself, of a kind with a shape of several; None: there is one; ``pods``:
+    what has fewer links to the rest.
     """
 
     joint: Joint
@@ -214,22 +203,14 @@ _WITH_PODS = _names(lambda row: row.pods is not None)
 class NetworkLevel:
     """How the chips of one level of the network are joined.
 
-    Parameters
-    ----------
-    kind : DimensionKind
-        Links to neighbours, to all, or to switches.
-    shape : tuple of int
-        Chips along every axis of a mesh or torus; empty is two axes, as near to a square as the
-        number of chips allows. [1]
-    oversubscription : float
-        How many times as much the members of a pod can send as its links to other pods carry; a
-        dragonfly is plain at 1, tapered above. [1]
-    pod_size : int or None
-        Members of a pod: of a fat tree below one leaf switch, of a rail-optimised network below
-        one switch of a rail, of a dragonfly in one group. Where it is not given, all messages of a
-        fat tree or dragonfly leave their pod, none of a rail. [1]
-    reduces : bool
-        Whether the switches add what passes through them, and copy it.
+    ``kind``: links to neighbours, to all, or to switches; ``shape``: chips along every axis of a
+    mesh or torus; empty is two axes, as near to a square as the number of chips allows [1];
+    ``oversubscription``: how many times as much the members of a pod can send as its links to other
+    pods carry; a dragonfly is plain at 1, tapered above [1]; ``pod_size``: members of a pod: of a
+    fat tree below one leaf switch, of a rail-optimised network below one switch of a rail, of a
+    dragonfly in one group. Where it is not given, all messages of a fat tree or dragonfly leave
+    their pod, none of a rail [1]; ``reduces``: whether the switches add what passes through them,
+    and copy it.
     """
 
     kind: DimensionKind
@@ -260,10 +241,7 @@ class NetworkLevel:
     def axes(self, size: int) -> tuple[int, ...]:
         """Return the chips along every axis of ``size`` chips: one, but of a mesh or torus. [1]
 
-        Raises
-        ------
-        InputError
-            If the shape is that of another number of chips.
+        Raises `InputError` if the shape is that of another number of chips.
         """
         if KINDS[self.kind].axis is None:
             return (size,)
@@ -292,10 +270,7 @@ SWITCH = NetworkLevel(kind=DimensionKind.SWITCH)
 def parse_shape(text: str) -> tuple[int, ...]:
     """Read chips along every axis: ``8``, ``4x4`` or ``4x4x2``.
 
-    Raises
-    ------
-    InputError
-        If the text is not that.
+    Raises `InputError` if the text is not that.
     """
     parts = text.lower().split("x")
     if len(text) > 40 or not all(part.isascii() and part.isdecimal() for part in parts):
@@ -309,10 +284,8 @@ def parse_levels(text: str) -> tuple[NetworkLevel, NetworkLevel | None]:
 
     Behind the kind stands the shape of a mesh or torus, or the oversubscription.
 
-    Raises
-    ------
-    InputError
-        If there is no such topology, a shape is none, or there are more than two levels.
+    Raises `InputError` if there is no such topology, a shape is none, or there are more than two
+    levels.
     """
     parts = text[:200].split(",")
     if len(parts) > 2:
@@ -337,10 +310,7 @@ def _level(text: str) -> NetworkLevel:
 def _number(field: str, text: str) -> float:
     """Read a plain number.
 
-    Raises
-    ------
-    InputError
-        If the text is not that.
+    Raises `InputError` if the text is not that.
     """
     try:
         return float(text[:40])

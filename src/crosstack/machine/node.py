@@ -59,22 +59,11 @@ class Fabric:
 class Node:
     """Chips that are joined by a network of their own, with ports out of it.
 
-    Parameters
-    ----------
-    chip : Chip
-        Every chip.
-    network : tuple of Dimension
-        What joins the chips, innermost first, every size given; empty of a single chip.
-    n_ports : int
-        Out of the node; 0 where it has none. [1]
-    port_bandwidth : float
-        Of one port, one way. [B/s]
-    chips_per_host : int or None
-        Where a node has several hosts. [1]
-    power, price : float or None
-        Of the whole node, at most; its price with all that is in it. [W], [USD]
-    name : str
-        For people.
+    ``chip``: every chip; ``network``: what joins the chips, innermost first, every size given;
+    empty of a single chip; ``n_ports``: out of the node; 0 where it has none [1];
+    ``port_bandwidth``: of one port, one way [B/s]; ``chips_per_host``: where a node has several
+    hosts [1]; ``power``, ``price``: of the whole node, at most; its price with all that is in it
+    [W], [USD]; ``name``: for people.
     """
 
     chip: Chip
@@ -127,6 +116,14 @@ def system_of_nodes(
 ) -> System:
     """Return the system of so many chips: a part of a node, or whole nodes joined by a fabric.
 
+    A part of a node keeps its switches; of a ring that is not whole, what is left is a mesh. The
+    power of a chip that is bought is that of its package: memory and links are in it, and so is a
+    share of all that the node has where that has a price. What its adapters to the network draw is
+    part of its hosts.
+
+    Raises `InputError` if ``n_chips`` are neither a part of one node nor whole nodes, or nodes have
+    to be joined that have no ports.
+
     Parameters
     ----------
     node : Node
@@ -140,19 +137,6 @@ def system_of_nodes(
     inside, between : NetworkLevel, optional
         How chips and nodes are joined instead: the links and ports that a chip has are shared out
         over its neighbours.
-
-    Raises
-    ------
-    InputError
-        If ``n_chips`` are neither a part of one node nor whole nodes, or nodes have to be joined
-        that have no ports.
-
-    Notes
-    -----
-    A part of a node keeps its switches; of a ring that is not whole, what is left is a mesh. The
-    power of a chip that is bought is that of its package: memory and links are in it, and so is a
-    share of all that the node has where that has a price. What its adapters to the network draw is
-    part of its hosts.
     """
     require_whole("n_chips", n_chips, what="chips")
     node = _priced(node)
@@ -267,10 +251,7 @@ def _part_of(node: Node, n_chips: int) -> tuple[Dimension, ...]:
 def part_of(system: System, n_chips: int) -> System:
     """Return so many chips of a system, as near to each other as can be. [1]
 
-    Raises
-    ------
-    InputError
-        If no part of its network has so many.
+    Raises `InputError` if no part of its network has so many.
     """
     if n_chips == system.n_chips or any(d.size is None for d in system.network):
         return replace(system, n_chips=n_chips)

@@ -49,6 +49,8 @@ def system_of_packages(
 
     A link that the chip has not is no error: nothing may have to be sent over it.
 
+    Raises `InputError` if a level has the shape of another number of chips.
+
     Parameters
     ----------
     chip : Chip
@@ -57,11 +59,6 @@ def system_of_packages(
         How many. [1]
     inside, between : NetworkLevel
         How chips are joined inside a package, and equal chips of all packages.
-
-    Raises
-    ------
-    InputError
-        If a level has the shape of another number of chips.
     """
     require_whole("chips_per_package", chips_per_package)
     require_whole("n_packages", n_packages)
@@ -84,10 +81,8 @@ def divided_system(system: System) -> System:
     Each can then be given to a parallelism. A torus is a ring along each of its axes, a mesh a
     line; levels of one chip are left out.
 
-    Raises
-    ------
-    InputError
-        If several chips are to be joined by links without bandwidth: says what to give them.
+    Raises `InputError` if several chips are to be joined by links without bandwidth: says what to
+    give them.
     """
     network = []
     for number, level in enumerate(system.network):
@@ -126,10 +121,7 @@ def system_of_grid(chip: Chip, grid: Grid) -> System:
     along each axis are a level of their own. The way that closes a torus of several packages leads
     from the last to the first, so that a package by itself is a mesh.
 
-    Raises
-    ------
-    InputError
-        If the grid has more levels than a network.
+    Raises `InputError` if the grid has more levels than a network.
     """
     whole = grid.n_packages == 1
     kind = DimensionKind.TORUS if grid.torus and whole else DimensionKind.MESH

@@ -121,14 +121,9 @@ def missing_costs(
 def link_amounts(system: System, sizes: tuple[int, ...]) -> tuple[float, ...]:
     """Bandwidth of all links of each dimension. [B/s]
 
-    Parameters
-    ----------
-    sizes : tuple of int
-        Chips of each dimension. [1]
+    ``sizes``: chips of each dimension [1].
 
-    References
-    ----------
-    Those of the bills of `crosstack.machine.network.KINDS`.
+    Source: Those of the bills of `crosstack.machine.network.KINDS`.
     """
     return tuple(links for links, _ in _amounts(system, sizes))
 
@@ -185,9 +180,7 @@ def _sum(parts: Iterable[float | None]) -> float | None:
 def system_price(system: System, sizes: tuple[int, ...]) -> Bill:
     """Price of the system with the given dimension sizes. [USD]
 
-    References
-    ----------
-    dfmodel_code; unit prices are those of ``system.prices`` and ``system.chip``
+    Source: dfmodel_code; unit prices are those of ``system.prices`` and ``system.chip``.
     """
     prices, chip = system.prices, system.chip.price
     return _bill(system, sizes, unit_prices(system), chip=chip, memory=prices.memory)
@@ -196,9 +189,7 @@ def system_price(system: System, sizes: tuple[int, ...]) -> Bill:
 def system_power(system: System, sizes: tuple[int, ...]) -> Bill:
     """Power of the system with the given dimension sizes, everything running. [W]
 
-    References
-    ----------
-    dfmodel_code
+    Source: dfmodel_code.
     """
     prices, chip = system.prices, system.chip.power
     return _bill(system, sizes, unit_powers(system), chip=chip, memory=prices.memory_power)

@@ -179,11 +179,8 @@ class System:
     ``all_reduce`` is the algorithm that the chips' library sums with wherever a dimension can run
     it; None: the fastest for every size.
 
-    Raises
-    ------
-    InputError
-        If the sizes of the dimensions do not multiply to ``n_chips``, or the chip has nothing to
-        compute with, to keep operands in, or to read them from.
+    Raises `InputError` if the sizes of the dimensions do not multiply to ``n_chips``, or the chip
+    has nothing to compute with, to keep operands in, or to read them from.
     """
 
     chip: Chip
@@ -225,12 +222,8 @@ class System:
 def dimension_sizes(sizes: tuple[int, ...], dimensions: tuple[int, ...]) -> tuple[int, ...]:
     """Return the chips of every dimension of a network whose dimensions may be shared. [1]
 
-    Parameters
-    ----------
-    sizes : tuple of int
-        Chips of each dimension, or of its factors. [1]
-    dimensions : tuple of int
-        The dimension of each of those, ascending; empty: one for every dimension.
+    ``sizes``: chips of each dimension, or of its factors [1]; ``dimensions``: the dimension of each
+    of those, ascending; empty: one for every dimension.
     """
     if not dimensions:
         return sizes

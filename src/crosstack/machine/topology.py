@@ -24,14 +24,8 @@ Whole = NDArray[np.int64]
 class Grid:
     """Chips on a mesh or torus, in packages.
 
-    Parameters
-    ----------
-    package : tuple of int
-        Chips of one package along every axis. [1]
-    packages : tuple of int
-        Packages along every axis; empty is one package. [1]
-    torus : bool
-        Whether the last chip of every axis is joined to the first.
+    ``package``: chips of one package along every axis [1]; ``packages``: packages along every axis;
+    empty is one package [1]; ``torus``: whether the last chip of every axis is joined to the first.
     """
 
     package: tuple[int, ...]
@@ -102,21 +96,17 @@ class LinkLoads:
 def link_loads(grid: Grid, starts: Whole, ends: Whole) -> LinkLoads:
     """Count the logical edges on every link.
 
+    An edge adds one to each link it passes: a difference of +1 where it enters and -1 where it
+    leaves, summed along the axis. On a torus a path that closes the ring is two pieces.
+
+    Source: dally2004, chapter 8.
+
     Parameters
     ----------
     grid : Grid
         The chips and how they are joined.
     starts, ends : int array, shape (candidate, edge, axis)
         Coordinates of both ends of every edge, for any number of candidate placements. [1]
-
-    Notes
-    -----
-    An edge adds one to each link it passes: a difference of +1 where it enters and -1 where it
-    leaves, summed along the axis. On a torus a path that closes the ring is two pieces.
-
-    References
-    ----------
-    dally2004, chapter 8
     """
     at = starts.copy()
     counts = []

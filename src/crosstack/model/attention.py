@@ -16,8 +16,6 @@ from crosstack.workload.workload import Workload
 def density_on(arrays: KernelGraph, chip: Chip | None, traffic: Traffic) -> Floats:
     """Shares of each kernel's operands and result that a chip works on and moves, shape (n, 3). [1]
 
-    Notes
-    -----
     A chip that fuses attention has programs that skip blocks which a mask leaves out: they neither
     compute nor move them, so work and bytes grow with the share s that counts
     (``dao2022flashattention``, proposition 4). Blocks at the border of a mask count as the elements
@@ -25,9 +23,7 @@ def density_on(arrays: KernelGraph, chip: Chip | None, traffic: Traffic) -> Floa
     programs compute all and mask then, and so does a pipeline of a spatial chip, which is as wide
     as the last row needs.
 
-    References
-    ----------
-    dao2022flashattention, dao2023flashattention2 (section 3.1)
+    Source: dao2022flashattention, dao2023flashattention2 (section 3.1).
     """
     skips = traffic.skips_masked and chip is not None and chip.execution is Execution.TEMPORAL
     if skips and chip is not None and Fusion.ATTENTION in chip.fusions:
@@ -70,9 +66,7 @@ def attentions(arrays: KernelGraph) -> tuple[tuple[int, int], ...]:
     whole rows, and the products of as many heads and of the same direction that read what comes
     behind that one. Kernels between that no such product needs do not count.
 
-    References
-    ----------
-    dao2022flashattention
+    Source: dao2022flashattention.
     """
     elements = arrays.rows * arrays.columns
     after: list[list[int]] = [[] for _ in range(arrays.n)]

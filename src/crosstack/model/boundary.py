@@ -176,6 +176,11 @@ def boundary_traffic(
 ) -> tuple[Floats, Floats]:
     """Bytes that one chip reads of operands from outside, and writes of results that leave. [B]
 
+    Bytes of an operand are those of `Kernel.input_sizes`, of a result outer M N words, each times
+    the shares of its own extents. With b sequences a microbatch and n microbatches, a sequence's
+    part of a gradient of S bytes is ``S (1 - 1/n) / b`` read and ``S / b`` written; of one that
+    s copies of the graph add to, ``S (1 - 1/(n s)) / b`` read.
+
     Parameters
     ----------
     shares : Shares
@@ -184,13 +189,6 @@ def boundary_traffic(
     Returns
     -------
     (entering, leaving), shape (choices,), for one sequence
-
-    Notes
-    -----
-    Bytes of an operand are those of `Kernel.input_sizes`, of a result outer M N words, each times
-    the shares of its own extents. With b sequences a microbatch and n microbatches, a sequence's
-    part of a gradient of S bytes is ``S (1 - 1/n) / b`` read and ``S / b`` written; of one that
-    s copies of the graph add to, ``S (1 - 1/(n s)) / b`` read.
     """
     row, rows, depth, width = shares.kernel, shares.rows, shares.depth, shares.width
     if rules.traffic.boundary is Boundary.FREE:

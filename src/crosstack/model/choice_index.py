@@ -26,19 +26,12 @@ OUTER, M, K, N, NONE, PARTIAL = (AXIS_CODE[a] for a in AXES)
 class ChoiceIndex:
     """Where the choices of a kernel and the table of an edge are in the columns.
 
-    Parameters
-    ----------
-    start : array, shape (n + 1,)
-        Kernel i has the choices ``start[i]`` up to ``start[i + 1]``. [1]
-    kernel, axis : array, shape (choices,)
-        Whose choice it is, and along which of `AXES` that splits it.
-    source, target : array, shape (edges,)
-        Kernels at both ends of every edge.
-    edge_start : array, shape (edges + 1,)
-        Edge e has the entries ``edge_start[e]`` up to ``edge_start[e + 1]``, row by row: the
-        choices of its source, and for each those of its target. [1]
-    edge, before, after : array, shape (entries,)
-        The edge of an entry, and the choices of its source and of its target.
+    ``start``: kernel i has the choices ``start[i]`` up to ``start[i + 1]`` [1]; ``kernel``,
+    ``axis``: whose choice it is, and along which of `AXES` that splits it; ``source``, ``target``:
+    kernels at both ends of every edge; ``edge_start``: edge e has the entries ``edge_start[e]`` up
+    to ``edge_start[e + 1]``, row by row: the choices of its source, and for each those of its
+    target [1]; ``edge``, ``before``, ``after``: the edge of an entry, and the choices of its source
+    and of its target.
     """
 
     start: Ints
@@ -132,12 +125,8 @@ class ChoiceIndex:
     def repeated(self, count: int, n_edges: int) -> ChoiceIndex:
         """Return the index of so many graphs laid end to end, each like this one's.
 
-        Parameters
-        ----------
-        count : int
-            Graphs. [1]
-        n_edges : int
-            Edges inside one of them; the others are joins, and come after the edges of all. [1]
+        ``count``: graphs [1]; ``n_edges``: edges inside one of them; the others are joins, and come
+        after the edges of all [1].
         """
 
         def each(ends: Ints) -> Ints:

@@ -158,22 +158,11 @@ class Change:
 class Conversions:
     """What changes of layout take under a plan.
 
-    Parameters
-    ----------
-    index : ChoiceIndex
-        Where choices and entries are.
-    edges : Edges
-        What choices make and readers need.
-    size : array, shape (choices,)
-        Bytes of the tensor that is changed. [B]
-    together : array, shape (choices,)
-        Sequences whose tensors are sent as one. [1]
-    table : array, shape (choices, SETS)
-        Time to have what a choice makes in every set of layouts. [s]
-    first, again : array, shape (edges,)
-        Whether an edge is read the first time, and when kernels run a second time.
-    shared : bool
-        Whether readers share a change.
+    ``index``: where choices and entries are; ``edges``: what choices make and readers need;
+    ``size``: bytes of the tensor that is changed [B]; ``together``: sequences whose tensors are
+    sent as one [1]; ``table``: time to have what a choice makes in every set of layouts [s];
+    ``first``, ``again``: whether an edge is read the first time, and when kernels run a second
+    time; ``shared``: whether readers share a change.
     """
 
     index: ChoiceIndex

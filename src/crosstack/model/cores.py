@@ -26,6 +26,9 @@ def staircase(
 ) -> Staircase:
     """Return the cycles of one tile against the cores a kernel gets.
 
+    ``cycles = ceil(m / (a lanes)) ceil(n / (b stages)) k`` with a x b cores (elementwise: b = 1,
+    ``ceil(m / (a lanes)) n``). Source: ``dfmodel_code``.
+
     Parameters
     ----------
     m, k, n : int
@@ -34,11 +37,6 @@ def staircase(
         Systolic kernels split M over lanes and N over stages; elementwise ones M over lanes.
     lanes, stages, n_cores : int
         Of the chip. [1]
-
-    Notes
-    -----
-    ``cycles = ceil(m / (a lanes)) ceil(n / (b stages)) k`` with a x b cores (elementwise: b = 1,
-    ``ceil(m / (a lanes)) n``). Source: ``dfmodel_code``.
     """
     a = fewest(m, lanes, n_cores)
     rows = -(-m // (a * lanes))
@@ -73,18 +71,11 @@ def deal_cores(
 ) -> tuple[float, tuple[tuple[int, int, int], ...]] | None:
     """Deal whole cores to kernels so that the slowest is as fast as possible, exactly.
 
-    Parameters
-    ----------
-    stairs : list of (kernel, Staircase, seconds per cycle)
-        The kernels of a partition.
+    ``stairs``: the kernels of a partition.
 
-    Returns
-    -------
-    (time, ((kernel, lanes, stages), ...)) or None
-        None if there are fewer cores than kernels.
+    Returns (time, ((kernel, lanes, stages), ...)) or None: none if there are fewer cores than
+    kernels.
 
-    Notes
-    -----
     The fewest cores that reach a time T fall as T grows, so T is found by bisection over the
     times that some kernel can take.
     """

@@ -122,15 +122,13 @@ def end_cost(
 ) -> EndCost:
     """Return what all runs of an end take of a chip.
 
+    A table that is looked up in is split over the tensor-parallel chips; its gradient is summed
+    over the data-parallel ones. What two ends share is there once where both are on one chip.
+
     Parameters
     ----------
     workload, plan
         As `priced_end`.
-
-    Notes
-    -----
-    A table that is looked up in is split over the tensor-parallel chips; its gradient is summed
-    over the data-parallel ones. What two ends share is there once where both are on one chip.
     """
     load, codes, choices = priced.load, priced.codes, priced.choices
     alone, graph = workload.of_end(end), end.graph

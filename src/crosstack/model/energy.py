@@ -51,18 +51,10 @@ class Basis(StrEnum):
 class Powers:
     """What one chip draws: ``static`` always [W], each resource while it is busy.
 
-    Parameters
-    ----------
-    static : float
-        Of one chip. [W]
-    compute : float
-        Of one chip at its peak rate, besides ``static``. [W]
-    memory : float
-        Of its main memory, for each byte a second. [W/(B/s)]
-    links : tuple of float
-        Of its share of the links and ports of every dimension of the network. [W]
-    basis : Basis
-        Where ``static`` and ``compute`` come from.
+    ``static``: of one chip [W]; ``compute``: of one chip at its peak rate, besides ``static`` [W];
+    ``memory``: of its main memory, for each byte a second [W/(B/s)]; ``links``: of its share of the
+    links and ports of every dimension of the network [W]; ``basis``: where ``static`` and
+    ``compute`` come from.
     """
 
     static: float
@@ -97,20 +89,12 @@ class Energy:
 class EnergyRates:
     """What the machine draws under one plan: its energy is linear in times of one copy's sequence.
 
-    Parameters
-    ----------
-    static : float
-        All chips, over the time of an iteration. [W]
-    compute, memory, tensor, data : float
-        All that runs in an iteration, for each second that one chip computes at its peak rate, its
-        main memory moves bytes, and its links to tensor-parallel and data-parallel chips are busy,
-        for one copy of the graph and one sequence. [W]
-    on_chip : float
-        For each joule of memories on the chip, of one copy of the graph and one sequence. [1]
-    between_stages : float
-        What stages send to each other in an iteration. [J]
-    basis : Basis
-        Where the power of a chip comes from.
+    ``static``: all chips, over the time of an iteration [W]; ``compute``, ``memory``, ``tensor``,
+    ``data``: all that runs in an iteration, for each second that one chip computes at its peak
+    rate, its main memory moves bytes, and its links to tensor-parallel and data-parallel chips are
+    busy, for one copy of the graph and one sequence [W]; ``on_chip``: for each joule of memories on
+    the chip, of one copy of the graph and one sequence [1]; ``between_stages``: what stages send to
+    each other in an iteration [J]; ``basis``: where the power of a chip comes from.
     """
 
     static: float
@@ -169,10 +153,7 @@ def _has_parts(chip: Chip) -> bool:
 def missing_powers(system: System, sizes: tuple[int, ...]) -> tuple[str, ...]:
     """Return the fields of powers that an energy needs and that are not given.
 
-    Parameters
-    ----------
-    sizes : tuple of int
-        Chips of each dimension. [1]
+    ``sizes``: chips of each dimension [1].
     """
     missing: list[str] = []
     if static_power(system.chip)[1] is not Basis.PARTS:
@@ -189,15 +170,9 @@ def missing_powers(system: System, sizes: tuple[int, ...]) -> tuple[str, ...]:
 def powers_of(system: System, sizes: tuple[int, ...]) -> Powers:
     """Return what one chip of a system draws, and the links of its share.
 
-    Parameters
-    ----------
-    sizes : tuple of int
-        Chips of each dimension. [1]
+    ``sizes``: chips of each dimension [1].
 
-    Raises
-    ------
-    InputError
-        For every power that is not given.
+    Raises `InputError` for every power that is not given.
     """
     missing = missing_powers(system, sizes)
     if missing:
@@ -225,8 +200,6 @@ def powers_of(system: System, sizes: tuple[int, ...]) -> Powers:
 def _group_power(system: System, plan: MeshPlan, powers: Powers, use: Parallelism) -> float:
     """Power of one chip while its links of one parallelism are busy. [W]
 
-    Notes
-    -----
     Over several dimensions the mean by how long a ring reduce-scatter keeps each busy:
     ``(p - 1) / p`` of what the inner ones leave, over the bandwidth.
     """
@@ -249,10 +222,7 @@ def _group_power(system: System, plan: MeshPlan, powers: Powers, use: Parallelis
 def energy_rates(system: System, plan: MeshPlan) -> EnergyRates:
     """Return what a machine draws under a plan; links may have arrays of bandwidths.
 
-    Raises
-    ------
-    InputError
-        For every power that is not given.
+    Raises `InputError` for every power that is not given.
     """
     powers = powers_of(system, plan.dimension_sizes)
     group = {use: _group_power(system, plan, powers, use) for use in Parallelism}
@@ -274,12 +244,7 @@ def energy_rates(system: System, plan: MeshPlan) -> EnergyRates:
 def energy_of_budget(power: float, time: float) -> Energy:
     """Return the energy of a step of which no more is known than its time: never too little.
 
-    Parameters
-    ----------
-    power : float
-        Of all chips. [W]
-    time : float
-        Of the step. [s]
+    ``power``: of all chips [W]; ``time``: of the step [s].
     """
     nothing = dict.fromkeys(("compute", "on_chip", "memory", "network"), 0.0)
     return Energy(static=power * time, **nothing, basis=Basis.BUDGET)

@@ -147,8 +147,6 @@ class Pipelining:
 def end_paths(pipeline: Pipeline) -> tuple[Path, ...]:
     """Return paths through an iteration whose first and last stage work longer than others.
 
-    Notes
-    -----
     Stages and links that all pass one way are machines (`crosstack.model.schedule.closed`): of a
     forward pass, and of GPipe each way, one path leads through each kind of machine as often as
     there are microbatches. With one forward, one backward: all of the last stage, between the way
@@ -185,14 +183,8 @@ def _one_way(
 ) -> list[Path]:
     """Return the paths of a pass in one direction: all machines once, one of them each time.
 
-    Parameters
-    ----------
-    share : float or array
-        Of the work of a stage that is in this pass. [1]
-    send : float or array
-        From a stage to the next. [s]
-    ends : (float, float)
-        What the first and the last stage of the pass work besides. [s]
+    ``share``: of the work of a stage that is in this pass [1]; ``send``: from a stage to the next
+    [s]; ``ends``: what the first and the last stage of the pass work besides [s].
     """
     p, more = stages, microbatches - 1
     work, extra = p * share, sum(ends) + (p - 1) * send
@@ -227,8 +219,6 @@ def pipeline_of(plan: MeshPlan, overlap: Overlap, rules: Rules) -> Pipeline:
 def exact_time(pipeline: Pipeline, work: float, rules: Rules) -> float:
     """Time of an iteration whose stages work so long on a microbatch. [s]
 
-    Notes
-    -----
     The longest of all paths, where those are known; otherwise when the events of
     `crosstack.model.schedule.pipeline` end, or later where pieces wait for a link to be free
     (`crosstack.model.schedule.closed`). Where stages send by themselves, that is work of theirs.
@@ -294,8 +284,6 @@ def steepest(plan: MeshPlan, overlap: Overlap, rules: Rules) -> float:
 def iteration(plan: MeshPlan, layer_time: float, overlap: Overlap, rules: Rules) -> Iteration:
     """Return the time of one iteration when one layer of one sequence takes ``layer_time``. [s]
 
-    Notes
-    -----
     A microbatch keeps a stage busy for ``layer_time x microbatch x layers``; how long all take is
     what `Pipelining.paths` says. Copies of the system run as many iterations at the same time.
     """
@@ -319,14 +307,10 @@ def iteration(plan: MeshPlan, layer_time: float, overlap: Overlap, rules: Rules)
 def latency(plan: MeshPlan, layer_time: float) -> float:
     """Time of one microbatch from the first layer to the last, nothing else in its way. [s]
 
-    Notes
-    -----
     All stages one after the other, and between two of them the activations sent on:
     ``microbatch (stages x layers a stage x layer time + (stages x pieces - 1) x hop)``.
 
-    References
-    ----------
-    dfmodel_code, release E5
+    Source: dfmodel_code, release E5.
     """
     stages = plan.pipeline
     copies = plan.graph_repetitions if plan.graph_stages > 1 else stages * plan.layers_per_stage
@@ -395,15 +379,13 @@ def split_iteration(
 ) -> Iteration:
     """Return the time of one iteration of stages that split every copy of the graph.
 
+    A pass of all microbatches through stages and links, `crosstack.model.schedule.closed.pass_time`
+    by the default part: the slowest of them, ``n_microbatches - 1`` times, and the sum of all.
+
     Parameters
     ----------
     work, sent : array, shape (stages,)
         Of the stages of a copy, for one microbatch; the last sends to the next copy. [s]
-
-    Notes
-    -----
-    A pass of all microbatches through stages and links, `crosstack.model.schedule.closed.pass_time`
-    by the default part: the slowest of them, ``n_microbatches - 1`` times, and the sum of all.
     """
     slots, repeats = rules.iteration.split(plan, len(work))
     slowest = float(stage_time(work, sent, overlap).max())

@@ -39,20 +39,12 @@ _WORD = 2**64 - 1
 class Legality:
     """What may be a partition of a temporal chip; masks over kernels.
 
-    Parameters
-    ----------
-    products, row_wise : int
-        Kernels that multiply, and those that need whole rows.
-    joined : tuple of int
-        By kernel, those that a tensor joins it with, either way.
-    barred, cut : tuple of int
-        By kernel, those of them that are in no partition with it, unless in an attention (barred)
-        or at all (cut).
-    attentions : tuple of (int, int)
-        The product that begins each, and all its kernels.
-    whole : bool
-        Whether sets are whole partitions; otherwise kernels may have been left out of them, and
-        the hereditary rules decide.
+    ``products``, ``row_wise``: kernels that multiply, and those that need whole rows; ``joined``:
+    by kernel, those that a tensor joins it with, either way; ``barred``, ``cut``: by kernel, those
+    of them that are in no partition with it, unless in an attention (barred) or at all (cut);
+    ``attentions``: the product that begins each, and all its kernels; ``whole``: whether sets are
+    whole partitions; otherwise kernels may have been left out of them, and the hereditary rules
+    decide.
     """
 
     products: int
@@ -149,10 +141,7 @@ class Legality:
     def allowed(self, words: Words) -> Bools:
         """Return which of many sets may be partitions, as `allows` says of one.
 
-        Parameters
-        ----------
-        words : array, shape (sets, words)
-            The kernels of every set, at least one each, 64 a word.
+        ``words``: the kernels of every set, at least one each, 64 a word.
         """
         sets = _WordSets.of(words)
         products = sets.count(self.products)

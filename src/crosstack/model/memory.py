@@ -82,10 +82,7 @@ MemoryRow = tuple[str, tuple[float, ...]]
 class MemoryAccount:
     """Main memory of a chip of every stage, each at its peak.
 
-    Parameters
-    ----------
-    sizes : tuple of tuple of float
-        Of every row of `ROWS`, its bytes by stage. [B]
+    ``sizes``: of every row of `ROWS`, its bytes by stage [B].
     """
 
     sizes: tuple[tuple[float, ...], ...]
@@ -200,8 +197,6 @@ def recomputations(arrays: KernelGraph, rules: Rules) -> tuple[Recompute, ...]:
 def kept_tensors(arrays: KernelGraph, recompute: Recompute = Recompute.NONE) -> KeptTensors:
     """Return what one copy of a graph keeps for its backward pass.
 
-    Notes
-    -----
     An operand from outside is kept where a forward kernel's derivative needs it, and where a
     backward kernel reads it beside the gradient that another one makes; a backward kernel that no
     other feeds takes the gradient itself from outside. What is computed again keeps the operands
@@ -314,18 +309,16 @@ def copy_memory(
 ) -> CopyMemory:
     """Return what one copy of the graph takes of a chip.
 
+    A training graph names each weight twice, in its forward and its backward kernel; gradient and
+    optimizer state exist once, each undivided among the data-parallel chips. Of a weight that
+    copies have in common, each has its share: a chip has all of them.
+
     Parameters
     ----------
     weight, cache : array, shape (n,)
         Of each kernel on one chip; of one sequence. [B]
     kept, again : array, shape (n,)
         See `activation_sizes`. [B]
-
-    Notes
-    -----
-    A training graph names each weight twice, in its forward and its backward kernel; gradient and
-    optimizer state exist once, each undivided among the data-parallel chips. Of a weight that
-    copies have in common, each has its share: a chip has all of them.
     """
     weight = weight / arrays.sharers
     forward = np.where(arrays.backward, 0.0, weight)
@@ -492,6 +485,9 @@ def in_flight(
 ) -> Floats:
     """Microbatches whose activations a stage keeps at most, each of all layers it holds. [1]
 
+    Source: huang2019gpipe, narayanan2021megatron (sections 2.2.1 and 2.2.2),
+    korthikanti2023reducing.
+
     Parameters
     ----------
     stage : array_like of int
@@ -506,10 +502,6 @@ def in_flight(
     interleave : int or array
         Pieces v of the model on every chip: the first of p chips keeps ``1 + (p - 1) / (p v)``
         times as much. [1]
-
-    References
-    ----------
-    huang2019gpipe, narayanan2021megatron (sections 2.2.1 and 2.2.2), korthikanti2023reducing
     """
     for name, count in (("stages", stages), ("microbatches", microbatches)):
         require_counts(name, count)

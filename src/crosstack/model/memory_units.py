@@ -38,6 +38,10 @@ def assign_memory_units(
 ) -> tuple[float, Dealt | None, float, bool]:
     """Deal cores so that the slowest kernel of a partition is as fast as cores and units allow.
 
+    Exact: for a time T every kernel has a set of deals that reach it; those of several kernels are
+    added up, keeping the ones that no other beats in both cores and units. T is found by bisection
+    over the times that some kernel can take.
+
     Parameters
     ----------
     cores : mapping, optional
@@ -46,12 +50,6 @@ def assign_memory_units(
     Returns
     -------
     (compute time [s], deal or None, bytes of the units taken [B], whether it fits)
-
-    Notes
-    -----
-    Exact: for a time T every kernel has a set of deals that reach it; those of several kernels are
-    added up, keeping the ones that no other beats in both cores and units. T is found by bisection
-    over the times that some kernel can take.
     """
     unit = load.unit or math.inf
     members = bits(inside)

@@ -59,10 +59,7 @@ class Weights:
     def of(cls, objective: Objective) -> Weights:
         """Return the weights of an objective that has some.
 
-        Raises
-        ------
-        InputError
-            For ``energy-delay``, which is no weighted sum.
+        Raises `InputError` for ``energy-delay``, which is no weighted sum.
         """
         match objective:
             case Objective.TIME:
@@ -83,10 +80,7 @@ class Weights:
     def of_time(self, system: System, sizes: tuple[int, ...]) -> float:
         """Price of a second, without what is drawn in it.
 
-        Raises
-        ------
-        InputError
-            If the machine's price is wanted and a part of it is not given.
+        Raises `InputError` if the machine's price is wanted and a part of it is not given.
         """
         if not self.owned:
             return self.time
@@ -96,10 +90,7 @@ class Weights:
 def price_of(system: System, sizes: tuple[int, ...]) -> float:
     """Price of a system with the given dimension sizes. [USD]
 
-    Raises
-    ------
-    InputError
-        For every part of it whose price is needed and not given.
+    Raises `InputError` for every part of it whose price is needed and not given.
     """
     bill = system_price(system, sizes)
     if bill.total is not None:
@@ -122,6 +113,8 @@ def value_of(
 ) -> float:
     """Return the value of an objective for one iteration.
 
+    Raises `InputError` for every power or price that the objective needs and that is not given.
+
     Parameters
     ----------
     sizes : tuple of int
@@ -130,11 +123,6 @@ def value_of(
         Of the iteration. [s]
     energy : Energy or None
         Of the iteration, None where a power is not given.
-
-    Raises
-    ------
-    InputError
-        For every power or price that the objective needs and that is not given.
     """
     match objective:
         case Objective.TIME:
@@ -151,21 +139,12 @@ def value_of(
 class LayerPrices:
     """Prices under one plan, in seconds of one layer of one sequence.
 
-    Parameters
-    ----------
-    second : float
-        What a second of the iteration costs, static power included.
-    memory, network, data : float
-        What a second of main memory, of the network, and of the gradient all-reduce adds to a
-        second of a layer. [1]
-    work : float
-        What an operation adds. [s/FLOP]
-    on_chip : float
-        What a joule of memories on the chip adds. [s/J]
-    fixed : float
-        What stages send to each other, and ends, add to an iteration.
-    per_layer : float
-        Seconds of an iteration for each second of a layer, at most. [1]
+    ``second``: what a second of the iteration costs, static power included; ``memory``,
+    ``network``, ``data``: what a second of main memory, of the network, and of the gradient
+    all-reduce adds to a second of a layer [1]; ``work``: what an operation adds [s/FLOP];
+    ``on_chip``: what a joule of memories on the chip adds [s/J]; ``fixed``: what stages send to
+    each other, and ends, add to an iteration; ``per_layer``: seconds of an iteration for each
+    second of a layer, at most [1].
     """
 
     second: float = 1.0
@@ -186,15 +165,12 @@ def layer_prices(
 ) -> LayerPrices:
     """Return the prices under a plan.
 
+    Raises `InputError` if a power or a price that is needed is not given, or time costs nothing.
+
     Parameters
     ----------
     peak : float
         Rate at which a chip draws all that computing adds to its power. [FLOP/s]
-
-    Raises
-    ------
-    InputError
-        If a power or a price that is needed is not given, or time costs nothing.
     """
     second = weights.of_time(system, plan.dimension_sizes)
     if not weights.energy:

@@ -23,12 +23,8 @@ from crosstack.workload.kernel_graph import Bools, Floats
 def check_fields(part: object, counts: Mapping[str, tuple[int, ...]] | None = None) -> None:
     """Raise `InputError` unless switches are switches, choices choices and numbers allowed.
 
-    Parameters
-    ----------
-    part : object
-        A record of switches, choices and numbers.
-    counts : mapping, optional
-        The whole numbers that a field may be.
+    ``part``: a record of switches, choices and numbers; ``counts``: the whole numbers that a field
+    may be.
     """
     for name, allowed in (counts or {}).items():
         value = getattr(part, name)
@@ -111,10 +107,7 @@ class Clock:
     def peak_rate(self, chip: Chip, dtype: Dtype) -> float:
         """Rate of a chip in numbers of a type: its one peak where the chip knows none. [FLOP/s]
 
-        Raises
-        ------
-        InputError
-            If the chip has rates, but none for ``dtype``.
+        Raises `InputError` if the chip has rates, but none for ``dtype``.
         """
         return chip.rate(dtype)
 
@@ -131,16 +124,14 @@ class Clock:
     def cycles_per_step(self, chip: Chip, dtype: Dtype, systolic: Bools) -> Floats:
         """Return how many cycles one step of a core takes in numbers of a type, by kernel. [1]
 
+        The array takes peak over rate: one cycle where the rate is ``2 lanes stages cores
+        frequency``. A lane does one operation a cycle, whatever the type, unless that were faster
+        than the rate. Data sheets do not say what lanes reach in every type.
+
         Parameters
         ----------
         systolic : array of bool
             Which kernels run on the systolic array, not on its lanes.
-
-        Notes
-        -----
-        The array takes peak over rate: one cycle where the rate is ``2 lanes stages cores
-        frequency``. A lane does one operation a cycle, whatever the type, unless that were faster
-        than the rate. Data sheets do not say what lanes reach in every type.
         """
         rate = self.peak_rate(chip, dtype)
         lanes = float(chip.compute.rows) * chip.compute.n_units * chip.compute.frequency

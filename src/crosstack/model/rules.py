@@ -60,28 +60,12 @@ def _none(part: str) -> Any:
 class Rules:
     """A name and the parts it stands for; a published tool has some of them only.
 
-    Parameters
-    ----------
-    name : str
-        What the set is called on the command line and in results.
-    collectives : LeastTime
-        What a collective takes.
-    traffic : Traffic
-        What a partition moves and holds.
-    memory : MainMemory
-        What a chip keeps in its main memory.
-    iteration : Pipelining
-        How stages and microbatches follow one another.
-    decisions : Decisions
-        What is decided, and in which order.
-    clock : Clock
-        How long kernels take.
-    step : object
-        How `predict` puts a step together; see `crosstack.evaluate.predict`.
-    chips : Generation
-        How chips are generated.
-    placement : object
-        How shards are placed and routed; see `crosstack.mapping.placement`.
+    ``name``: what the set is called on the command line and in results; ``collectives``: what a
+    collective takes; ``traffic``: what a partition moves and holds; ``memory``: what a chip keeps
+    in its main memory; ``iteration``: how stages and microbatches follow one another;
+    ``decisions``: what is decided, and in which order; ``clock``: how long kernels take; ``step``:
+    how `predict` puts a step together; see `crosstack.evaluate.predict`; ``chips``: how chips are
+    generated; ``placement``: how shards are placed and routed; see `crosstack.mapping.placement`.
     """
 
     name: str
@@ -120,10 +104,7 @@ class Rules:
     def changed(self, *, name: str | None = None, **values: Any) -> Rules:
         """Return the same rules with other values of some fields of their parts.
 
-        Raises
-        ------
-        InputError
-            If no part has a field, or a value is not allowed.
+        Raises `InputError` if no part has a field, or a value is not allowed.
         """
         parts: dict[str, dict[str, Any]] = {}
         for key, value in values.items():
@@ -140,10 +121,7 @@ class Rules:
 def require_parts(rules: Rules, parts: tuple[str, ...]) -> Rules:
     """Return ``rules``, which have all of ``parts``.
 
-    Raises
-    ------
-    InputError
-        If they lack some; names those and the rule sets that have them.
+    Raises `InputError` if they lack some; names those and the rule sets that have them.
     """
     missing = rules.lacking(parts)
     if missing:
@@ -156,15 +134,12 @@ def chosen_rules(
 ) -> Rules:
     """Return rules that are given as such or by name, which have ``parts``.
 
+    Raises `InputError` if there are none of a name, or they lack a part.
+
     Parameters
     ----------
     otherwise : str, optional
         The name where none are given; the default set where that is not given, either.
-
-    Raises
-    ------
-    InputError
-        If there are none of a name, or they lack a part.
     """
     if isinstance(rules, Rules):
         return require_parts(rules, parts)
@@ -191,10 +166,8 @@ def _loaded(name: str) -> Rules:
 def rules_named(name: str, parts: tuple[str, ...] = ()) -> Rules:
     """Return the rule set called ``name``, which has ``parts``.
 
-    Raises
-    ------
-    InputError
-        If there is none, or it lacks a part; names the nearest, or those that have it.
+    Raises `InputError` if there is none, or it lacks a part; names the nearest, or those that have
+    it.
     """
     if name not in RULE_SETS:
         raise unknown_name("rules", "rules are", name, rule_names(parts))

@@ -369,12 +369,7 @@ class TemporalLoad:
     def kernel_runs(self, inside: int, names: Sequence[str]) -> tuple[KernelRun, ...]:
         """Return what each kernel of a partition takes, each time that it runs.
 
-        Parameters
-        ----------
-        inside : int
-            Mask of the partition.
-        names : sequence of str
-            Of all kernels.
+        ``inside``: mask of the partition; ``names``: of all kernels.
         """
         found, work, after = list[KernelRun](), self.work, self.after
         for number, run in enumerate(self.runs):

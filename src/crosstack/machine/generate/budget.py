@@ -25,20 +25,10 @@ class Budget:
 
     Source of the fields: ``ardalani2022deepflow``, section 4.3.
 
-    Parameters
-    ----------
-    package_area : array_like
-        The chip and the memory beside it. [m^2]
-    chip_area : array_like
-        The chip. [m^2]
-    power : array_like
-        Everything. [W]
-    areas : mapping of str to array_like
-        On the chip, for each component; 0 for one left out. [m^2]
-    powers : mapping of str to array_like
-        For each component; 0 for one left out. [W]
-    edges : mapping of str to array_like
-        Share of the chip's perimeter, for main memory and links. [1]
+    ``package_area``: the chip and the memory beside it [m^2]; ``chip_area``: the chip [m^2];
+    ``power``: everything [W]; ``areas``: on the chip, for each component; 0 for one left out [m^2];
+    ``powers``: for each component; 0 for one left out [W]; ``edges``: share of the chip's
+    perimeter, for main memory and links [1].
     """
 
     package_area: ArrayLike

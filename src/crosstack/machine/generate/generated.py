@@ -110,12 +110,8 @@ def generate(
 ) -> GeneratedChip:
     """Return the chip that a template and one budget make.
 
-    Raises
-    ------
-    InfeasibleError
-        If a budget is impossible under the rules: which one, and by how much.
-    InputError
-        If the budget holds arrays, or parts that the template does not have.
+    Raises `InfeasibleError` if a budget is impossible under the rules: which one, and by how much.
+    Raises `InputError` if the budget holds arrays, or parts that the template does not have.
     """
     require(budget.shape == (), "budget", "arrays", "single numbers; see generate_chips")
     return chip_at(generate_chips(template, budget, rules), ())

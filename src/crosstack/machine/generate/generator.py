@@ -174,6 +174,11 @@ def generate_chips(
 ) -> GeneratedChips:
     """Fill a template from budgets; every field that comes out has the shape of the budget.
 
+    Nothing is refused here: a component that gets too little comes out empty. See
+    `crosstack.machine.generate.checks` for which budgets are impossible.
+
+    Source: ardalani2022deepflow, section 4.4.
+
     Parameters
     ----------
     template : ChipTemplate
@@ -182,15 +187,6 @@ def generate_chips(
         Areas, powers and edges; arrays for many chips.
     rules : Generation or None
         None: the default.
-
-    Notes
-    -----
-    Nothing is refused here: a component that gets too little comes out empty. See
-    `crosstack.machine.generate.checks` for which budgets are impossible.
-
-    References
-    ----------
-    ardalani2022deepflow, section 4.4
     """
     rules = rules or Generation()
     budget.check_components(template.components)

@@ -127,22 +127,10 @@ class LinkPart:
 class ChipTemplate:
     """A chip without its sizes.
 
-    Parameters
-    ----------
-    compute : ComputePart
-        The units.
-    srams : tuple of SramPart
-        On-chip memory, innermost first.
-    dram : DramPart
-        Main memory.
-    intra, inter : LinkPart or None
-        Links to the chips of the same package, and out of it.
-    launch_overhead : float
-        Before a kernel starts. [s]
-    dtype : Dtype
-        What work and depth of the units are given for.
-    name : str
-        For people.
+    ``compute``: the units; ``srams``: on-chip memory, innermost first; ``dram``: main memory;
+    ``intra``, ``inter``: links to the chips of the same package, and out of it;
+    ``launch_overhead``: before a kernel starts [s]; ``dtype``: what work and depth of the units are
+    given for; ``name``: for people.
     """
 
     compute: ComputePart

@@ -47,6 +47,9 @@ def collective_lines(
 ) -> ConcaveTime:
     """Time of a collective over its bytes.
 
+    Links are full duplex. Of levels one after the other, times add up; in an all-to-all every
+    level has its own share of the messages at the same time, so the slowest counts.
+
     Parameters
     ----------
     collective : Collective
@@ -58,11 +61,6 @@ def collective_lines(
         What a chip takes for what arrives; nothing unless given. A message alone is no kernel.
     all_reduce : AllReduceAlgorithm or None
         How sums are made on every level where that is possible; None: as is fastest.
-
-    Notes
-    -----
-    Links are full duplex. Of levels one after the other, times add up; in an all-to-all every
-    level has its own share of the messages at the same time, so the slowest counts.
     """
     found = _lines if group.many else _known
     return found(collective, group, arrival, all_reduce)

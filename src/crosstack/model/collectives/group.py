@@ -86,8 +86,6 @@ class Axis:
 def axes_of(extent: Extent) -> tuple[Axis, ...]:
     """Return how the members of one level are joined: one axis, or those of a mesh or torus.
 
-    Notes
-    -----
     A group whose members are s apart on a ring, or on an axis, is one of s that lie side by side:
     each link carries the messages of all. Members that close no ring are a line.
 
@@ -99,10 +97,8 @@ def axes_of(extent: Extent) -> tuple[Axis, ...]:
     neighbours all go from one group to the next, so they are sent by way of a third group, and
     cross twice.
 
-    References
-    ----------
-    leiserson1985 (fat trees), kim2008dragonfly (section 4), wang2023railonly, dally2004
-    (chapter 8)
+    Source: leiserson1985 (fat trees), kim2008dragonfly (section 4), wang2023railonly, dally2004
+    (chapter 8).
     """
     if extent.members == 1:
         return ()
@@ -188,22 +184,13 @@ def neighbour_link(extent: Extent, arrival: Arrival = NONE) -> tuple[float, floa
 def filled(degrees: Sequence[int], sizes: Sequence[int]) -> tuple[int, ...]:
     """Return the ranks that one block of every level holds. [1]
 
-    Parameters
-    ----------
-    degrees : sequence of int
-        Of every parallelism, innermost first. [1]
-    sizes : sequence of int
-        Of every level, innermost first. [1]
+    ``degrees``: of every parallelism, innermost first [1]; ``sizes``: of every level, innermost
+    first [1].
 
-    Raises
-    ------
-    InputError
-        If there are more ranks than chips.
-
-    Notes
-    -----
     The largest block of whole inner parallelisms that a level holds is not torn: the level takes
     as many as fit and leaves the rest of its chips idle, unless there are too few chips for that.
+
+    Raises `InputError` if there are more ranks than chips.
     """
     ranks = math.prod(degrees)
     if ranks > math.prod(sizes):
@@ -224,6 +211,8 @@ def group_of(
 ) -> Group:
     """Return the group of one parallelism of an order of ranks.
 
+    Raises `InputError` if there are more ranks than chips.
+
     Parameters
     ----------
     network : sequence of Dimension
@@ -234,11 +223,6 @@ def group_of(
         Of every parallelism, innermost first. [1]
     number : int
         Which of them. [1]
-
-    Raises
-    ------
-    InputError
-        If there are more ranks than chips.
     """
     stride = math.prod(degrees[:number])
     last = stride * degrees[number]
@@ -270,6 +254,8 @@ def domain_group(
     ends on, or the next where that is level 0. A domain holds its chips once: what inner
     parallelisms leave of it is shared.
 
+    Source: wang2023railonly.
+
     Parameters
     ----------
     network : sequence of Dimension
@@ -282,10 +268,6 @@ def domain_group(
         Of the group. [1]
     last : int
         The outermost level that the parallelism lies on.
-
-    References
-    ----------
-    wang2023railonly
     """
     shared = min(max(domain_size // inside, 1), members)
     slow = network[min(max(last, 1), len(network) - 1)]

@@ -55,12 +55,7 @@ class LayoutChange:
     def fastest(self, size: float, *, together: float = 1.0) -> Way:
         """Return the collectives of the fastest way for so many bytes; the fewest of equals.
 
-        Parameters
-        ----------
-        size : float
-            Bytes of the whole tensor. [B]
-        together : float
-            Tensors that are sent as one. [1]
+        ``size``: bytes of the whole tensor [B]; ``together``: tensors that are sent as one [1].
         """
         taken = [
             (float(lines.time(size, together=together)), len(way), place)
@@ -76,10 +71,7 @@ def ways(start: Layout, ends: frozenset[Layout]) -> tuple[Way, ...]:
     None does all that another one does, and more. A tensor that is partial and needed in no
     layout is to be added up, however it then lies.
 
-    Raises
-    ------
-    InputError
-        If there is none: nothing is made partial again.
+    Raises `InputError` if there is none: nothing is made partial again.
     """
     if Layout.PARTIAL in ends and start is not Layout.PARTIAL:
         raise InputError(Problem("layout", f"got {start} to partial; allowed: any but partial."))
@@ -111,6 +103,10 @@ def layout_change(
 ) -> LayoutChange:
     """Return how a tensor gets from one layout into others, in the least time for its size.
 
+    The least over all ways of the sum of their collectives.
+
+    Raises `InputError` as `ways`. Source: xu2021gspmd.
+
     Parameters
     ----------
     start : Layout
@@ -122,19 +118,6 @@ def layout_change(
     whole_sums : bool
         Whether an all-reduce is not to be replaced by a reduce-scatter and an all-gather, as one
         algorithm is asked for.
-
-    Raises
-    ------
-    InputError
-        As `ways`.
-
-    Notes
-    -----
-    The least over all ways of the sum of their collectives.
-
-    References
-    ----------
-    xu2021gspmd
     """
     halves = {Collective.REDUCE_SCATTER, Collective.ALL_GATHER}
     found: list[tuple[Way, ConcaveTime]] = []

@@ -111,10 +111,7 @@ class LeastTime:
     def kernels(self, network: NetworkUse) -> dict[Collective, ConcaveTime]:
         """Return the least times among the tensor-parallel chips.
 
-        Raises
-        ------
-        InputError
-            If the system asks for an algorithm that no dimension can run.
+        Raises `InputError` if the system asks for an algorithm that no dimension can run.
         """
         _check_legal(tuple(d.level for d in network.dimensions), network.all_reduce)
         return _lines(network, _group(network, Parallelism.TENSOR))

@@ -49,13 +49,8 @@ class ConcaveTime:
     def time(self, size: ArrayLike, *, together: ArrayLike = 1) -> Floats:
         """Time that ``size`` bytes take; nothing takes no time. [s]
 
-        Parameters
-        ----------
-        size : array_like
-            Bytes of one message. [B]
-        together : array_like
-            Messages of this size that are sent as one, which share what is fixed: the time is
-            that of all of them over their number. [1]
+        ``size``: bytes of one message [B]; ``together``: messages of this size that are sent as
+        one, which share what is fixed: the time is that of all of them over their number [1].
         """
         size, together = np.asarray(size, float), np.asarray(together, float)
         found = _time(self.members[0], size, together)
@@ -92,8 +87,6 @@ def _time(line: AffineTime, size: Floats, together: Floats) -> Floats:
 def least(lines: Iterable[AffineTime]) -> ConcaveTime:
     """Return the least of ``lines`` for every size, without those that it never is.
 
-    Notes
-    -----
     The lower envelope, by a sweep from the steepest line to the flattest: a line is left out
     where its neighbours cross below it. Of many machines every line is kept, as each may be the
     least for one.

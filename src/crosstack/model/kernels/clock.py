@@ -28,44 +28,21 @@ COMPUTE = "compute"
 class KernelTime:
     """A matrix product on a chip, or an array of them; every array has the shapes' shape.
 
-    Parameters
-    ----------
-    time : ndarray
-        The kernel, its launch included. [s]
-    work_time : ndarray
-        What the device takes if main memory moves nothing, launch and reduction apart. [s]
-    bound : ndarray of str
-        What takes longest: ``"compute"``, a level's name, or ``"waiting"``.
-    launch_time : float
-        Before the kernel starts. [s]
-    compute_time : ndarray
-        Of the busiest multiprocessor. [s]
-    waiting_time : ndarray
-        Latencies, fill, drain, and what cannot be hidden behind compute. [s]
-    reduction_time : ndarray
-        Second kernel that adds up the sums of a split K. [s]
-    operands : ndarray, shape (..., 3)
-        Bytes of main memory that the M x K and the K x N factor and the result move. [B]
-    traffic : dict of str to ndarray
-        Bytes that each level hands over or takes in, on the whole chip. [B]
-    bandwidths : dict of str to ndarray
-        What each level gives to the multiprocessors that work, on average: a level of the chip all
-        of its bandwidth, one of the multiprocessors their share. [B/s]
-    level_times : dict of str to ndarray
-        What the traffic of each level takes: traffic over bandwidth. [s]
-    passing : dict of str to ndarray
-        Bytes that pass from one part of a level to another, besides; the measured bandwidth of a
-        level in parts holds with them. [B]
-    tiles : dict of str to ndarray, shape (..., 3)
-        M, K and N of the product that each level serves at a time. [1]
-    split : ndarray
-        Parts of K that different multiprocessors work on. [1]
-    n_tiles : ndarray
-        Tiles of C times parts of K. [1]
-    dataflow : ndarray of str
-        What stays in the arrays.
-    utilization : ndarray
-        ``2 M K N`` over what the chip could do in ``time``. [1]
+    ``time``: the kernel, its launch included [s]; ``work_time``: what the device takes if main
+    memory moves nothing, launch and reduction apart [s]; ``bound``: what takes longest:
+    ``"compute"``, a level's name, or ``"waiting"``; ``launch_time``: before the kernel starts [s];
+    ``compute_time``: of the busiest multiprocessor [s]; ``waiting_time``: latencies, fill, drain,
+    and what cannot be hidden behind compute [s]; ``reduction_time``: second kernel that adds up the
+    sums of a split K [s]; ``operands``: bytes of main memory that the M x K and the K x N factor
+    and the result move [B]; ``traffic``: bytes that each level hands over or takes in, on the whole
+    chip [B]; ``bandwidths``: what each level gives to the multiprocessors that work, on average: a
+    level of the chip all of its bandwidth, one of the multiprocessors their share [B/s];
+    ``level_times``: what the traffic of each level takes: traffic over bandwidth [s]; ``passing``:
+    bytes that pass from one part of a level to another, besides; the measured bandwidth of a level
+    in parts holds with them [B]; ``tiles``: M, K and N of the product that each level serves at a
+    time [1]; ``split``: parts of K that different multiprocessors work on [1]; ``n_tiles``: tiles
+    of C times parts of K [1]; ``dataflow``: what stays in the arrays; ``utilization``: ``2 M K N``
+    over what the chip could do in ``time`` [1].
     """
 
     time: Floats
@@ -150,6 +127,9 @@ def product_time(
 ) -> KernelTime:
     """Time of ``batch`` products of M x K by K x N, one kernel.
 
+    Raises `InputError` if a side is below 1, or the chip lacks compute or the bandwidth of a level.
+    Raises `InfeasibleError` if the operands do not fit in main memory.
+
     Parameters
     ----------
     clock : KernelClock
@@ -169,13 +149,6 @@ def product_time(
     -------
     KernelTime
         Arrays of shape (...).
-
-    Raises
-    ------
-    InputError
-        If a side is below 1, or the chip lacks compute or the bandwidth of a level.
-    InfeasibleError
-        If the operands do not fit in main memory.
     """
     check_chip(chip)
     if dataflow is not None:
@@ -195,10 +168,7 @@ def product_time(
 def check_chip(chip: Chip) -> None:
     """Refuse a chip on which a kernel would take for ever.
 
-    Raises
-    ------
-    InputError
-        If it lacks compute or the bandwidth of a level.
+    Raises `InputError` if it lacks compute or the bandwidth of a level.
     """
     problems = []
     if chip.compute.throughput <= 0 or chip.compute.n_multiprocessors < 1:
@@ -264,14 +234,7 @@ Shape = tuple[float, float, float, float]
 class OneChip:
     """What a clock says of one chip and one type of numbers, beside products.
 
-    Parameters
-    ----------
-    chip : Chip
-        What computes.
-    clock : KernelClock
-        How it is counted.
-    dtype : Dtype
-        Of the numbers.
+    ``chip``: what computes; ``clock``: how it is counted; ``dtype``: of the numbers.
     """
 
     def __init__(self, chip: Chip, clock: KernelClock, dtype: Dtype = Dtype.BF16) -> None:

@@ -21,9 +21,7 @@ from crosstack.workload.kernel_graph import Floats
 class ConstantShare(KernelClock):
     """A share of the peak, whatever the shape; see `crosstack.model.kernels.clock.KernelClock`.
 
-    References
-    ----------
-    ko2025dfmodel; williams2009roofline
+    Source: ko2025dfmodel; williams2009roofline.
     """
 
     @property
@@ -36,8 +34,6 @@ class ConstantShare(KernelClock):
     ) -> KernelTime:
         """Return the times of products, arrays of one dimension.
 
-        Notes
-        -----
         ``launch + max(2 M K N / throughput, every operand / bandwidth + latency)``.
         """
         work_time = self.device_time(chip, dtype, m, k, n, batch)
@@ -89,9 +85,7 @@ class ConstantShare(KernelClock):
 class SystolicCells(ConstantShare):
     """The cycles of the arrays of all cores; see `crosstack.model.cores.staircase`.
 
-    References
-    ----------
-    dfmodel_code
+    Source: dfmodel_code.
     """
 
     def device_time(
@@ -99,8 +93,6 @@ class SystolicCells(ConstantShare):
     ) -> Floats:
         """Time of products without main memory. [s]
 
-        Notes
-        -----
         ``ceil(M / lanes) ceil(N / stages) K`` steps on the best share of all cores; a batch stands
         one behind the other along M. The array takes peak over rate cycles a step.
         """

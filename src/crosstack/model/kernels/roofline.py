@@ -73,15 +73,6 @@ class Roofline(KernelClock):
     ) -> KernelTime:
         """Return the times of products, arrays of one dimension.
 
-        Parameters
-        ----------
-        chip : Chip
-            With multiprocessors, and a bandwidth at every level.
-        m, k, n, batch : ndarray, shape (shapes,)
-            ``batch`` products of M x K by K x N. [1]
-
-        Notes
-        -----
         ``t = launch + max(busiest multiprocessor, traffic of main memory / bandwidth + latency) +
         reduction``, where the busiest multiprocessor takes ``waiting + tiles x max over compute and
         levels``; the formulas are those of `crosstack.model.kernels.waves`.
@@ -90,9 +81,14 @@ class Roofline(KernelClock):
         tile holds parts of two as long as a tile's side divides that side. Each has factors of its
         own: main memory moves those of all at least once.
 
-        References
+        Source: ardalani2022deepflow, 6; williams2009roofline.
+
+        Parameters
         ----------
-        ardalani2022deepflow, 6; williams2009roofline
+        chip : Chip
+            With multiprocessors, and a bandwidth at every level.
+        m, k, n, batch : ndarray, shape (shapes,)
+            ``batch`` products of M x K by K x N. [1]
         """
         tall = m >= n
         rows, columns = np.where(tall, batch * m, m), np.where(tall, n, batch * n)
@@ -146,10 +142,7 @@ class Roofline(KernelClock):
     ) -> None:
         """Refuse products whose operands and output are larger than main memory.
 
-        Raises
-        ------
-        InfeasibleError
-            Names the product and its largest matrix.
+        Raises `InfeasibleError`, which names the product and its largest matrix.
         """
         matrices = np.stack([m * k, k * n, m * n]) * (batch * dtype.size)
         held = matrices.sum(axis=0)

@@ -23,6 +23,8 @@ def reuse_of(
     pieces of ``rows``; activations (M x K) while N does, partial sums (M x N) while K does, in
     pieces of ``depth``. `Dataflow.BEST` is the largest, `Dataflow.NONE` is 1.
 
+    Source: ardalani2022deepflow, 6.3.
+
     Parameters
     ----------
     compute : Compute
@@ -38,10 +40,6 @@ def reuse_of(
     -------
     ndarray, shape (...)
         At least 1. [1]
-
-    References
-    ----------
-    ardalani2022deepflow, 6.3
     """
     times = {
         Dataflow.WEIGHT: np.ceil(m / compute.rows),
@@ -73,6 +71,11 @@ def chosen_dataflow(
 def register_accesses(work: Floats, reuse: Floats, compute: Compute, dtype: Dtype) -> Floats:
     """Numbers that the array reads from and writes to the registers.
 
+    ``work (Nx Ny + K Nx + K Ny) / (2 K Nx Ny)``: a multiply-add (2 FLOP) needs the stationary
+    operand once in K, and each moving one once in Ny or Nx.
+
+    Source: ardalani2022deepflow, equation 5.
+
     Parameters
     ----------
     work : ndarray, shape (...)
@@ -88,15 +91,6 @@ def register_accesses(work: Floats, reuse: Floats, compute: Compute, dtype: Dtyp
     -------
     ndarray, shape (...)
         [1]
-
-    Notes
-    -----
-    ``work (Nx Ny + K Nx + K Ny) / (2 K Nx Ny)``: a multiply-add (2 FLOP) needs the stationary
-    operand once in K, and each moving one once in Ny or Nx.
-
-    References
-    ----------
-    ardalani2022deepflow, equation 5
     """
     x, y = compute.rows, compute.elements_deep(dtype)
     return work * (1 / reuse + 1 / y + 1 / x) / 2

@@ -123,24 +123,6 @@ def best_schedules(
 ) -> Schedules:
     """Return the fastest candidate for every shape; of equal ones the largest tile.
 
-    Parameters
-    ----------
-    chip : Chip
-        With multiprocessors and a bandwidth at every level.
-    dtype : Dtype
-        Of the numbers.
-    m, k, n : ndarray, shape (shapes,)
-        Products of M x K by K x N. [1]
-    clock : Roofline
-        How it is counted.
-
-    Returns
-    -------
-    Schedules
-        With times in [s] and traffic in [B], launch excluded.
-
-    Notes
-    -----
     The busiest multiprocessor makes ``ceil(tiles / multiprocessors)`` tiles. Each takes the slowest
     of compute and of the levels it moves data through; the multiprocessors share the bandwidth of
     the chip's levels. Nothing hides a tile's way in and out: the latency of main memory and the
@@ -157,9 +139,23 @@ def best_schedules(
     What is stored by rows is its transpose stored by columns, so that a product and its transpose
     are the same work: the one with N > M is timed as the other.
 
-    References
+    Source: ardalani2022deepflow, 6.1 and 6.2; thakkar2023cutlass; osama2023streamk.
+
+    Parameters
     ----------
-    ardalani2022deepflow, 6.1 and 6.2; thakkar2023cutlass; osama2023streamk
+    chip : Chip
+        With multiprocessors and a bandwidth at every level.
+    dtype : Dtype
+        Of the numbers.
+    m, k, n : ndarray, shape (shapes,)
+        Products of M x K by K x N. [1]
+    clock : Roofline
+        How it is counted.
+
+    Returns
+    -------
+    Schedules
+        With times in [s] and traffic in [B], launch excluded.
     """
     cand = _candidates(chip, dtype, clock)
     turned = n > m

@@ -42,9 +42,7 @@ def most_pieces(plan: MeshPlan, rules: Rules) -> Any:
 def may_interleave(plan: MeshPlan, rules: Rules) -> Any:
     """Whether stages may have the pieces that a plan says, of as many layers; or arrays of plans.
 
-    References
-    ----------
-    narayanan2021megatron, section 2.2.2: microbatches are a multiple of the stages
+    Source: narayanan2021megatron, section 2.2.2: microbatches are a multiple of the stages.
     """
     divides = most_pieces(plan, rules) % plan.interleave == 0
     return divides & ((plan.interleave == 1) | (plan.n_microbatches % plan.pipeline == 0))
@@ -96,6 +94,9 @@ def never_slower(
 ) -> list[MeshPlan]:
     """Drop plans that another is never slower than, keeping no more activations.
 
+    Iterations are piecewise linear in the time of a layer, so it is enough to compare them at the
+    least, where paths cross, and far beyond.
+
     Parameters
     ----------
     plans : sequence of MeshPlan
@@ -104,11 +105,6 @@ def never_slower(
         Time that a layer takes at least. [s]
     roomy : bool
         Whether all of them fit whatever they keep.
-
-    Notes
-    -----
-    Iterations are piecewise linear in the time of a layer, so it is enough to compare them at the
-    least, where paths cross, and far beyond.
     """
     pipelines = [pipeline_of(plan, overlap, rules) for plan in plans]
     paths = [rules.iteration.paths(pipeline) for pipeline in pipelines]

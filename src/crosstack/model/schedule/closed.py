@@ -56,6 +56,18 @@ def training_ways(
 ) -> tuple[Way, ...]:
     """Ways through forward and backward passes of stages that are alike, one forward, one backward.
 
+    With ``p`` stages and ``m`` microbatches, ``(m + p - 1) W + 2 x (p + m - 2 - ceil((m - 1)/p))``;
+    where ``m - 1 = q p + 1`` a link may be waited for once instead of a stage. Sent by the stages
+    themselves all but the first and the last send twice: ``x (2 (p - 1) + 2 m - 3)``. Interleaved,
+    ``(m v + p - 1) W / v + 2 x (p v - 1)``, where a pass of a piece takes at least x. Interleaved
+    and sent by the stages themselves, the last one is busy for
+    ``(m v + p - 1) W / v + x (2 m v + 2 p - 3 - m)``; of p > 2 the others send in every pass:
+    ``x (2 m v + 2 (p - 3))`` behind two of the shorter passes less, or once more behind a pass of
+    each less. Of arrays, ways that one pipeline does not have are shorter than its first.
+
+    Raises `InputError` if microbatches cannot be interleaved so. Source: narayanan2021megatron,
+    sections 2.2.1 and 2.2.2.
+
     Parameters
     ----------
     stages, microbatches : int or array
@@ -67,26 +79,6 @@ def training_ways(
     forward : float or array
         Share of the work that is the forward pass; only sends longer than the pass of a piece
         depend on it. [1]
-
-    Raises
-    ------
-    InputError
-        If microbatches cannot be interleaved so.
-
-    Notes
-    -----
-    With ``p`` stages and ``m`` microbatches, ``(m + p - 1) W + 2 x (p + m - 2 - ceil((m - 1)/p))``;
-    where ``m - 1 = q p + 1`` a link may be waited for once instead of a stage. Sent by the stages
-    themselves all but the first and the last send twice: ``x (2 (p - 1) + 2 m - 3)``. Interleaved,
-    ``(m v + p - 1) W / v + 2 x (p v - 1)``, where a pass of a piece takes at least x. Interleaved
-    and sent by the stages themselves, the last one is busy for
-    ``(m v + p - 1) W / v + x (2 m v + 2 p - 3 - m)``; of p > 2 the others send in every pass:
-    ``x (2 m v + 2 (p - 3))`` behind two of the shorter passes less, or once more behind a pass of
-    each less. Of arrays, ways that one pipeline does not have are shorter than its first.
-
-    References
-    ----------
-    narayanan2021megatron, sections 2.2.1 and 2.2.2
     """
     p, m, v = stages, microbatches, interleave
     for name, count in (("stages", p), ("microbatches", m), ("interleave", v)):
@@ -161,9 +153,7 @@ def gpipe_ways(
 
     Parameters as in `training_ways`.
 
-    References
-    ----------
-    huang2019gpipe
+    Source: huang2019gpipe.
     """
     ways = forward_ways(stages, microbatches, beside=beside)
     return tuple(
@@ -176,16 +166,14 @@ def gpipe_ways(
 def pass_time(stages: Sequence[float], sends: Sequence[float], microbatches: int) -> float:
     """Time until all microbatches have passed any stages one way, links between them. [s]
 
+    Source: huang2019gpipe.
+
     Parameters
     ----------
     stages : sequence of float
         Work of every stage for one microbatch. [s]
     sends : sequence of float
         Of every link between them, one less. [s]
-
-    References
-    ----------
-    huang2019gpipe
     """
     machines = [*stages, *sends[: len(stages) - 1]]
     return sum(machines) + (microbatches - 1) * max(machines)
@@ -194,21 +182,17 @@ def pass_time(stages: Sequence[float], sends: Sequence[float], microbatches: int
 def uneven_time(forward: Sequence[float], backward: Sequence[float], microbatches: int) -> float:
     """Time of one forward, one backward through any stages that send in no time. [s]
 
-    Parameters
-    ----------
-    forward, backward : sequence of float
-        Of every stage, for one microbatch. [s]
-
-    Notes
-    -----
     The longest way goes down to some stage j, ``w_j = p - 1 - j`` microbatches begun at the slowest
     stage above it, comes up to a stage k that alternates until its last forward, goes down and up
     again; or it turns at once into backward passes of the slowest stage. With w held below m:
     ``max_k (down_k + (m - 1 - w_k) (f_k + b_k) + up_k)``, and the same without what alternates.
 
-    References
+    Source: narayanan2021megatron, section 2.2.1.
+
+    Parameters
     ----------
-    narayanan2021megatron, section 2.2.1
+    forward, backward : sequence of float
+        Of every stage, for one microbatch. [s]
     """
     p, m = len(forward), microbatches
     most = 0.0

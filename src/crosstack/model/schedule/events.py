@@ -58,20 +58,10 @@ def check_tasks(count: int) -> None:
 class TaskGraph:
     """Tasks and what follows them.
 
-    Parameters
-    ----------
-    names, kinds : tuple of str
-        Of every task: for people, and for the colours of a picture.
-    durations : tuple of float
-        [s]
-    resources : tuple of int
-        Number of the resource a task takes, or `FREE`.
-    children : tuple of tuple of int
-        Tasks that wait for a task, in the order in which they are looked at.
-    resource_names : tuple of str
-        Of every resource.
-    lanes : tuple of int
-        Tasks that each resource runs at a time; empty: one each. [1]
+    ``names``, ``kinds``: of every task: for people, and for the colours of a picture;
+    ``durations``: [s]; ``resources``: number of the resource a task takes, or `FREE`; ``children``:
+    tasks that wait for a task, in the order in which they are looked at; ``resource_names``: of
+    every resource; ``lanes``: tasks that each resource runs at a time; empty: one each [1].
     """
 
     names: tuple[str, ...]
@@ -198,14 +188,8 @@ class Timeline:
 def simulate(graph: TaskGraph) -> Timeline:
     """Run a task graph; tasks that wait for nothing start first, in their order.
 
-    Raises
-    ------
-    InputError
-        If tasks wait for each other in a circle.
-
-    References
-    ----------
-    ardalani2022deepflow, section 5.3
+    Raises `InputError` if tasks wait for each other in a circle. Source: ardalani2022deepflow,
+    section 5.3.
     """
     count, resources, children = len(graph), graph.resources, graph.children
     waits = [0] * count

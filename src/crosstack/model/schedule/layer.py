@@ -67,12 +67,7 @@ def layer_graph(partitions: Sequence[PartitionTimes], overlap: Overlap) -> TaskG
 
     A partition that is not launched has no task on the host. Tasks of a kernel have its name.
 
-    Parameters
-    ----------
-    partitions : sequence of PartitionTimes
-        In the order they run.
-    overlap : Overlap
-        What the chip does at the same time.
+    ``partitions``: in the order they run; ``overlap``: what the chip does at the same time.
     """
     build = TaskGraphBuilder()
     before: list[int] = []

@@ -64,21 +64,13 @@ def pipeline_time(
 
     ``interleave`` stages are on every chip, the i-th on chip i modulo the number of chips.
 
-    Notes
-    -----
     GPipe, in closed form: stages and the links between them are machines that m equal jobs pass one
     after the other (`crosstack.model.schedule.closed`), there and back. One forward, one backward:
     in closed form where one holds; otherwise what a chip does next begins once the chip and what it
     waits for are through, in the order of `pass_order`.
 
-    Raises
-    ------
-    InputError
-        If the stages cannot be interleaved so.
-
-    References
-    ----------
-    huang2019gpipe, narayanan2021megatron
+    Raises `InputError` if the stages cannot be interleaved so. Source: huang2019gpipe,
+    narayanan2021megatron.
     """
     _check_pipeline(len(stages), microbatches, schedule, interleave)
     if schedule is Schedule.ONE_F_ONE_B:
