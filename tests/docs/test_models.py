@@ -65,10 +65,10 @@ def known(chips: int) -> set[tuple[object, ...]]:
     rows = set()
     for joint in Joint:
         for collective in COLLECTIVES.values():
-            plain = algorithms(collective, joint, reduces=False)
-            for row in algorithms(collective, joint, reduces=True):
+            plain = algorithms(collective, joint, chips, reduces=False)
+            for row in algorithms(collective, joint, chips, reduces=True):
                 where = joint.value if row in plain else ADDS
-                numbers = round(row.steps(chips), 9), round(row.load(chips), 9)
+                numbers = round(row.steps, 9), round(row.load, 9)
                 rows.add((where, collective, row.name.replace("_", " "), *numbers))
     return rows
 

@@ -24,18 +24,6 @@ from crosstack.machine.memory import MemoryLevel, Scope
 from crosstack.records import require_types
 from crosstack.workload.dtype import Dtype
 
-__all__ = [
-    "GPU_FUSIONS",
-    "Chip",
-    "Execution",
-    "Fusion",
-    "Link",
-    "Overlap",
-    "flat_chip",
-    "flat_fields",
-    "relative_rates",
-]
-
 MOST_MEMORIES = 2  # the main one, and one behind it
 
 
@@ -86,25 +74,21 @@ class Link:
         """Check every field."""
         require_whole("n_links", self.n_links, minimum=0)
         units = {"bandwidth": "B/s", "latency": "s", "frequency": "1/s", "voltage": "V"}
-        for name, unit in units.items():
+        for name, unit in (units | {"power": "W"}).items():
             require_quantity(name, getattr(self, name), unit)
-        require_quantity("power", self.power, "W")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chip:
-    """One accelerator chip.
+    """One accelerator chip; None stands for what is not given.
 
-    ``compute``: the units; ``levels``: memory on the chip, innermost (registers) first; any number
-    from none; ``memories``: memory beside the chip: the main one, then perhaps a slower one that
-    takes what does not fit. None where the chip is described without; ``intra``, ``inter``: links
-    to chips of the same package or node, and to those outside; ``execution``: whether the kernels
-    of a partition run side by side or one by one; ``fusions``: what a temporal chip may fuse;
-    ``overlap``: what hides behind what. Of chips of the library and generated ones, the network
-    hides behind nothing where kernels run one by one: a collective waits for the kernel before it;
-    ``launch_overhead``: before a kernel starts [s]; ``price``, ``power``, ``idle_power``: of one
-    chip; ``power`` is that of all of it running. None where not given [USD], [W], [W]; ``name``:
-    for people.
+    ``levels`` are the memory on the chip, innermost (registers) first; ``memories`` those beside
+    it: the main one, then perhaps a slower one that takes what does not fit. ``intra`` and
+    ``inter`` are links to chips of the same package or node, and to those outside; ``fusions`` what
+    a temporal chip may fuse. ``overlap``: of chips of the library and generated ones, the network
+    hides behind nothing where kernels run one by one: a collective waits for the kernel before it.
+    ``launch_overhead`` is before a kernel starts [s]; ``price`` [USD], ``power`` with all running
+    and ``idle_power`` [W] are of one chip.
     """
 
     compute: Compute
@@ -124,10 +108,9 @@ class Chip:
     def __post_init__(self) -> None:
         """Check every field."""
         require_types(self)
-        names = [level.name for level in self.storage]
+        names, memories = [level.name for level in self.storage], len(self.memories)
         require(len(set(names)) == len(names), "levels", names, "a name of its own for each level")
-        few = len(self.memories) <= MOST_MEMORIES
-        require(few, "memories", len(self.memories), f"up to {MOST_MEMORIES}")
+        require(memories <= MOST_MEMORIES, "memories", memories, f"up to {MOST_MEMORIES}")
         require_quantity("launch_overhead", self.launch_overhead, "s")
         for name, unit in (("price", "USD"), ("power", "W"), ("idle_power", "W")):
             if getattr(self, name) is not None:
@@ -161,9 +144,9 @@ class Chip:
         Raises `InputError` if there is none; names the nearest.
         """
         known = (*self.levels, *self.memories)
-        for level in known:
-            if level.name == name:
-                return level
+        found = next((level for level in known if level.name == name), None)
+        if found is not None:
+            return found
         raise unknown_name("levels", "level is", name, (each.name for each in known), "Levels")
 
     def rate(self, dtype: Dtype) -> float:
@@ -223,18 +206,14 @@ class Chip:
         reached = self.compute.utilization
         return share * self.peak_throughput * (1.0 if reached is None else reached)
 
-    def n_instances(self, level: MemoryLevel) -> int:
-        """Return how many instances of ``level`` the chip has, by its scope. [1]"""
-        counts = {
-            Scope.UNIT: self.compute.n_units,
-            Scope.MULTIPROCESSOR: self.compute.n_multiprocessors,
-            Scope.CHIP: 1,
-        }
-        return counts[level.scope]
-
     def capacity_of_instance(self, level: MemoryLevel) -> float:
         """Return the capacity of one instance of ``level``: what a tile has to fit in. [B]"""
-        instances = self.n_instances(level)
+        compute = self.compute
+        instances = {
+            Scope.UNIT: compute.n_units,
+            Scope.MULTIPROCESSOR: compute.n_multiprocessors,
+            Scope.CHIP: 1,
+        }[level.scope]
         return level.room / instances if instances else 0.0
 
     @property
@@ -377,15 +356,9 @@ def flat_fields(chip: Chip) -> dict[str, Any] | None:
         "memory_units": sram.banks,
         "memory_unit_capacity": sram.bank_capacity,
         "relative_rates": compute.relative_rates,
-        "execution": chip.execution,
-        "fusions": chip.fusions,
-        "overlap": chip.overlap,
-        "launch_overhead": chip.launch_overhead,
-        "price": chip.price,
-        "power": chip.power,
-        "idle_power": chip.idle_power,
-        "name": chip.name,
     }
+    of_chip = ("execution", "fusions", "overlap", "launch_overhead", "price", "power", "idle_power")
+    fields |= {name: getattr(chip, name) for name in (*of_chip, "name")}
     try:
         return fields if flat_chip(**fields, memories=chip.memories) == chip else None
     except InputError:

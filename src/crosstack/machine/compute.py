@@ -10,8 +10,6 @@ from crosstack.errors import require, require_quantity, require_whole
 from crosstack.records import require_types
 from crosstack.workload.dtype import Dtype
 
-__all__ = ["Compute", "Dataflow"]
-
 
 class Dataflow(StrEnum):
     """Which operand stays in the registers of the systolic array; ``none`` keeps nothing there.
@@ -33,20 +31,18 @@ class Compute:
     A unit is what can be given to a kernel on its own: a tensor core, or a core of a spatial chip.
     Source of the fields: ``ardalani2022deepflow``, section 4; ``ko2025dfmodel``, Table V.
 
-    ``n_units``: compute units on the chip [1]; ``n_multiprocessors``: units that share a memory;
-    units that fill none compute all the same [1]; ``rows``, ``columns``: a unit's array multiplies
-    rows x depth by depth x columns: rows split M, columns N [1]; ``depth``: what its array takes of
-    K in a cycle; None for one element of any type [B]; ``work_per_cycle``: of one unit [FLOP];
-    ``frequency``: clock [Hz]; ``voltage``: at that clock; 0 where the clock was given and the
-    voltage is not known [V]; ``utilization``: share of the peak that compute reaches, where it is
-    given; None computes the cycles of every kernel from its shape [1]; ``dataflow``: what stays in
-    the array's registers; ``power``: of all units at that clock [W]; ``relative_rates``: rate in
-    numbers of each type over the peak, so that both follow units and clock, products added up as
-    usual (`Dtype.accumulator`); empty where one peak holds for every type [1];
-    ``relative_vector_rates``: the same of what is beside the arrays, for elementwise work; empty
-    where the arrays do it [1]; ``accumulator_rates``: rate in numbers of the first type where
-    products are added up in the second, another one than usual, over the peak [1]; ``accumulator``:
-    what the job adds up in; None as usual.
+    The units of a multiprocessor share a memory; ``n_units`` that fill none compute all the same.
+    [1] A unit's array multiplies rows x depth by depth x columns: ``rows`` split M, ``columns`` N
+    [1]; ``depth`` is what it takes of K in a cycle [B], None for one element of any type;
+    ``work_per_cycle`` is that of one unit. [FLOP] ``voltage`` is that at the clock ``frequency``, 0
+    where it is not known [V]; ``power`` that of all units [W]. ``utilization`` is the share of the
+    peak that compute reaches; None computes the cycles of every kernel from its shape. [1]
+
+    ``relative_rates`` are rates by type over the peak, so that both follow units and clock,
+    products added up as usual (`Dtype.accumulator`); empty where one peak holds for every type.
+    ``relative_vector_rates``: of what is beside the arrays, for elementwise work; empty where the
+    arrays do it. ``accumulator_rates``: in numbers of the first type where products are added up in
+    the second, another one than usual. [1] ``accumulator``: what the job adds up in; None as usual.
     """
 
     n_units: int
@@ -68,10 +64,8 @@ class Compute:
     def __post_init__(self) -> None:
         """Check every field."""
         require_types(self)
-        require_whole("n_units", self.n_units, minimum=0)
-        require_whole("n_multiprocessors", self.n_multiprocessors, minimum=0)
-        require_whole("rows", self.rows)
-        require_whole("columns", self.columns)
+        for name, least in (("n_units", 0), ("n_multiprocessors", 0), ("rows", 1), ("columns", 1)):
+            require_whole(name, getattr(self, name), minimum=least)
         if self.depth is not None:
             require_quantity("depth", self.depth, "B", above_zero=True)
         units = {"work_per_cycle": "FLOP", "frequency": "Hz", "voltage": "V", "power": "W"}

@@ -10,8 +10,6 @@ from crosstack.errors import require, require_quantity, require_whole
 from crosstack.records import require_types
 from crosstack.units import format_quantity
 
-__all__ = ["MemoryLevel", "Scope", "main_memory"]
-
 
 class Scope(StrEnum):
     """Who shares one instance of a level: a compute unit, a multiprocessor or the whole chip."""
@@ -27,15 +25,14 @@ class MemoryLevel:
 
     Source of the fields: ``ardalani2022deepflow``, section 4; banks: ``dfmodel_code``.
 
-    ``name``: e.g. ``"L2"``; ``scope``: who shares one instance; ``capacity``: of all instances; 0
-    where the level got nothing, None where it is not limited [B]; ``bandwidth``: of all instances,
-    after utilization; None where it is not given [B/s]; ``latency``: from the request to the first
-    byte [s]; ``energy_per_bit``: to move one bit [J]; ``static_power``: of all instances [W];
-    ``line_size``: bytes that move together; 1 where traffic is not rounded up [B]; ``partitions``:
-    parts that each keep what the multiprocessors near them read: data that all of them read lies in
-    every part, and passes through two on its way to the far ones [1]; ``banks``: where they are
-    given a tensor takes whole banks, enough for its bytes and for the cores that write it, instead
-    of bytes of ``capacity`` [1]; ``bank_capacity``: of one bank; given with ``banks`` [B].
+    ``scope``: who shares one instance. Of all instances are ``capacity``, None where it is not
+    limited [B], ``bandwidth`` after utilization, None where it is not given [B/s], and
+    ``static_power`` [W]. ``latency`` is from the request to the first byte [s], ``energy_per_bit``
+    moves one [J]; ``line_size`` bytes move together, 1 where traffic is not rounded up [B].
+    ``partitions`` each keep what the multiprocessors near them read: data that all of them read
+    lies in every part, and passes through two on its way to the far ones. [1] Where ``banks`` of
+    ``bank_capacity`` [B] are given a tensor takes whole ones, enough for its bytes and for the
+    cores that write it.
     """
 
     name: str
@@ -62,7 +59,7 @@ class MemoryLevel:
         require_whole("partitions", self.partitions)
         if (self.banks, self.bank_capacity) != (None, None):
             both = "given with banks and bank_capacity, or neither"
-            given = self.banks is not None and self.bank_capacity is not None
+            given = None not in (self.banks, self.bank_capacity)
             require(given, "bank_capacity", self.bank_capacity, both)
             require_whole("banks", self.banks)
             require_quantity("bank_capacity", self.bank_capacity, "B", above_zero=True)

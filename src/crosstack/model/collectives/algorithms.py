@@ -18,251 +18,143 @@ add and copy).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import assert_never
 
 from crosstack.machine.network import Joint
 from crosstack.machine.system import AllReduceAlgorithm
 from crosstack.workload.kernels import Collective
 
 CHUNKS = (1, 4, 16, 64, 256)  # pieces of a message that is passed on piece by piece
-
-Count = Callable[[int], float]
 RING, TREE, DIRECT, IN_NETWORK = AllReduceAlgorithm
 GATHER, SCATTER, REDUCE = Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_REDUCE
 SPREAD, EXCHANGE, SEND = Collective.BROADCAST, Collective.ALL_TO_ALL, Collective.POINT_TO_POINT
 
 
-# ---------------------------------------------------------------- counts over p chips
-
-
-def none(p: int) -> float:
-    """Nothing, whatever the number of chips."""
-    return 0.0
-
-
-def once(p: int) -> float:
-    """One, whatever the number of chips."""
-    return 1.0
-
-
-def twice(p: int) -> float:
-    """Two, whatever the number of chips."""
-    return 2.0
-
-
-def others(p: int) -> float:
-    """All chips but one."""
-    return p - 1
-
-
-def share(p: int) -> float:
-    """A chip's share of a tensor."""
-    return 1 / p
-
-
-def missing(p: int) -> float:
-    """What a chip that holds its share does not have."""
-    return (p - 1) / p
-
-
-def depth(p: int) -> float:
-    """Levels of a binary tree below its root."""
-    return (p - 1).bit_length()
-
-
-def half_way(p: int) -> float:
-    """Hops to the farthest chip of a ring, or of a line from its middle."""
-    return p // 2
-
-
-def crossing(p: int) -> float:
-    """Messages of an all-to-all, each 1/p^2, that go one way over the middle of a line."""
-    return (p**2 // 4) / p**2
-
-
-def sent(p: int) -> float:
-    """Messages of an all-to-all, each 1/p^2, that a chip sends."""
-    return (p - 1) / p**2
-
-
-def pair(p: int) -> float:
-    """Message of an all-to-all between two chips."""
-    return 1 / p**2
-
-
-def times(factor: float, count: Count) -> Count:
-    """Return ``factor`` times a count."""
-    return lambda p: factor * count(p)
-
-
-# ---------------------------------------------------------------- rows
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Algorithm:
-    """A row of the table, each column over the number of chips; see the module. [1]
+    """A row of the table; see the module. [1]
 
     ``near``: of all chips of a part of the network, one message only goes to another part; so it
     is in a ring, and where switches add.
     """
 
     name: AllReduceAlgorithm
-    steps: Count
-    load: Count
-    arrives: Count
-    added: Count = none
+    steps: float
+    load: float
+    arrives: float
+    added: float = 0.0
     near: bool = False
 
 
 def _passed_on(
-    name: AllReduceAlgorithm, hops: Count, load: float = 1.0, *, near: bool = True
+    name: AllReduceAlgorithm, hops: float, load: float = 1.0, *, near: bool = True
 ) -> list[Algorithm]:
     """Broadcasts in every number k of chunks: h + k - 1 steps of 1/k."""
-
-    def of(k: int) -> Algorithm:
-        return Algorithm(
-            name=name,
-            steps=lambda p: hops(p) + k - 1,
-            load=lambda p: load * (hops(p) + k - 1) / k,
-            arrives=once,
-            near=near,
-        )
-
-    return [of(k) for k in CHUNKS]
+    return [
+        Algorithm(name, hops + k - 1, load * (hops + k - 1) / k, 1.0, near=near) for k in CHUNKS
+    ]
 
 
-def _there_and_back(hops: Count, added: Count, follows: int, *, near: bool) -> list[Algorithm]:
+def _there_and_back(
+    p: int, hops: float, added: float, follows: int, *, near: bool
+) -> list[Algorithm]:
     """All-reduces to a root and back, in every number k of chunks.
 
     h hops up and h down; each further chunk arrives ``follows`` messages later: 2 where what comes
     down goes through the same ports as what goes up, else 1. Over each of the p - 1 ways
     between two chips the tensor goes once up and once down.
     """
-
-    def of(k: int) -> Algorithm:
-        return Algorithm(
-            name=TREE,
-            steps=lambda p: 2 * hops(p) + k - 1,
-            load=lambda p: (2 * hops(p) + follows * (k - 1)) / k,
-            arrives=times(2, missing),
-            added=added,
-            near=near,
-        )
-
-    return [of(k) for k in CHUNKS]
-
-
-def _around(steps: Count, load: Count) -> dict[Collective, list[Algorithm]]:
-    """All-gather, its mirror with additions, and both as an all-reduce; steps of a neighbour."""
-    return {
-        GATHER: [Algorithm(name=RING, steps=steps, load=load, arrives=missing, near=True)],
-        SCATTER: [
-            Algorithm(name=RING, steps=steps, load=load, arrives=missing, added=missing, near=True)
-        ],
-        REDUCE: [
-            Algorithm(
-                name=RING,
-                steps=times(2, steps),
-                load=times(2, load),
-                arrives=times(2, missing),
-                added=missing,
-                near=True,
-            )
-        ],
-        SEND: [Algorithm(name=DIRECT, steps=once, load=once, arrives=once, near=True)],
-    }
-
-
-def _exchange(steps: Count, load: Count) -> list[Algorithm]:
-    return [Algorithm(name=DIRECT, steps=steps, load=load, arrives=sent)]
-
-
-def _ring() -> dict[Collective, list[Algorithm]]:
-    """Both ways round at once: half of what is missing comes from either side."""
-    return _around(half_way, times(0.5, missing)) | {
-        SPREAD: [*_passed_on(RING, half_way), *_passed_on(RING, others, 0.5)],
-        EXCHANGE: _exchange(half_way, times(0.5, crossing)),
-    }
-
-
-def _line() -> dict[Collective, list[Algorithm]]:
-    """The ends take all that is missing over one link; sums meet in the middle and come back."""
-    rows = _around(others, missing)
-    rows[REDUCE] += _there_and_back(half_way, twice, 1, near=True)
-    return rows | {
-        SPREAD: _passed_on(RING, others),
-        EXCHANGE: _exchange(others, crossing),
-    }
-
-
-def _port() -> dict[Collective, list[Algorithm]]:
-    """One port sends one message after the other.
-
-    Of two binary trees a chip is inside one at most: of half of the tensor, it gets and adds two
-    messages there and sends its own up both, then the other way round.
-    """
-    rows = _around(others, missing)
-    rows[REDUCE] += _there_and_back(depth, once, 2, near=False)
-    rows[REDUCE].append(
-        Algorithm(name=DIRECT, steps=others, load=others, arrives=others, added=others)
-    )
-    return rows | {
-        SPREAD: [*_passed_on(RING, others), *_passed_on(TREE, depth, near=False)],
-        EXCHANGE: _exchange(others, sent),
-    }
-
-
-def _pairs() -> dict[Collective, list[Algorithm]]:
-    """A chip sends to all others at once."""
-    rows = _around(others, missing)
-    rows[GATHER].append(Algorithm(name=DIRECT, steps=once, load=share, arrives=missing))
-    rows[SCATTER].append(
-        Algorithm(name=DIRECT, steps=once, load=share, arrives=missing, added=missing)
-    )
-    rows[REDUCE] += [
+    arrives = 2 * ((p - 1) / p)
+    return [
         Algorithm(
-            name=DIRECT,
-            steps=twice,
-            load=times(2, share),
-            arrives=times(2, missing),
-            added=missing,
-        ),
-        Algorithm(name=DIRECT, steps=once, load=once, arrives=others, added=others),
+            TREE, 2 * hops + k - 1, (2 * hops + follows * (k - 1)) / k, arrives, added, near=near
+        )
+        for k in CHUNKS
     ]
-    return rows | {
-        SPREAD: [
-            Algorithm(name=DIRECT, steps=once, load=once, arrives=once),
-            Algorithm(name=DIRECT, steps=twice, load=times(2, share), arrives=once),
-        ],
-        EXCHANGE: _exchange(once, pair),
+
+
+@lru_cache(maxsize=1024)
+def _table(joint: Joint, p: int) -> dict[Collective, list[Algorithm]]:
+    """Return the rows of all collectives among p chips.
+
+    An all-to-all is of messages of 1/p^2. A ring works both ways round at once: half of what is
+    missing comes from either side. The ends of a line take all that is missing over one link; sums
+    meet in the middle and come back. One port sends one message after the other; of two binary
+    trees a chip is inside one at most: of half of the tensor, it gets and adds two messages there
+    and sends its own up both, then the other way round. In pairs a chip sends to all at once.
+    """
+    others, missing, half_way = p - 1, (p - 1) / p, p // 2
+    crossing, sent = (p**2 // 4) / p**2, (p - 1) / p**2  # over the middle of a line, by a chip
+    steps, load = (half_way, 0.5 * missing) if joint is Joint.RING else (others, missing)
+    rows = {
+        GATHER: [Algorithm(RING, steps, load, missing, near=True)],
+        SCATTER: [Algorithm(RING, steps, load, missing, missing, near=True)],
+        REDUCE: [Algorithm(RING, 2 * steps, 2 * load, 2 * missing, missing, near=True)],
+        SEND: [Algorithm(DIRECT, 1.0, 1.0, 1.0, near=True)],
     }
+    match joint:
+        case Joint.RING:
+            rows[SPREAD] = [*_passed_on(RING, half_way), *_passed_on(RING, others, 0.5)]
+            rows[EXCHANGE] = [Algorithm(DIRECT, half_way, 0.5 * crossing, sent)]
+        case Joint.LINE:
+            rows[REDUCE] += _there_and_back(p, half_way, 2.0, 1, near=True)
+            rows[SPREAD] = _passed_on(RING, others)
+            rows[EXCHANGE] = [Algorithm(DIRECT, others, crossing, sent)]
+        case Joint.PORT:
+            depth = others.bit_length()  # levels of a binary tree below its root
+            rows[REDUCE] += _there_and_back(p, depth, 1.0, 2, near=False)
+            rows[REDUCE].append(Algorithm(DIRECT, others, others, others, others))
+            rows[SPREAD] = [*_passed_on(RING, others), *_passed_on(TREE, depth, near=False)]
+            rows[EXCHANGE] = [Algorithm(DIRECT, others, sent, sent)]
+        case Joint.PAIRS:
+            share = 1 / p
+            rows[GATHER].append(Algorithm(DIRECT, 1.0, share, missing))
+            rows[SCATTER].append(Algorithm(DIRECT, 1.0, share, missing, missing))
+            rows[REDUCE].append(Algorithm(DIRECT, 2.0, 2 * share, 2 * missing, missing))
+            rows[REDUCE].append(Algorithm(DIRECT, 1.0, 1.0, others, others))
+            rows[SPREAD] = [
+                Algorithm(DIRECT, 1.0, 1.0, 1.0),
+                Algorithm(DIRECT, 2.0, 2 * share, 1.0),
+            ]
+            rows[EXCHANGE] = [Algorithm(DIRECT, 1.0, 1 / p**2, sent)]
+        case _:
+            assert_never(joint)
+    return rows
 
 
-_TABLE = {Joint.RING: _ring(), Joint.LINE: _line(), Joint.PORT: _port(), Joint.PAIRS: _pairs()}
-# Each chip sends its tensor or gets one, once; a reduction and the copies of its result follow
-# one another. What arrives are sums: of a reduce-scatter its share, of an all-reduce all, once.
-_IN_SWITCH = {
-    GATHER: Algorithm(name=IN_NETWORK, steps=once, load=missing, arrives=missing, near=True),
-    SCATTER: Algorithm(name=IN_NETWORK, steps=once, load=once, arrives=share, near=True),
-    REDUCE: Algorithm(name=IN_NETWORK, steps=twice, load=once, arrives=once, near=True),
-    SPREAD: Algorithm(name=IN_NETWORK, steps=once, load=once, arrives=once, near=True),
-}
+def _in_switch(collective: Collective, p: int) -> tuple[Algorithm, ...]:
+    """Return what a switch that adds and copies does.
+
+    Each chip sends its tensor or gets one, once; a reduction and the copies of its result follow
+    one another. What arrives are sums: of a reduce-scatter its share, of an all-reduce all, once.
+    """
+    missing = (p - 1) / p
+    rows = {
+        GATHER: Algorithm(IN_NETWORK, 1.0, missing, missing, near=True),
+        SCATTER: Algorithm(IN_NETWORK, 1.0, 1.0, 1 / p, near=True),
+        REDUCE: Algorithm(IN_NETWORK, 2.0, 1.0, 1.0, near=True),
+        SPREAD: Algorithm(IN_NETWORK, 1.0, 1.0, 1.0, near=True),
+    }
+    return (rows[collective],) if collective in rows else ()
 
 
-def algorithms(collective: Collective, joint: Joint, *, reduces: bool) -> tuple[Algorithm, ...]:
-    """Return the rows for a collective among chips joined one way.
+def algorithms(
+    collective: Collective, joint: Joint, members: int, *, reduces: bool
+) -> tuple[Algorithm, ...]:
+    """Return the rows for a collective among so many chips joined one way.
 
     Parameters
     ----------
-    collective : Collective
-        What is to be done.
-    joint : Joint
-        How the chips are joined.
+    collective, joint
+        What is to be done, and how the chips are joined.
+    members : int
+        Chips. [1]
     reduces : bool
         Whether the switch of their ports adds and copies.
     """
-    rows = tuple(_TABLE[joint][collective])
-    if reduces and joint is Joint.PORT and collective in _IN_SWITCH:
-        rows += (_IN_SWITCH[collective],)
+    rows = tuple(_table(joint, members)[collective])
+    if reduces and joint is Joint.PORT:
+        rows += _in_switch(collective, members)
     return rows

@@ -3,8 +3,7 @@
 A chip that runs one kernel at a time runs a collective as a kernel, launched once. What arrives
 passes a buffer (``hu2025nccl``): it is written there, read, and put where it belongs or sent on
 with what it is added to; none of these accesses of main memory hides behind the links. A chip
-whose kernels run side by side takes it in on its way. How much arrives and is added is a column of
-`crosstack.model.collectives.algorithms`.
+whose kernels run side by side takes it in on its way.
 """
 
 from __future__ import annotations

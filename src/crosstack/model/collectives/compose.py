@@ -1,12 +1,12 @@
 """Time of a collective among a group of chips, over all levels of the network it spans.
 
-Each level has the algorithms of `crosstack.model.collectives.algorithms`; here they are put
-together, and the fastest for every size is kept. The levels follow one another: of an all-gather
-the outer ones move the 1/p that a chip holds of p inside, through the ports of all p (the *rails*
-of a group in servers). Or rings pass all levels at once, one for each rail. An all-reduce may
-scatter its sums over a level and gather them again after the levels outside of it, or sum the
-whole tensor level by level, which takes fewer steps. What arrives at a chip by one level is taken
-in before the next follows (`crosstack.model.collectives.arrival`).
+Each level has the algorithms of `crosstack.model.collectives.algorithms`; the fastest for every
+size is kept. The levels follow one another: of an all-gather the outer ones move the 1/p that a
+chip holds of p inside, through the ports of all p (the *rails* of a group in servers). Or rings
+pass all levels at once, one for each rail. An all-reduce may scatter its sums over a level and
+gather them again after the levels outside of it, or sum the whole tensor level by level, which
+takes fewer steps. What arrives at a chip by one level is taken in before the next follows
+(`crosstack.model.collectives.arrival`).
 
 References: ``thakur2005``, ``rashidi2020astrasim`` (levels one after the other),
 ``chan2006multilink`` (axes of a torus at the same time), ``wang2023railonly`` (rails),
@@ -52,13 +52,10 @@ def collective_lines(
 
     Parameters
     ----------
-    collective : Collective
-        What is done with a tensor; its bytes are those of
-        `crosstack.model.collectives.algorithms`.
-    group : Group
-        Among which chips.
+    collective, group
+        What is done with a tensor, and among which chips.
     arrival : Arrival
-        What a chip takes for what arrives; nothing unless given. A message alone is no kernel.
+        What a chip takes for what arrives. A message alone is no kernel.
     all_reduce : AllReduceAlgorithm or None
         How sums are made on every level where that is possible; None: as is fastest.
     """
@@ -72,23 +69,20 @@ def _lines(
     levels = _levels(group)
     if not levels:
         return NOTHING
-    launch = 0.0 if collective is SEND else arrival.launch
-    once = ConcaveTime((AffineTime(fixed=arrival.latency + launch),))
-    return _over(collective, levels, _Levels(arrival, all_reduce)) + once
-
-
-def _over(collective: Collective, levels: tuple[Level, ...], over: _Levels) -> ConcaveTime:
+    over = _Levels(arrival, all_reduce)
     match collective:
         case Collective.ALL_GATHER | Collective.REDUCE_SCATTER:
-            return over.shrinking(collective, levels)
+            found = over.shrinking(collective, levels)
         case Collective.ALL_REDUCE | Collective.BROADCAST:
-            return over.whole(collective, levels)
+            found = over.whole(collective, levels)
         case Collective.ALL_TO_ALL:
-            return over.exchange(levels)
+            found = over.exchange(levels)
         case Collective.POINT_TO_POINT:
-            return over.send(levels)
+            found = over.send(levels)
         case _:
             assert_never(collective)
+    launch = 0.0 if collective is SEND else arrival.launch
+    return found + ConcaveTime((AffineTime(fixed=arrival.latency + launch),))
 
 
 _known = lru_cache(maxsize=4096)(_lines)
@@ -100,7 +94,7 @@ def is_legal(algorithm: AllReduceAlgorithm, group: Group) -> bool:
         row.name is algorithm
         for level in _levels(group)
         for axis in level
-        for row in algorithms(REDUCE, axis.joint, reduces=axis.reduces)
+        for row in algorithms(REDUCE, axis.joint, axis.members, reduces=axis.reduces)
     )
 
 
@@ -125,7 +119,7 @@ class _Levels:
 
     def rows(self, collective: Collective, axis: Axis) -> ConcaveTime:
         """Fastest algorithm among the members of one axis; of ``only``, where that is legal."""
-        rows = algorithms(collective, axis.joint, reduces=axis.reduces)
+        rows = algorithms(collective, axis.joint, axis.members, reduces=axis.reduces)
         if collective is REDUCE:
             rows = tuple(row for row in rows if self.only in (None, row.name)) or rows
         return least(_line(row, axis, self.arrival) for row in rows)
@@ -141,7 +135,10 @@ class _Levels:
     def whole(self, collective: Collective, levels: tuple[Level, ...]) -> ConcaveTime:
         """All-reduce, or broadcast: a level scatters and gathers, or has all of the tensor."""
         level, rest = levels[0], levels[1:]
-        here = self._whole_level(collective, level)
+        if len(level) == 1:
+            here = self.rows(collective, level[0])
+        else:
+            here = self.whole(collective, tuple((axis,) for axis in _at_once(level)))
         if not rest:
             return here
         outside = self.whole(collective, rest)
@@ -159,11 +156,11 @@ class _Levels:
         axes = [axis for level in levels for axis in level]
         chips, fixed, slowest, arrives = _members(axes), 0.0, 0.0, 0.0
         for axis in axes:
-            (row,) = algorithms(EXCHANGE, axis.joint, reduces=axis.reduces)
+            (row,) = algorithms(EXCHANGE, axis.joint, axis.members, reduces=axis.reduces)
             line, share = _line(row, axis, NONE), axis.members / chips
             fixed += line.fixed
             slowest = _larger(slowest, line.per_byte * share)
-            arrives += row.arrives(axis.members) * share
+            arrives += row.arrives * share
         return ConcaveTime(
             (AffineTime(fixed=fixed, per_byte=slowest + self.arrival.per_byte(arrives)),)
         )
@@ -182,11 +179,6 @@ class _Levels:
             total = total + self.rows(collective, axis).of_share(share)
             share /= axis.members
         return total
-
-    def _whole_level(self, collective: Collective, level: Level) -> ConcaveTime:
-        if len(level) == 1:
-            return self.rows(collective, level[0])
-        return self.whole(collective, tuple((axis,) for axis in _at_once(level)))
 
     def _rails(self, collective: Collective, levels: tuple[Level, ...]) -> tuple[AffineTime, ...]:
         """Rings through all chips, one for each chip of the levels below the outermost.
@@ -211,13 +203,9 @@ class _Levels:
 
 
 def _line(row: Algorithm, axis: Axis, arrival: Arrival) -> AffineTime:
-    p = axis.members
     shared = axis.near_share if row.near else axis.far_share
-    return AffineTime(
-        fixed=row.steps(p) * axis.latency,
-        per_byte=row.load(p) * shared / axis.bandwidth
-        + arrival.per_byte(row.arrives(p), row.added(p)),
-    )
+    per_byte = row.load * shared / axis.bandwidth + arrival.per_byte(row.arrives, row.added)
+    return AffineTime(fixed=row.steps * axis.latency, per_byte=per_byte)
 
 
 def _members(axes: Sequence[Axis]) -> int:

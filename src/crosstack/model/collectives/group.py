@@ -31,9 +31,8 @@ class Extent:
 
     def __post_init__(self) -> None:
         """Check that the level holds them."""
-        require_whole("size", self.size, what="chips")
-        require_whole("members", self.members, what="chips")
-        require_whole("stride", self.stride, what="chips")
+        for name in ("size", "members", "stride"):
+            require_whole(name, getattr(self, name), what="chips")
         held = self.members == 1 or (self.members - 1) * self.stride < self.size
         require(held, "members", self.members, f"so many that {self.size} chips hold them")
 
@@ -91,11 +90,10 @@ def axes_of(extent: Extent) -> tuple[Axis, ...]:
 
     A pod of a fat tree, or rail-optimised network, of g members has 1 / oversubscription of their
     bandwidth to other pods; where its size is not known, all messages of a fat tree leave their
-    pod. Of a ring one message leaves a pod for each of the min(s, g) groups in it; of an
-    all-to-all among e, of which m share a pod, the share (e - m) / (e - 1). The groups of a
-    dragonfly are such pods. Messages of all to all spread over its links by themselves; those of
-    neighbours all go from one group to the next, so they are sent by way of a third group, and
-    cross twice.
+    pod. Of a ring one message leaves a pod for each of the min(s, g) groups in it; of an all-to-all
+    among e, of which m share a pod, the share (e - m) / (e - 1). The groups of a dragonfly are such
+    pods. Messages of all to all spread over its links by themselves; those of neighbours all go
+    from one group to the next, so they are sent by way of a third group, and cross twice.
 
     Source: leiserson1985 (fat trees), kim2008dragonfly (section 4), wang2023railonly, dally2004
     (chapter 8).
@@ -182,15 +180,11 @@ def neighbour_link(extent: Extent, arrival: Arrival = NONE) -> tuple[float, floa
 
 
 def filled(degrees: Sequence[int], sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return the ranks that one block of every level holds. [1]
+    """Return the ranks that one block of every level holds, of ``degrees`` on ``sizes``. [1]
 
-    ``degrees``: of every parallelism, innermost first [1]; ``sizes``: of every level, innermost
-    first [1].
-
-    The largest block of whole inner parallelisms that a level holds is not torn: the level takes
-    as many as fit and leaves the rest of its chips idle, unless there are too few chips for that.
-
-    Raises `InputError` if there are more ranks than chips.
+    The largest block of whole inner parallelisms that a level holds is not torn: the level takes as
+    many as fit and leaves the rest of its chips idle, unless there are too few chips for that. Both
+    are innermost first. Raises `InputError` if there are more ranks than chips.
     """
     ranks = math.prod(degrees)
     if ranks > math.prod(sizes):
@@ -209,7 +203,7 @@ def filled(degrees: Sequence[int], sizes: Sequence[int]) -> tuple[int, ...]:
 def group_of(
     network: Sequence[Dimension], sizes: Sequence[int], degrees: Sequence[int], number: int
 ) -> Group:
-    """Return the group of one parallelism of an order of ranks.
+    """Return the group of parallelism ``number`` of an order of ranks.
 
     Raises `InputError` if there are more ranks than chips.
 
@@ -221,8 +215,6 @@ def group_of(
         Chips, or blocks of the level below, that each level joins. [1]
     degrees : sequence of int
         Of every parallelism, innermost first. [1]
-    number : int
-        Which of them. [1]
     """
     stride = math.prod(degrees[:number])
     last = stride * degrees[number]
@@ -234,15 +226,10 @@ def group_of(
             extents.append(Extent(dimension=dimension, size=size, members=2))
         elif high > low:
             members = -(-high // low)
-            room = (size - 1) // max(1, members - 1)
-            stride_here = min(-(-low // below), max(1, room))
-            extents.append(
-                Extent(dimension=dimension, size=size, members=members, stride=stride_here)
-            )
+            apart = min(-(-low // below), max(1, (size - 1) // max(1, members - 1)))
+            extents.append(Extent(dimension=dimension, size=size, members=members, stride=apart))
         below = held
-    if even:
-        return Group(extents=tuple(extents))
-    return Group(extents=tuple(extents), torn=degrees[number])
+    return Group(extents=tuple(extents), torn=None if even else degrees[number])
 
 
 def domain_group(
@@ -252,22 +239,14 @@ def domain_group(
 
     Chips of one domain reach each other over level 0, others over the level that the parallelism
     ends on, or the next where that is level 0. A domain holds its chips once: what inner
-    parallelisms leave of it is shared.
-
-    Source: wang2023railonly.
+    parallelisms leave of it is shared. Source: wang2023railonly.
 
     Parameters
     ----------
-    network : sequence of Dimension
-        The levels, innermost first.
-    domain_size : int
-        Chips of a high-bandwidth domain. [1]
-    inside : int
-        Ranks of all inner parallelisms. [1]
-    members : int
-        Of the group. [1]
-    last : int
-        The outermost level that the parallelism lies on.
+    domain_size, inside : int
+        Chips of a high-bandwidth domain, and ranks of all inner parallelisms. [1]
+    members, last : int
+        Of the group; the outermost level that the parallelism lies on. [1]
     """
     shared = min(max(domain_size // inside, 1), members)
     slow = network[min(max(last, 1), len(network) - 1)]

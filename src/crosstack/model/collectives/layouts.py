@@ -55,7 +55,7 @@ class LayoutChange:
     def fastest(self, size: float, *, together: float = 1.0) -> Way:
         """Return the collectives of the fastest way for so many bytes; the fewest of equals.
 
-        ``size``: bytes of the whole tensor [B]; ``together``: tensors that are sent as one [1].
+        ``size``: of the whole tensor [B]; ``together``: tensors that are sent as one. [1]
         """
         taken = [
             (float(lines.time(size, together=together)), len(way), place)
@@ -103,16 +103,12 @@ def layout_change(
 ) -> LayoutChange:
     """Return how a tensor gets from one layout into others, in the least time for its size.
 
-    The least over all ways of the sum of their collectives.
-
-    Raises `InputError` as `ways`. Source: xu2021gspmd.
+    The least over all ways of the sum of their collectives (``xu2021gspmd``). Raises as `ways`.
 
     Parameters
     ----------
-    start : Layout
-        How the tensor lies.
-    ends : frozenset of Layout
-        How its readers need it.
+    start, ends : Layout, frozenset of Layout
+        How the tensor lies, and how its readers need it.
     collectives : mapping
         What each collective takes over the bytes of the whole tensor.
     whole_sums : bool
@@ -120,11 +116,11 @@ def layout_change(
         algorithm is asked for.
     """
     halves = {Collective.REDUCE_SCATTER, Collective.ALL_GATHER}
-    found: list[tuple[Way, ConcaveTime]] = []
-    for way in ways(start, ends):
-        if whole_sums and halves <= set(way):
-            continue
-        found.append((way, sum((collectives[c] for c in way), NOTHING)))
+    found = [
+        (way, sum((collectives[c] for c in way), NOTHING))
+        for way in ways(start, ends)
+        if not (whole_sums and halves <= set(way))
+    ]
     fastest = found[0][1]
     if len(found) > 1:
         fastest = least(line for _, lines in found for line in lines.members)

@@ -131,14 +131,12 @@ class LeastTime:
         Where the system asks for an algorithm, sums that all need are made by that.
         """
         lines, given = self.kernels(network), network.all_reduce is not None
-        if any(line.many for one in lines.values() for line in one.members):
-            return _changes(tuple(lines.items()), given)
-        return _known_changes(tuple(lines.items()), given)
+        many = any(line.many for one in lines.values() for line in one.members)
+        return (_changes if many else _known_changes)(tuple(lines.items()), given)
 
     def gradients(self, network: NetworkUse) -> ConcaveTime:
         """Return the least time of an all-reduce among the data-parallel chips."""
-        group = _group(network, Parallelism.DATA)
-        return _taken(Collective.ALL_REDUCE, network, group)
+        return _taken(Collective.ALL_REDUCE, network, _group(network, Parallelism.DATA))
 
     def placed(
         self, network: NetworkUse, placement: Placement

@@ -1,14 +1,15 @@
 """The time of a collective over the bytes it works on: the least of a few lines.
 
-Each algorithm takes a fixed time and a time per byte. As the faster one is taken for every size,
-the time is the least of lines: it grows with the size and is concave, so a bound from a smaller
-size, or from a sum over parts, stays one.
+Each algorithm takes a fixed time and a time per byte; the faster one is taken for every size. So
+the time grows with the size and is concave: a bound from a smaller size, or from a sum over parts,
+stays one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -49,14 +50,12 @@ class ConcaveTime:
     def time(self, size: ArrayLike, *, together: ArrayLike = 1) -> Floats:
         """Time that ``size`` bytes take; nothing takes no time. [s]
 
-        ``size``: bytes of one message [B]; ``together``: messages of this size that are sent as
-        one, which share what is fixed: the time is that of all of them over their number [1].
+        ``together`` messages of this size are sent as one, which share what is fixed: the time is
+        that of all of them over their number. [1]
         """
         size, together = np.asarray(size, float), np.asarray(together, float)
-        found = _time(self.members[0], size, together)
-        for line in self.members[1:]:
-            found = np.minimum(found, _time(line, size, together))
-        return np.where(size > 0, found, 0.0)
+        times = [line.fixed / together + line.per_byte * size for line in self.members]
+        return np.where(size > 0, reduce(np.minimum, times), 0.0)
 
     def __add__(self, other: ConcaveTime) -> ConcaveTime:
         """One collective after the other, over the same bytes."""
@@ -80,16 +79,11 @@ class ConcaveTime:
 NOTHING = ConcaveTime()
 
 
-def _time(line: AffineTime, size: Floats, together: Floats) -> Floats:
-    return np.asarray(line.fixed / together + line.per_byte * size)
-
-
 def least(lines: Iterable[AffineTime]) -> ConcaveTime:
     """Return the least of ``lines`` for every size, without those that it never is.
 
-    The lower envelope, by a sweep from the steepest line to the flattest: a line is left out
-    where its neighbours cross below it. Of many machines every line is kept, as each may be the
-    least for one.
+    The lower envelope, by a sweep from the steepest line to the flattest: a line is left out where
+    its neighbours cross below it. Of many machines every line is kept.
     """
     lines, kept = tuple(lines), list[AffineTime]()
     if any(line.many for line in lines):
