@@ -23,7 +23,6 @@ from crosstack.model.memory import (
     kept_tensors,
     pipeline_account,
     static_size,
-    training_account,
 )
 from crosstack.model.mesh_plan import MeshPlan, make_plan
 from crosstack.model.rules import Rules, rules_named
@@ -300,28 +299,21 @@ class TestPipeline:
         assert len(peaks) == 1
 
 
-class TestTrainingAccount:
+class TestAccount:
     LAYER = StageMemory(weights=2.0, gradients=2.0, optimizer_state=12.0, activations=10.0)
 
-    def test_layers_and_what_stands_at_the_ends(self):
-        ends = (StageMemory(weights=5.0), StageMemory(), StageMemory(weights=5.0, logits=3.0))
-        account = training_account(
-            self.LAYER, layers=(2, 2, 1), flying=(3, 2, 1), again=4.0, besides=ends
-        )
-        assert [stage.total for stage in account.stages] == [
-            5 + 2 * 16 + 2 * 3 * 10 + 4,
-            2 * 16 + 2 * 2 * 10 + 4,
-            5 + 3 + 16 + 10 + 4,
-        ]
-        assert account.peak == 101
-        assert account.kind == "activations"
+    def test_the_fullest_stage_is_the_peak_and_its_largest_row_the_kind(self):
+        stages = (self.LAYER, StageMemory(weights=5.0, logits=22.0), StageMemory())
+        account = MemoryAccount.of(stages)
+        assert [stage.total for stage in account.stages] == [26.0, 27.0, 0.0]
+        assert (account.peak, account.fullest, account.kind) == (27.0, 1, "logits")
 
     def test_rows_name_what_there_is(self):
-        account = training_account(self.LAYER, layers=(1, 1), flying=(2, 1))
+        account = MemoryAccount.of((self.LAYER, StageMemory(activations=10.0)))
         rows = dict(account.rows())
         assert list(rows) == ["weights", "gradients", "optimizer_state", "activations", "total"]
-        assert rows["activations"] == (20.0, 10.0)
-        assert rows["total"] == (36.0, 26.0)
+        assert rows["activations"] == (10.0, 10.0)
+        assert rows["total"] == (26.0, 10.0)
 
     def test_nothing_is_negative(self):
         with pytest.raises(InputError, match="^activations: got -1"):

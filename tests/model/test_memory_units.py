@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from crosstack.machine.chip import flat_chip
 from crosstack.mapping.mapping import Status
 from crosstack.model.flows import Flow
 from crosstack.model.memory_units import assign_memory_units, units_for
+from crosstack.model.partition import ChipLoad
 from crosstack.published.dfmodel.graphs.dlrm import dlrm
 
 LANES, STAGES, UNIT = 2, 2, 16.0
@@ -26,11 +28,13 @@ FLOWS = (
 
 
 def a_load(n_cores: int, n_units: int) -> SimpleNamespace:
-    return SimpleNamespace(
+    load = SimpleNamespace(
         unit=UNIT, flows=FLOWS, flows_of=((0,), (0, 1), (1, 2)), stream_depth=2,
         sram=(50.0, 0.0, 10.0), sram_capacity=n_units * UNIT, staircases=(), shapes=SHAPES,
         lanes=LANES, stages=STAGES, n_cores=n_cores, cycle_time=(1.0, 2.0, 1.5), compute=(),
     )  # fmt: skip
+    load.cycles = partial(ChipLoad.cycles, load)
+    return load
 
 
 def every_deal(n_cores: int, n_units: int) -> float:

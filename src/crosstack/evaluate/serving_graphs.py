@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from crosstack.model.choice_index import ChoiceIndex
 from crosstack.model.choices import index_of
-from crosstack.model.flows import flow_shapes
+from crosstack.model.flows import tensor_ends
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import AXIS_CODE, Floats, Ints, KernelGraph
 from crosstack.workload.kernels import Axis
@@ -149,20 +149,20 @@ def _series(
 
 def _block(end: End | None, workload: Workload, numbers: NumbersOf, rules: Rules) -> BlockSeries:
     graph = workload.graph
-    index, (shapes, _) = index_of(workload, graph, rules), flow_shapes(graph, rules.traffic)
-    reads, makes, lives = (np.zeros((graph.n, len(shapes))) for _ in range(3))
-    for f, (producer, readers, _) in enumerate(shapes):
-        last = max(reader for reader, _ in readers)
-        makes[producer, f] = 1.0
-        reads[[reader for reader, _ in readers], f] = 1.0
-        lives[producer : last + 1, f] = 1.0
+    index, ends = index_of(workload, graph, rules), tensor_ends(graph, rules.traffic)
+    reads, makes, lives = (np.zeros((graph.n, len(ends))) for _ in range(3))
+    for f, one in enumerate(ends):
+        readers = [reader for reader, _ in one.readers]
+        makes[one.producer, f] = 1.0
+        reads[readers, f] = 1.0
+        lives[one.producer : max(readers) + 1, f] = 1.0
     return BlockSeries(
         end=end,
         workload=workload,
         index=index,
         sharding=serving_axes(graph, index),
         numbers=numbers,
-        producer=np.array([producer for producer, *_ in shapes], dtype=np.int64),
+        producer=np.array([one.producer for one in ends], dtype=np.int64),
         reads=reads,
         makes=makes,
         lives=lives,

@@ -12,7 +12,7 @@ from crosstack.model.collectives import LayoutChange
 from crosstack.model.conversions import PARTIAL
 from crosstack.model.ends import PricedBlock, plan_of_end
 from crosstack.model.mesh_plan import MeshPlan
-from crosstack.model.partition import ChipLoad, PartitionCost, cycles, live_sizes
+from crosstack.model.partition import ChipLoad, PartitionCost, live_sizes
 from crosstack.workload.kernel_graph import Ints, KernelGraph, bits
 from crosstack.workload.kernels import Axis, Collective
 from crosstack.workload.workload import End
@@ -118,7 +118,7 @@ def _compute_time(load: ChipLoad, i: int, lanes: int | None, stages: int | None)
         return load.temporal.computing(i)
     if load.staircases is None or lanes is None or stages is None:
         return load.compute[i]
-    return cycles(load, i, lanes, stages) * load.cycle_time[i]
+    return load.cycles(i, lanes, stages) * load.cycle_time[i]
 
 
 def end_terms(end: End, mapping: EndMapping, plan: MeshPlan, priced: PricedBlock) -> EndTerms:

@@ -24,10 +24,7 @@ class Staircase:
 def staircase(
     m: int, k: int, n: int, systolic: bool, lanes: int, stages: int, n_cores: int
 ) -> Staircase:
-    """Return the cycles of one tile against the cores a kernel gets.
-
-    ``cycles = ceil(m / (a lanes)) ceil(n / (b stages)) k`` with a x b cores (elementwise: b = 1,
-    ``ceil(m / (a lanes)) n``). Source: ``dfmodel_code``.
+    """Return the cycles of one tile against the cores a kernel gets, those of `deals` that count.
 
     Parameters
     ----------
@@ -38,27 +35,42 @@ def staircase(
     lanes, stages, n_cores : int
         Of the chip. [1]
     """
-    a = fewest(m, lanes, n_cores)
-    rows = -(-m // (a * lanes))
-    if systolic:
-        b = fewest(n, stages, n_cores)
-        columns = -(-n // (b * stages))
-        cores = (a[:, None] * b[None, :]).ravel()
-        cycles = (rows[:, None] * columns[None, :]).ravel().astype(float) * k
-        side_a, side_b = np.repeat(a, len(b)), np.tile(b, len(a))
-    else:
-        cores, cycles = a, rows.astype(float) * n
-        side_a, side_b = a, np.ones_like(a)
-    fits = cores <= n_cores
-    cores, cycles, side_a, side_b = cores[fits], cycles[fits], side_a[fits], side_b[fits]
+    side_a, side_b, cycles = deals((m, k, n, systolic), lanes, stages, n_cores)
+    cores = side_a * side_b
     order = np.lexsort((cycles, cores))
     best = np.minimum.accumulate(cycles[order])
-    keep = np.concatenate([[True], best[1:] < best[:-1]])
-    chosen = order[keep]
+    chosen = order[np.concatenate([[True], best[1:] < best[:-1]])]
     return Staircase(cores[chosen], cycles[chosen], side_a[chosen], side_b[chosen])
 
 
-def fewest(extent: int, cells: int, n_cores: int) -> Ints:
+@lru_cache(maxsize=1024)
+def deals(
+    shape: tuple[int, int, int, bool], lanes: int, stages: int, n_cores: int
+) -> tuple[Ints, Ints, Floats]:
+    """Return a, b and the cycles of every deal of a x b cores that gives a new number of rounds.
+
+    ``cycles = ceil(m / (a lanes)) ceil(n / (b stages)) k`` (elementwise: b = 1,
+    ``ceil(m / (a lanes)) n``). Source: ``dfmodel_code``.
+
+    Parameters
+    ----------
+    shape : tuple
+        m, k, n of a tile [1], and whether the kernel is systolic.
+    lanes, stages, n_cores : int
+        Of the chip. [1]
+    """
+    m, k, n, systolic = shape
+    a = _fewest(m, lanes, n_cores)
+    b = _fewest(n, stages, n_cores) if systolic else np.ones(1, dtype=np.int64)
+    side_a, side_b = np.repeat(a, len(b)), np.tile(b, len(a))
+    rounds, each = -(-m // (side_a * lanes)), n
+    if systolic:
+        rounds, each = rounds * -(-n // (side_b * stages)), k
+    kept = side_a * side_b <= n_cores
+    return side_a[kept], side_b[kept], rounds[kept].astype(float) * each
+
+
+def _fewest(extent: int, cells: int, n_cores: int) -> Ints:
     """Core counts along one side that each give a new number of steps, ascending."""
     most = min(n_cores, -(-extent // cells))
     counts = np.arange(1, most + 1, dtype=np.int64)
@@ -71,13 +83,9 @@ def deal_cores(
 ) -> tuple[float, tuple[tuple[int, int, int], ...]] | None:
     """Deal whole cores to kernels so that the slowest is as fast as possible, exactly.
 
-    ``stairs``: the kernels of a partition.
-
-    Returns (time, ((kernel, lanes, stages), ...)) or None: none if there are fewer cores than
-    kernels.
-
-    The fewest cores that reach a time T fall as T grows, so T is found by bisection over the
-    times that some kernel can take.
+    Of (kernel, staircase, seconds per cycle) it returns (time, ((kernel, lanes, stages), ...)), or
+    None if there are fewer cores than kernels. The fewest cores that reach a time T fall as T
+    grows, so T is found by bisection over the times that some kernel can take.
     """
     if sum(int(s.cores[0]) for _, s, _ in stairs) > n_cores:
         return None

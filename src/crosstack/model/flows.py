@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from crosstack.model.traffic import Traffic
 from crosstack.workload.kernel_graph import KernelGraph
@@ -38,88 +36,70 @@ class Flow:
         return 0.0 if self.kept else self.total
 
 
-_Shapes = tuple[tuple[int, tuple[tuple[int, int], ...], int], ...]
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Who makes a tensor, and who reads it: (kernel, depth), and their mask.
+
+    ``places`` are the operands that it is of each reader.
+    """
+
+    producer: int
+    readers: tuple[tuple[int, int], ...]
+    places: tuple[tuple[int, ...], ...]
+    mask: int
+
+    def among(self, kernels: int) -> Ends:
+        """Return the same with those readers that a mask has."""
+        kept = [i for i, (reader, _) in enumerate(self.readers) if kernels >> reader & 1]
+        readers, places = (self.readers[i] for i in kept), (self.places[i] for i in kept)
+        return Ends(self.producer, tuple(readers), tuple(places), self.mask & kernels)
 
 
 @lru_cache(maxsize=64)
-def flow_shapes(
-    graph: KernelGraph, traffic: Traffic
-) -> tuple[_Shapes, tuple[tuple[int, ...], ...]]:
-    """Producer, readers and reader mask of every flow, and the flows that touch each kernel."""
-    groups: dict[int, list[tuple[int, int, int]]] = {}
-    edges = zip(
-        graph.source.tolist(),
-        graph.target.tolist(),
-        graph.depth.tolist(),
-        traffic.flows(graph).tolist(),
-        graph.elided.tolist(),
-        strict=True,
-    )
-    for source, target, depth, flow, elided in edges:
+def tensor_ends(graph: KernelGraph, traffic: Traffic) -> tuple[Ends, ...]:
+    """Return both ends of every tensor of a graph that is not elided."""
+    columns = graph.source, graph.target, graph.depth, graph.operand, traffic.flows(graph)
+    edges = zip(*(column.tolist() for column in (*columns, graph.elided)), strict=True)
+    found: dict[int, tuple[int, dict[int, tuple[int, tuple[int, ...]]]]] = {}
+    for source, target, depth, operand, flow, elided in edges:
         if not elided:
-            groups.setdefault(flow, []).append((source, target, depth))
-    shapes = []
-    for members in groups.values():
-        depths: dict[int, int] = {}
-        for _, target, depth in members:  # both operands of one kernel share the buffer
-            depths[target] = max(depth, depths.get(target, 0))
-        mask = sum(1 << target for target in depths)
-        shapes.append((members[0][0], tuple(depths.items()), mask))
-    return tuple(shapes), touching_flows(graph.n, shapes)
+            readers = found.setdefault(flow, (source, {}))[1]
+            other, places = readers.get(target, (0, ()))  # both operands share the buffer
+            readers[target] = max(depth, other), (*places, operand)
+    return tuple(
+        Ends(
+            source,
+            tuple((reader, depth) for reader, (depth, _) in readers.items()),
+            tuple(places for _, places in readers.values()),
+            sum(1 << reader for reader in readers),
+        )
+        for source, readers in found.values()
+    )
 
 
-def touching_flows(n: int, shapes: Iterable[Any]) -> tuple[tuple[int, ...], ...]:
-    """Return the flows, as producer, readers and mask, that touch each of ``n`` kernels."""
-    touching: list[list[int]] = [[] for _ in range(n)]
-    for f, (source, readers, _) in enumerate(shapes):
-        for kernel in {source, *dict(readers)}:
-            touching[kernel].append(f)
-    return tuple(tuple(f) for f in touching)
+def read_again(
+    graph: KernelGraph, traffic: Traffic, again: int
+) -> tuple[tuple[Ends, ...], tuple[Ends, ...]]:
+    """Return tensors between kernels that run again, and those that they read of others."""
+    found = [ends.among(again) for ends in tensor_ends(graph, traffic) if ends.mask & again]
+    between = tuple(ends for ends in found if again >> ends.producer & 1)
+    return between, tuple(ends for ends in found if not again >> ends.producer & 1)
 
 
 @lru_cache(maxsize=256)
 def flow_ends(
     graph: KernelGraph, traffic: Traffic, again: int
-) -> tuple[
-    tuple[tuple[int, tuple[tuple[int, int], ...], int, bool], ...], tuple[tuple[int, ...], ...]
-]:
-    """Return both ends of every tensor, and those that touch each kernel.
+) -> tuple[tuple[tuple[Ends, bool], ...], tuple[tuple[int, ...], ...]]:
+    """Return both ends of every tensor and whether it is computed anew; those of each kernel.
 
-    The ends are producer, readers (kernel, depth), their mask, and whether it is computed anew.
     What is computed again, by the kernels of mask ``again``, moves again where its readers are,
     too: as a tensor of its own that is in the same buffer. A partition that reads it runs twice
     then, and one that makes it writes it twice where such a reader is elsewhere.
     """
-    shapes, touching = flow_shapes(graph, traffic)
-    ends = [(*shape, False) for shape in shapes]
-    for source, readers, _ in shapes:
-        second = tuple((reader, depth) for reader, depth in readers if again >> reader & 1)
-        if again >> source & 1 and second:
-            ends.append((source, second, sum(1 << reader for reader, _ in second), True))
-    if len(ends) == len(shapes):
-        return tuple(ends), touching
-    return tuple(ends), touching_flows(graph.n, [end[:3] for end in ends])
-
-
-@lru_cache(maxsize=64)
-def fed_operands(
-    graph: KernelGraph, traffic: Traffic
-) -> tuple[tuple[int, tuple[tuple[int, tuple[int, ...]], ...], int], ...]:
-    """Producer of every flow, its readers with the operands that it is of theirs, their mask."""
-    edges = zip(
-        graph.source.tolist(),
-        graph.target.tolist(),
-        graph.operand.tolist(),
-        traffic.flows(graph).tolist(),
-        graph.elided.tolist(),
-        strict=True,
-    )
-    found: dict[int, tuple[int, dict[int, tuple[int, ...]]]] = {}
-    for source, target, operand, flow, elided in edges:
-        if not elided:
-            readers = found.setdefault(flow, (source, {}))[1]
-            readers[target] = (*readers.get(target, ()), operand)
-    return tuple(
-        (source, tuple(readers.items()), sum(1 << target for target in readers))
-        for source, readers in found.values()
-    )
+    ends = [(one, False) for one in tensor_ends(graph, traffic)]
+    ends += [(one, True) for one in read_again(graph, traffic, again)[0]]
+    touching: list[list[int]] = [[] for _ in range(graph.n)]
+    for f, (one, _) in enumerate(ends):
+        for kernel in {one.producer, *dict(one.readers)}:
+            touching[kernel].append(f)
+    return tuple(ends), tuple(map(tuple, touching))

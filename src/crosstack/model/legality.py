@@ -10,8 +10,6 @@ what passes between them on the chip. That is known for (`crosstack.machine.chip
 * an *attention*: a product, elementwise kernels of its result of which one needs whole rows, and
   the products that read them (``dao2022flashattention``).
 
-Two large products are never one: each tile of the second needs whole rows of the first.
-
 Two kinds of rules follow. *Hereditary* ones hold for every part of a set that keeps them: at most
 one product (or those of one attention), no tensor inside that has to leave the chip, nothing that
 needs whole rows beside a product. Of a whole partition the kernels are also joined by tensors, and
@@ -274,15 +272,13 @@ def make_legality(
 
     Parameters
     ----------
-    arrays : KernelGraph
-        The graph.
-    fusions : tuple of Fusion
-        What the chip fuses.
+    arrays, fusions
+        The graph, and what the chip fuses.
     network : ndarray, shape (n,), optional
         What exchanging the result of each kernel takes; one that is exchanged leaves the chip
         before it is read. [s]
     """
-    exchanged = 0 if network is None else _mask(np.nonzero(network > 0)[0].tolist())
+    exchanged = 0 if network is None else mask_of(network > 0)
     return _legality(arrays, frozenset(fusions), exchanged)
 
 
@@ -318,8 +314,8 @@ def _by_kinds(arrays: KernelGraph, fusions: frozenset[Fusion]) -> Legality:
         masks[i] |= 1 << j
         masks[j] |= 1 << i
     return Legality(
-        products=_mask(np.nonzero(arrays.gemm)[0].tolist()),
-        row_wise=_mask(np.nonzero(arrays.row_wise)[0].tolist()),
+        products=mask_of(arrays.gemm),
+        row_wise=mask_of(arrays.row_wise),
         joined=tuple(joined),
         barred=tuple(barred),
         cut=tuple(cut),
@@ -335,5 +331,6 @@ def _kind(arrays: KernelGraph, i: int, j: int) -> Fusion | None:
     return Fusion.NORMALISATION if rows else Fusion.ELEMENTWISE
 
 
-def _mask(kernels: Sequence[int]) -> int:
-    return sum(1 << i for i in kernels)
+def mask_of(flags: Bools) -> int:
+    """Return the mask of the kernels that are flagged."""
+    return sum(1 << i for i in np.flatnonzero(flags).tolist())

@@ -1,21 +1,16 @@
 """What a chip keeps in its main memory: one account, by what it is and by pipeline stage.
 
-Rows are what the bytes are for, columns the stages of a pipeline; the fullest column is the peak.
-
 *Activations* are what the backward pass reads of the forward pass, derived from the graph: results
 of forward kernels that backward kernels read, operands from outside that backward kernels read
 beside a gradient, and what a derivative needs besides (`crosstack.workload.kernels.Saved`), each
 tensor once. Every copy of the graph that a stage holds keeps its own for every microbatch in
 flight. Of what is computed again (`Recompute`), only what goes in and what comes out is kept; the
-rest is there for one copy and one microbatch at a time.
-
-Activations lie as the chips that make them hold them: split over the chips of a tensor-parallel
-group, or whole on each.
+rest is there for one copy and one microbatch at a time. They lie as the chips that make them hold
+them: split over the chips of a tensor-parallel group, or whole on each.
 
 Sources: ``korthikanti2023reducing`` for what is kept and computed again (its equations 1, 2 and 4
-are what a layer of GPT comes to), ``huang2019gpipe`` and
-``narayanan2021megatron`` for microbatches in flight, ``rajbhandari2020zero`` for gradients and
-optimizer state.
+are what a layer of GPT comes to), ``huang2019gpipe`` and ``narayanan2021megatron`` for microbatches
+in flight, ``rajbhandari2020zero`` for gradients and optimizer state.
 """
 
 from __future__ import annotations
@@ -80,10 +75,7 @@ MemoryRow = tuple[str, tuple[float, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryAccount:
-    """Main memory of a chip of every stage, each at its peak.
-
-    ``sizes``: of every row of `ROWS`, its bytes by stage [B].
-    """
+    """Main memory of a chip of every stage at its peak: ``sizes`` of every row of `ROWS`. [B]"""
 
     sizes: tuple[tuple[float, ...], ...]
 
@@ -203,7 +195,7 @@ def kept_tensors(arrays: KernelGraph, recompute: Recompute = Recompute.NONE) -> 
     that come from outside of it, and results that kernels not computed again have read. Where the
     graph says which operands are one tensor, that is kept once, as the first forward kernel reads
     it, if the backward pass reads it or computes a reader again; what the backward pass alone reads
-    is a gradient, which is there when it runs.
+    is a gradient.
     """
     n, forward = arrays.n, ~arrays.backward
     output, operands = np.zeros(n, dtype=np.bool_), np.zeros((n, 2), dtype=np.bool_)
@@ -244,17 +236,15 @@ def activation_sizes(
 ) -> tuple[Floats, Floats]:
     """Bytes that one copy keeps of a kernel of one sequence, under every choice. [B]
 
+    Returns what is kept until the backward pass, and what there is besides while the copy is
+    computed again, which may be negative for a kernel, not in sum.
+
     Parameters
     ----------
     elements : array, shape (choices,)
         Of the kernel's result, on one chip. [1]
     shares : Shares
         Of the choices.
-
-    Returns
-    -------
-    (kept, again) : what is kept until the backward pass, and what there is besides while the copy
-        is computed again; ``again`` may be negative for a kernel, not in sum.
     """
     if not (rules.memory.keeps_activations and workload.training):
         nothing = np.zeros(len(elements))
@@ -350,16 +340,12 @@ def static_size(
 ) -> Floats:
     """Bytes on the fullest chip whatever runs: all but the tensors between kernels. [B]
 
-    Parameters
-    ----------
-    running : bool
-        While an end of its stage runs, with what that has alive.
+    ``running``: while an end of its stage runs, with what that has alive.
     """
     held, data = memory.resident.sum(axis=-1), data_size(workload, plan)
     ends = end_sizes(plan)
     if not ends:
-        whole = held * plan.layers_per_stage + data + activations_held(plan, memory)
-        return np.asarray(whole)
+        return np.asarray(held * plan.layers_per_stage + data + activations_held(plan, memory))
     copies = _copies(plan)
     stages = [
         held * copies[stage]
@@ -401,8 +387,7 @@ def activations_held(
     """What stages with so many copies keep for their backward passes; the first keeps most. [B]"""
     kept, again = memory.kept.sum(axis=-1), memory.again.sum(axis=-1)
     count = np.asarray(plan.layers_per_stage if copies is None else copies)
-    flying = microbatches_kept(plan, stage)
-    held = activation_size(kept, again, copies=count, microbatches=flying)
+    held = kept * count * microbatches_kept(plan, stage) + again
     return np.asarray(plan.microbatch_size * np.where(count > 0, held, 0.0))
 
 
@@ -418,24 +403,25 @@ def pipeline_account(
     Parameters
     ----------
     working : sequence of float
-        By stage that holds part of a copy, or of one that holds whole copies: the most that
-        tensors between the partitions that run take. [B]
+        By stage that holds part of a copy, or of one that holds whole copies: the most that tensors
+        between the partitions that run take. [B]
     kernels : sequence of sequences, optional
-        The kernels of each stage that holds part of a copy; left out, stages hold whole copies, as
-        even as can be, the longer ones first.
+        Those of each stage that holds part of a copy; left out, stages hold whole copies, as even
+        as can be, the longer ones first.
     """
-    count = np.ones(len(working)) if kernels is not None else _copies(plan)
-    moving = np.asarray(working, float) if kernels is not None else working[0] * (count > 0)
-    activations = np.zeros(len(count))
     if kernels is None:
-        activations = activations_held(plan, memory, stage=np.arange(plan.pipeline), copies=count)
+        count = _copies(plan)
+        moving, stages = working[0] * (count > 0), np.arange(plan.pipeline)
+        activations = activations_held(plan, memory, stage=stages, copies=count)
+    else:
+        moving, activations = np.asarray(working, float), np.zeros(len(working))
 
     def of(sizes: Floats) -> Floats:
         if kernels is None:
             return count * float(sizes.sum())
         return np.array([sizes[list(inside)].sum() for inside in kernels])
 
-    nothing = np.zeros(len(count))
+    nothing = np.zeros(len(moving))
     table = {
         "weights": of(memory.weights) + data_size(workload, plan),
         "gradients": of(memory.gradients),
@@ -448,8 +434,7 @@ def pipeline_account(
         more = max(rows.pop(LIVE) - moving[stage], 0.0)  # an end runs while no layer does
         table["buffers"][stage] += more
         for row, size in rows.items():
-            sizes = table.setdefault(row, nothing.copy())
-            sizes[stage] += size
+            table.setdefault(row, nothing.copy())[stage] += size
     return MemoryAccount(sizes=tuple(tuple(table.get(row, nothing).tolist()) for row in ROWS))
 
 
@@ -485,23 +470,17 @@ def in_flight(
 ) -> Floats:
     """Microbatches whose activations a stage keeps at most, each of all layers it holds. [1]
 
-    Source: huang2019gpipe, narayanan2021megatron (sections 2.2.1 and 2.2.2),
-    korthikanti2023reducing.
+    GPipe keeps all of them until the pipeline turns round; with one forward, one backward a stage
+    keeps as many as there are stages from itself to the last; with ``interleave`` v pieces a chip
+    the first of p keeps ``1 + (p - 1) / (p v)`` times as much. Source: huang2019gpipe,
+    narayanan2021megatron (sections 2.2.1 and 2.2.2), korthikanti2023reducing.
 
     Parameters
     ----------
     stage : array_like of int
         Numbers of stages on their chip, from 0. [1]
-    stages : int or array
-        Chips of the pipeline. [1]
-    microbatches : int or array
-        Of one iteration. [1]
-    schedule : Schedule
-        GPipe keeps all of them until the pipeline turns round. With one forward, one backward a
-        stage keeps as many as there are stages from itself to the last.
-    interleave : int or array
-        Pieces v of the model on every chip: the first of p chips keeps ``1 + (p - 1) / (p v)``
-        times as much. [1]
+    stages, microbatches : int or array
+        Chips of the pipeline, of one iteration. [1]
     """
     for name, count in (("stages", stages), ("microbatches", microbatches)):
         require_counts(name, count)
@@ -517,52 +496,3 @@ def in_flight(
     pieces = 2 * last - 1 + (interleave - 1) * stages
     cut = np.minimum(pieces, interleave * microbatches) / interleave
     return np.where(np.asarray(interleave) == 1, whole, cut)
-
-
-def activation_size(
-    kept: ArrayLike, again: ArrayLike, *, copies: ArrayLike, microbatches: ArrayLike
-) -> Floats:
-    """Bytes that a stage keeps for its backward passes. [B]
-
-    Parameters
-    ----------
-    kept : array_like
-        Of one copy of the graph (a layer) and one microbatch. [B]
-    again : array_like
-        What one copy and microbatch has besides while it is computed again. [B]
-    copies, microbatches : array_like
-        That the stage holds, and has in flight. [1]
-    """
-    return np.asarray(np.asarray(kept) * copies * np.asarray(microbatches) + again)
-
-
-def training_account(
-    layer: StageMemory,
-    *,
-    layers: Sequence[int],
-    flying: Sequence[float],
-    again: float = 0.0,
-    besides: Sequence[StageMemory] | None = None,
-) -> MemoryAccount:
-    """Return the account of a pipeline from that of one layer.
-
-    Parameters
-    ----------
-    layer : StageMemory
-        One layer: its weights, gradients and optimizer state, each divided by its own degree of
-        sharding, and the activations that it keeps of one microbatch. [B]
-    layers, flying : sequence
-        By stage: the layers that it holds, and its microbatches in flight (`in_flight`). [1]
-    again : float
-        Activations of one layer and microbatch that are computed again. [B]
-    besides : sequence of StageMemory, optional
-        By stage: what it holds besides layers, such as an embedding, a head and its logits.
-    """
-    others = besides or (StageMemory(),) * len(layers)
-    columns = []
-    for count, microbatches, other in zip(layers, flying, others, strict=True):
-        sizes = {row: count * getattr(layer, row) + getattr(other, row) for row in ROWS}
-        held = activation_size(layer.activations, again, copies=count, microbatches=microbatches)
-        sizes["activations"] = other.activations + (float(held) if count else 0.0)
-        columns.append(StageMemory(**sizes))
-    return MemoryAccount.of(columns)

@@ -12,13 +12,12 @@ here.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crosstack.model.cores import fewest
+from crosstack.model.cores import deals
 from crosstack.workload.kernel_graph import Floats, Ints, bits
 
 if TYPE_CHECKING:
@@ -38,18 +37,12 @@ def assign_memory_units(
 ) -> tuple[float, Dealt | None, float, bool]:
     """Deal cores so that the slowest kernel of a partition is as fast as cores and units allow.
 
+    Returns compute time [s], deal or None, bytes of the units taken [B], and whether it fits;
+    ``cores`` are lanes and stages of each kernel instead of the best deal.
+
     Exact: for a time T every kernel has a set of deals that reach it; those of several kernels are
     added up, keeping the ones that no other beats in both cores and units. T is found by bisection
     over the times that some kernel can take.
-
-    Parameters
-    ----------
-    cores : mapping, optional
-        Lanes and stages of each kernel instead of the best deal.
-
-    Returns
-    -------
-    (compute time [s], deal or None, bytes of the units taken [B], whether it fits)
     """
     unit = load.unit or math.inf
     members = bits(inside)
@@ -68,19 +61,19 @@ def assign_memory_units(
     if load.staircases is None:
         used = fixed + sum(units_for(size, unit) for sizes in made.values() for size in sizes)
         return sum(load.compute[i] for i in members), None, used * unit, used <= n_units
-    deals = [_deals(load.shapes[i], load.lanes, load.stages, load.n_cores) for i in members]
-    needs = [
-        _needs(load.shapes[i], deal, load.stages, tuple(made[i]), unit)
-        for i, deal in zip(members, deals, strict=True)
-    ]
-    times = [d[2] * load.cycle_time[i] for i, d in zip(members, deals, strict=True)]
     if cores is not None:
         return _given(load, members, cores, made, fixed, n_units)
+    dealt = [deals(load.shapes[i], load.lanes, load.stages, load.n_cores) for i in members]
+    needs = [
+        _needs(load.shapes[i], a, b, load.stages, made[i], unit)
+        for i, (a, b, _) in zip(members, dealt, strict=True)
+    ]
+    times = [cycles * load.cycle_time[i] for i, (_, _, cycles) in zip(members, dealt, strict=True)]
     steps = np.unique(np.concatenate(times)) if members else np.zeros(1)
     low, high, best = 0, len(steps), None
     while low < high:
         middle = (low + high) // 2
-        found = _fit(deals, needs, times, float(steps[middle]), load.n_cores, n_units - fixed)
+        found = _fit(dealt, needs, times, float(steps[middle]), load.n_cores, n_units - fixed)
         if found is None:
             low = middle + 1
         else:
@@ -88,10 +81,10 @@ def assign_memory_units(
     if best is None:
         return math.inf, None, load.sram_capacity, False
     chosen, used = best
-    dealt = tuple(
-        (i, int(d[0][c]), int(d[1][c])) for i, d, c in zip(members, deals, chosen, strict=True)
+    picked = tuple(
+        (i, int(a[c]), int(b[c])) for i, (a, b, _), c in zip(members, dealt, chosen, strict=True)
     )
-    return float(steps[low]), dealt, (fixed + used) * unit, True
+    return float(steps[low]), picked, (fixed + used) * unit, True
 
 
 def _given(
@@ -104,46 +97,27 @@ def _given(
 ) -> tuple[float, Dealt | None, float, bool]:
     unit, time, used, spent = load.unit or math.inf, 0.0, fixed, 0
     for i in members:
-        m, k, n, systolic = load.shapes[i]
         a, b = cores[i]
-        rounds = -(-m // (a * load.lanes))
-        cycles = rounds * -(-n // (b * load.stages)) * k if systolic else rounds * n
-        time, spent = max(time, cycles * load.cycle_time[i]), spent + a * b
-        rate = math.ceil(a * b * load.stages / k) if systolic else a
-        used += sum(max(units_for(size, unit), a, rate) for size in made[i])
+        time, spent = max(time, load.cycles(i, a, b) * load.cycle_time[i]), spent + a * b
+        used += int(_needs(load.shapes[i], a, b, load.stages, made[i], unit))
     dealt = tuple((i, *cores[i]) for i in members)
     return time, dealt, used * unit, used <= n_units and spent <= load.n_cores
 
 
-@lru_cache(maxsize=1024)
-def _deals(
-    shape: tuple[int, int, int, bool], lanes: int, stages: int, n_cores: int
-) -> tuple[Ints, Ints, Floats]:
-    """Lanes, stages and cycles of every deal that gives a new number of rounds."""
-    m, k, n, systolic = shape
-    a = fewest(m, lanes, n_cores)
-    b = fewest(n, stages, n_cores) if systolic else np.ones(1, dtype=np.int64)
-    side_a, side_b = np.repeat(a, len(b)), np.tile(b, len(a))
-    rounds = -(-m // (side_a * lanes))
-    cycles = rounds * -(-n // (side_b * stages)) * k if systolic else rounds * n
-    kept = side_a * side_b <= n_cores
-    return side_a[kept], side_b[kept], cycles[kept].astype(float)
-
-
 def _needs(
     shape: tuple[int, int, int, bool],
-    deal: tuple[Ints, Ints, Floats],
+    a: Ints | int,
+    b: Ints | int,
     stages: int,
-    sizes: tuple[float, ...],
+    sizes: Sequence[float],
     unit: float,
 ) -> Ints:
-    """Units that the tensors a kernel makes take, for each of its deals."""
+    """Units that the tensors a kernel makes take on a x b cores. [1]"""
     _, k, _, systolic = shape
-    a, b, _ = deal
-    rate = -(-a * b * stages // k) if systolic else a
-    needs = np.zeros(len(a), dtype=np.int64)
+    rate = np.maximum(a, -(-a * b * stages // k) if systolic else a)
+    needs = np.zeros(np.shape(a), dtype=np.int64)
     for size in sizes:
-        needs += np.maximum(np.maximum(a, rate), units_for(size, unit))
+        needs = needs + np.maximum(rate, units_for(size, unit))
     return needs
 
 

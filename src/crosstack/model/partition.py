@@ -1,9 +1,8 @@
 """What a partition costs: kernels fused on one chip, run together.
 
 The one home of these formulas: the optimiser's coefficients and the evaluator's terms both come
-from `ChipLoad` and `partition_cost`.
-
-For a set S of kernels, one layer, one sequence (``ko2025dfmodel`` V.B; ``dfmodel_code``):
+from `ChipLoad` and `partition_cost`. For a set S of kernels, one layer, one sequence
+(``ko2025dfmodel`` V.B; ``dfmodel_code``):
 
 * compute: with a given utilization, the sum of work / (utilization x peak); otherwise the slowest
   kernel when whole cores are dealt out so that the slowest is as fast as possible;
@@ -30,7 +29,7 @@ from crosstack.model.boundary import streams_memory
 from crosstack.model.choices import Choices
 from crosstack.model.cores import Staircase, deal_cores, staircase
 from crosstack.model.flows import Flow, flow_ends
-from crosstack.model.legality import make_legality
+from crosstack.model.legality import make_legality, mask_of
 from crosstack.model.memory import (
     activations_held,
     computed_again,
@@ -119,6 +118,12 @@ class ChipLoad:
     def everything(self) -> int:
         """Mask of all kernels."""
         return (1 << self.n) - 1
+
+    def cycles(self, i: int, lanes: int, stages: int) -> int:
+        """Cycles of one tile of kernel ``i`` on ``lanes`` x ``stages`` cores; see `staircase`."""
+        m, k, n, systolic = self.shapes[i]
+        rounds = -(-m // (lanes * self.lanes))
+        return rounds * -(-n // (stages * self.stages)) * k if systolic else rounds * n
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,8 +255,8 @@ def _assemble(picked: _Picked, network: Floats) -> ChipLoad:
         entering=tuple(picked.of("entering").tolist()),
         leaving=tuple(picked.of("leaving").tolist()),
         weight=tuple(weight.tolist()),
-        backward=_mask(arrays.backward),
-        unmixed=tuple(m for m in (_mask(arrays.counted_inputs),) if m),
+        backward=mask_of(arrays.backward),
+        unmixed=tuple(m for m in (mask_of(arrays.counted_inputs),) if m),
         bandwidth=chip.memory_speed(spilled=plan.spilled),
         sram_capacity=chip.on_chip_capacity,
         memory_limit=(capacity - static) / plan.microbatch_size,
@@ -291,8 +296,7 @@ def _side_by_side(picked: _Picked, weight: Floats) -> dict[str, Any]:
         compute = picked.of("work") / reached
     streams = rules.traffic.streams(picked.workload.placement)
     tile = (picked.of("output_tile") * (not streams)).tolist()
-    ends, _ = flow_ends(arrays, rules.traffic, _mask(again))
-    flows, flows_of = _flows(picked, [0.0 if anew else tile[maker] for maker, _, _, anew in ends])
+    flows, flows_of = _flows(picked, tile)
     bandwidth = chip.memory_speed(spilled=plan.spilled)
     read = np.zeros(arrays.n)
     if rules.traffic.weights_read:
@@ -330,11 +334,11 @@ def _one_after_the_other(picked: _Picked, network: Floats) -> dict[str, Any]:
         arrays,
         picked.rules.traffic,
         make_legality(arrays, chip.fusions, network),
-        again=_mask(picked.again),
+        again=mask_of(picked.again),
         passes=picked.passes,
     )
-    flows, flows_of = _flows(picked, (0.0,) * len(lightest), lightest)
     none = (0.0,) * arrays.n
+    flows, flows_of = _flows(picked, none, lightest)
     return {
         "compute": least,
         "cycle_time": none,
@@ -358,46 +362,41 @@ def _read_anew(picked: _Picked) -> Floats:
     return read
 
 
-def _mask(flags: Bools) -> int:
-    return sum(1 << i for i in np.nonzero(flags)[0].tolist())
-
-
 def _flows(
-    picked: _Picked, tiles: Sequence[float], least: Sequence[float | None] | None = None
+    picked: _Picked, tile: Sequence[float], least: Sequence[float] | None = None
 ) -> tuple[tuple[Flow, ...], tuple[tuple[int, ...], ...]]:
-    """Return the tensors of `flow_ends` with these tiles, and those that touch each kernel."""
+    """Return the tensors of `flow_ends`, by the tiles of kernels, and those that touch each."""
     arrays, total = picked.arrays, picked.made.tolist()
     kept = (kept_tensors(arrays).output & picked.rules.memory.keeps_activations).tolist()
-    ends, touching = flow_ends(arrays, picked.rules.traffic, _mask(picked.again))
-    flows = tuple(
-        Flow(source, readers, tile, total[source], mask, kept[source] or anew, moved)
-        for (source, readers, mask, anew), tile, moved in zip(
-            ends, tiles, least or (None,) * len(ends), strict=True
-        )
-    )
-    return flows, touching
+    ends, touching = flow_ends(arrays, picked.rules.traffic, mask_of(picked.again))
+    flows = []
+    for (one, anew), moved in zip(ends, least or (None,) * len(ends), strict=True):
+        i = one.producer
+        size = 0.0 if anew else tile[i]
+        flows.append(Flow(i, one.readers, size, total[i], one.mask, kept[i] or anew, moved))
+    return tuple(flows), touching
 
 
 def combine(compute: float, memory: float, network: float, overlap: Overlap) -> float:
     """Time of a partition from its three terms, by what hides behind what. [s]"""
-    if overlap is Overlap.ALL:
-        return max(compute, memory, network)
-    if overlap is Overlap.NONE:
-        return compute + memory + network
-    if overlap is Overlap.COMPUTE_MEMORY:
-        return max(compute, memory) + network
-    assert_never(overlap)
+    return float(_combined(compute, memory, network, overlap, max))
 
 
 def combine_arrays(compute: Floats, memory: Floats, network: Floats, overlap: Overlap) -> Floats:
     """`combine` of arrays. [s]"""
+    return np.asarray(_combined(compute, memory, network, overlap, np.maximum))
+
+
+def _combined(
+    compute: Any, memory: Any, network: Any, overlap: Overlap, longer: Callable[..., Any]
+) -> Any:
     match overlap:
         case Overlap.ALL:
-            return np.maximum(np.maximum(compute, memory), network)
+            return longer(longer(compute, memory), network)
         case Overlap.NONE:
             return compute + memory + network
         case Overlap.COMPUTE_MEMORY:
-            return np.maximum(compute, memory) + network
+            return longer(compute, memory) + network
         case _:
             assert_never(overlap)
 
@@ -429,13 +428,6 @@ def live_sizes(load: ChipLoad, partitions: Sequence[int]) -> list[float]:
         if last > first:
             alive[first : last + 1] += flow.held
     return [float(size) for size in alive]
-
-
-def cycles(load: ChipLoad, i: int, lanes: int, stages: int) -> int:
-    """Cycles of one tile of kernel ``i`` on ``lanes`` x ``stages`` cores; see `staircase`."""
-    m, k, n, systolic = load.shapes[i]
-    rounds = -(-m // (lanes * load.lanes))
-    return rounds * -(-n // (stages * load.stages)) * k if systolic else rounds * n
 
 
 def partition_cost(
@@ -471,7 +463,7 @@ def partition_cost(
     sram = sram_in + sram_out + held
     cuts, fits = 1, sram <= load.sram_capacity * (1 + ROUNDING)
     if not fits and len(members) == 1 and load.weight[members[0]] > 0:
-        cuts = weight_pieces(load, sram_in, sram_out + held)
+        cuts = _weight_pieces(load, sram_in, sram_out + held)
         fits = cuts > 0
         if fits:
             sram = sram_in + (sram_out + held) / cuts
@@ -487,26 +479,21 @@ def partition_cost(
     network, data = sum(load.network[i] for i in members), sum(load.data[i] for i in members)
     network = max(network, data) if load.network_takes_maximum else network + data
     dealt = None
-    if load.staircases is None:
+    if load.unit is not None:  # whole units instead of bytes; they bound the cores, too
+        compute, dealt, sram, fits = assign_memory_units(load, inside, cores)
+    elif load.staircases is None:
         compute = sum(load.compute[i] for i in members)
     elif cores is not None:
         dealt = tuple((i, *cores[i]) for i in members)
         fits = fits and sum(a * b for _, a, b in dealt) <= load.n_cores
-        compute = max(
-            (cycles(load, i, a, b) * load.cycle_time[i] for i, a, b in dealt), default=0.0
-        )
+        times = (load.cycles(i, a, b) * load.cycle_time[i] for i, a, b in dealt)
+        compute = max(times, default=0.0)
     elif members:
-        deal = deal_cores(
-            [(i, load.staircases[i], load.cycle_time[i]) for i in members], load.n_cores
-        )
-        if deal is None:
-            fits, compute = False, math.inf
-        else:
-            compute, dealt = deal
+        stairs = [(i, load.staircases[i], load.cycle_time[i]) for i in members]
+        deal = deal_cores(stairs, load.n_cores)
+        fits, (compute, dealt) = (fits, deal) if deal else (False, (math.inf, None))
     else:
         compute = 0.0
-    if load.unit is not None:  # whole units instead of bytes; they bound the cores, too
-        compute, dealt, sram, fits = assign_memory_units(load, inside, cores)
     if any(inside & group not in (0, inside) for group in load.unmixed):
         fits = False
     time = combine(compute, memory, network, load.overlap)
@@ -540,9 +527,7 @@ def alone_sram(load: ChipLoad, i: int) -> float:
     return load.sram[i] + load.stream_depth * streams
 
 
-def weight_pieces(load: ChipLoad, fixed: float, cut: float) -> int:
+def _weight_pieces(load: ChipLoad, fixed: float, cut: float) -> int:
     """Pieces that ``cut`` bytes must be cut into to fit beside ``fixed``; 0 if none does."""
     room = load.sram_capacity - fixed
-    if room <= 0:
-        return 0
-    return math.ceil(cut / room)
+    return math.ceil(cut / room) if room > 0 else 0

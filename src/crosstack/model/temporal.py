@@ -6,16 +6,15 @@ or what it moves of main memory, whichever is longer, and a partition is launche
     D(S) = launch + sum over i in S of ( after_i + max(work_i, bytes_i(S) / bandwidth + latency) )
 
 ``bytes_i(S)`` are those of its operands that no kernel of S makes and of its result if some kernel
-outside reads it; what S makes and reads is on the chip already. Nothing moved takes no latency.
-``after_i`` is what follows alone: the sums of a split K. The network hides behind D, or not, as the
-chip's `Overlap` says; where nothing hides, the two terms of the maximum add up.
+outside reads it; nothing moved takes no latency. ``after_i`` is what follows alone: the sums of a
+split K. The network hides behind D, or not, as the chip's `Overlap` says; where nothing hides, the
+two terms of the maximum add up.
 
 A microbatch of b sequences is one launch of each kernel: weights multiply b times as many columns,
-gradients of weights add up over b times as many rows, other products are b times as many. Of groups
-that tokens are sent to (experts) the ones that get some work, on as many as come to them
+gradients of weights add up over b times as many rows, other products are b times as many; of groups
+that tokens are sent to (experts) those that get some work, on as many as come to them
 (`crosstack.workload.passes.routing.touched_share`). The clock's answer is shared out over the
-sequences. Kernels that the backward pass computes again run twice, those of a partition behind one
-another with a launch of their own.
+sequences. Kernels that the backward pass computes again run twice, with a launch of their own.
 
 **Bounds.** D only grows with S: another kernel adds a term, and takes main memory off the others by
 no more than it had to move itself. So for parts of S
@@ -23,11 +22,10 @@ no more than it had to move itself. So for parts of S
     D(S) >= sum over i in S of least_i,   least_i = share_i launch + after_i + max(work_i, m_i)
 
 with ``m_i`` the bytes that i moves in every legal partition (`Legality.may_meet`) and ``share_i``
-one over the most products that a partition with product i has, 0 for other kernels: the shares of a
-legal partition add up to 1 at most. The bytes of each tensor alone, at least those of its write or
-of any read of it, bound the memory of a partition in the same way. The search therefore adds up
-``least`` and those bytes as it adds up compute and memory of a spatial chip, and prices only the
-partitions that remain.
+one over the most products that a partition with product i has, 0 for other kernels. The bytes of
+each tensor alone, at least those of its write or of any read of it, bound the memory of a partition
+in the same way. The search adds up ``least`` and those bytes as it adds up compute and memory of a
+spatial chip, and prices only the partitions that remain.
 """
 
 from __future__ import annotations
@@ -35,13 +33,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from crosstack.machine.chip import Chip, Execution, Overlap
 from crosstack.model.boundary import factor_order, streams_memory
-from crosstack.model.flows import fed_operands
+from crosstack.model.flows import Ends, read_again, tensor_ends
 from crosstack.model.legality import Legality, make_legality
 from crosstack.model.memory import keeps_cache
 from crosstack.model.mesh_plan import MeshPlan
@@ -122,16 +120,12 @@ def clocked(
 
     Parameters
     ----------
-    choices : tuple of array, shape (choices,)
-        Kernel and axis of each.
-    extents : tuple of array, shape (choices,)
-        Outer x M, K and N that one chip works on. [1]
+    choices, extents : tuple of array, shape (choices,)
+        Kernel and axis of each; outer x M, K and N that one chip works on. [1]
     density : array, shape (n, 3)
         See `crosstack.model.attention.density_on`. [1]
-    work : array, shape (choices,)
-        Of one sequence. [FLOP]
-    cache : array, shape (choices,)
-        What a sequence reads of its own past. [B]
+    work, cache : array, shape (choices,)
+        Of one sequence [FLOP], and what it reads of its own past. [B]
     microbatch : array, shape (n,), optional
         Sequences that each kernel works on at a time, instead of the plan's. [1]
     """
@@ -162,7 +156,7 @@ def clocked(
         axis=-1,
     )
     table = np.zeros((len(row), 6))
-    table[product] = product_terms(kernel_clock(chip, rules), chip, dtype, shapes[product])
+    table[product] = _product_terms(kernel_clock(chip, rules), chip, dtype, shapes[product])
     counted = density[row]
     table /= sequences[:, None]
     table[:, [0, 5]] *= counted.min(axis=1)[:, None]
@@ -222,10 +216,7 @@ def _per_byte(chip: Chip) -> Floats:
 
 @lru_cache(maxsize=64)
 def _caches(arrays: KernelGraph) -> tuple[Bools, Floats]:
-    """Which kernels add to a cache that others read, (n,), and operands that are one, (n, 2).
-
-    The kernel that adds to it writes what is new; whoever reads it reads all of it.
-    """
+    """Which kernels add to a cache that others read, (n,), and operands that are one, (n, 2)."""
     keeps, read = keeps_cache(arrays), np.zeros((arrays.n, 2))
     kept = arrays.elided & keeps[arrays.source]
     read[arrays.target[kept], arrays.operand[kept]] = 1.0
@@ -241,13 +232,13 @@ def crossing(arrays: KernelGraph, traffic: Traffic, legality: Legality) -> tuple
     with it. [1]
     """
     least, most = np.zeros((arrays.n, 3)), np.zeros((arrays.n, 3))
-    for producer, readers, _ in fed_operands(arrays, traffic):
-        most[producer, 2] += 1.0
-        for reader, places in readers:
+    for ends in tensor_ends(arrays, traffic):
+        most[ends.producer, 2] += 1.0
+        for (reader, _), places in zip(ends.readers, ends.places, strict=True):
             most[reader, list(places)] = 1.0
-            if not legality.may_meet(producer, reader):
+            if not legality.may_meet(ends.producer, reader):
                 least[reader, list(places)] = 1.0
-                least[producer, 2] = 1.0
+                least[ends.producer, 2] = 1.0
     return least, most
 
 
@@ -256,10 +247,8 @@ def _launch_shares(legality: Legality) -> Floats:
     return np.array([legality.launch_share(i) for i in range(len(legality.joined))])
 
 
-def product_terms(clock: KernelClock, chip: Chip, dtype: Dtype, shapes: Floats) -> Floats:
-    """Return work and what follows [s], bytes of A, B and C, joules on the chip of products.
-
-    Shape (products, 6).
+def _product_terms(clock: KernelClock, chip: Chip, dtype: Dtype, shapes: Floats) -> Floats:
+    """Return work and what follows [s], bytes of A, B and C, joules on the chip, (products, 6).
 
     Parameters
     ----------
@@ -288,9 +277,6 @@ def _known(
 ) -> dict[tuple[float, ...], tuple[float, ...]]:
     """Terms of the products of a chip that were timed before."""
     return {}
-
-
-# ---------------------------------------------------------------- one chip
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,23 +353,19 @@ class TemporalLoad:
         return device + launch, compute, memory, launch
 
     def kernel_runs(self, inside: int, names: Sequence[str]) -> tuple[KernelRun, ...]:
-        """Return what each kernel of a partition takes, each time that it runs.
-
-        ``inside``: mask of the partition; ``names``: of all kernels.
-        """
-        found, work, after = list[KernelRun](), self.work, self.after
+        """Return what each kernel of the partition ``inside`` takes, each time that it runs."""
+        found = []
         for number, run in enumerate(self.runs):
             for i in bits(inside & run.members):
                 moved = run.own[i] + sum(time for mask, time in run.moves[i] if mask & ~inside)
-                found.append(
-                    KernelRun(
-                        name=names[i],
-                        compute=work[i],
-                        memory=moved + self.latency if moved > 0 else 0.0,
-                        reduction=after[i],
-                        again=number > 0,
-                    )
+                one = KernelRun(
+                    name=names[i],
+                    compute=self.work[i],
+                    memory=moved + self.latency if moved > 0 else 0.0,
+                    reduction=self.after[i],
+                    again=number > 0,
                 )
+                found.append(one)
         return tuple(found)
 
     @property
@@ -413,7 +395,7 @@ class TemporalLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Ends:
+class _Tensors:
     """Both ends of some tensors between kernels: who makes each, and who reads it.
 
     One entry an end, tensor by tensor, the maker first: ``rows`` is its kernel, ``parts``
@@ -428,55 +410,44 @@ class _Ends:
     order: Ints
     masks: tuple[tuple[int, ...], ...]
 
+    @classmethod
+    def of(cls, n: int, tensors: Sequence[Ends]) -> _Tensors:
+        """Return the ends of tensors between n kernels."""
+        rows, parts, starts, masks = list[int](), list[tuple[float, ...]](), list[int](), []
+        for ends in tensors:
+            starts.append(len(rows))
+            rows += [ends.producer, *(reader for reader, _ in ends.readers)]
+            parts.append((0.0, 0.0, 1.0))
+            parts += [(float(p.count(0)), float(p.count(1)), 0.0) for p in ends.places]
+            masks += [ends.mask, *(1 << ends.producer for _ in ends.readers)]
+        order = np.argsort(np.array(rows, dtype=np.int64), kind="stable")
+        by_kernel: list[list[int]] = [[] for _ in range(n)]
+        for entry in order.tolist():
+            by_kernel[rows[entry]].append(masks[entry])
+        return cls(
+            rows=np.array(rows, dtype=np.int64),
+            parts=np.array(parts, dtype=np.float64).reshape(-1, 3),
+            starts=np.array(starts, dtype=np.int64),
+            order=order,
+            masks=tuple(map(tuple, by_kernel)),
+        )
+
     def sizes(self, operands: Floats) -> Floats:
         """Bytes at every end, of operands and result by kernel, (n, 3). [B]"""
         return np.asarray((self.parts * operands[self.rows]).sum(axis=1))
 
     def moves(self, times: list[float]) -> tuple[tuple[tuple[int, float], ...], ...]:
         """Return ``times`` of all ends, sorted by kernel, as those of `Run`."""
-        found, at = [], 0
-        for masks in self.masks:
-            end = at + len(masks)
-            found.append(tuple(zip(masks, times[at:end], strict=True)))
-            at = end
-        return tuple(found)
-
-
-def _ends(n: int, fed: Sequence[Any]) -> _Ends:
-    """Return the ends of tensors, as `crosstack.model.flows.fed_operands` has them."""
-    rows: list[int] = []
-    parts: list[tuple[float, ...]] = []
-    starts: list[int] = []
-    masks: list[int] = []
-    for producer, readers, mask in fed:
-        starts.append(len(rows))
-        rows.append(producer)
-        parts.append((0.0, 0.0, 1.0))
-        masks.append(mask)
-        for reader, places in readers:
-            rows.append(reader)
-            parts.append((float(places.count(0)), float(places.count(1)), 0.0))
-            masks.append(1 << producer)
-    order = np.argsort(np.array(rows, dtype=np.int64), kind="stable")
-    by_kernel: list[list[int]] = [[] for _ in range(n)]
-    for entry in order.tolist():
-        by_kernel[rows[entry]].append(masks[entry])
-    return _Ends(
-        rows=np.array(rows, dtype=np.int64),
-        parts=np.array(parts, dtype=np.float64).reshape(-1, 3),
-        starts=np.array(starts, dtype=np.int64),
-        order=order,
-        masks=tuple(map(tuple, by_kernel)),
-    )
+        left = iter(times)
+        return tuple(tuple((mask, next(left)) for mask in masks) for masks in self.masks)
 
 
 @lru_cache(maxsize=256)
-def _tensors(arrays: KernelGraph, traffic: Traffic, again: int) -> tuple[_Ends, ...]:
+def _tensors(arrays: KernelGraph, traffic: Traffic, again: int) -> tuple[_Tensors, ...]:
     """Return the tensors of a graph; those between kernels ``again``; those that they read anew."""
-    fed = fed_operands(arrays, traffic)
-    if not again:
-        return (_ends(arrays.n, fed),)
-    return tuple(_ends(arrays.n, each) for each in (fed, *_second(fed, again)))
+    found = [tensor_ends(arrays, traffic)]
+    found += read_again(arrays, traffic, again) if again else ()
+    return tuple(_Tensors.of(arrays.n, ends) for ends in found)
 
 
 @lru_cache(maxsize=256)
@@ -518,8 +489,6 @@ def temporal_load(
     ----------
     columns : Clocked
         One choice a kernel.
-    arrays, traffic : KernelGraph, Traffic
-        The graph, and which of its tensors are one in main memory.
     again : int
         Mask of the kernels that run twice. Tensors between them come twice, too.
     passes : bool
@@ -567,15 +536,3 @@ def temporal_load(
         legality=legality,
     )
     return load, tuple(lightest), tuple(least.tolist())
-
-
-def _second(flows: Sequence[Any], again: int) -> tuple[list[Any], list[Any]]:
-    """Return the tensors between kernels that run again, and those that they read anew."""
-    between: list[Any] = []
-    anew: list[Any] = []
-    for producer, readers, _ in flows:
-        kept = tuple((reader, places) for reader, places in readers if again >> reader & 1)
-        if kept:
-            mask = sum(1 << reader for reader, _ in kept)
-            (between if again >> producer & 1 else anew).append((producer, kept, mask))
-    return between, anew
