@@ -1,12 +1,11 @@
 """What the operands and results of a graph take of the main memory.
 
-A graph says of its tensors who makes and who reads them. An operand that no kernel makes comes from
-outside: activations of the layer before, a batch of inputs, gradients of the layer after. A result
-that no kernel reads leaves. Under `Boundary.MEMORY` a chip reads its share of the one from main
-memory and writes its share of the other, in whatever partition the kernel runs, also in the only
-one of a stage: the copy of the graph before or after runs another time or on another chip, and
-memory is where they meet. Each operand counts on its own; weights, caches and what edges carry are
-counted elsewhere.
+An operand that no kernel makes comes from outside: activations of the layer before, a batch of
+inputs, gradients of the layer after. A result that no kernel reads leaves. Under `Boundary.MEMORY`
+a chip reads its share of the one from main memory and writes its share of the other, in whatever
+partition the kernel runs, also in the only one of a stage: the copy of the graph before or after
+runs another time or on another chip, and memory is where they meet. Weights, caches and what edges
+carry are counted elsewhere.
 
 * A chip reads what its part of the kernel needs: a product split along M needs the whole K x N
   factor. It writes what it holds: a product split along K is whole on every chip once it is added
@@ -17,10 +16,9 @@ counted elsewhere.
   holds, so all of their operands and results pass main memory, edges or not. Each step of the
   factorisation also reads its M x K factor, the matrix itself, and writes it back.
 
-What the record cannot say is not counted: a result that is read in the graph and kept for later
-(keys and values of a prompt) leaves nothing behind. Two kernels that read the same operand from
-outside (`KernelGraph.outside`) read it twice, as it stays on no chip from the one to the other;
-memory holds it once (`crosstack.model.memory.kept_tensors`).
+A result that is read in the graph and kept for later (keys and values of a prompt) leaves nothing
+behind. Two kernels that read the same operand from outside (`KernelGraph.outside`) read it twice,
+as it stays on no chip from the one to the other.
 """
 
 from __future__ import annotations
@@ -128,43 +126,23 @@ def _is_shared(arrays: KernelGraph, word: float, factor: Floats) -> Bools:
 def operand_share(
     arrays: KernelGraph, word: float, wanted: Bools, plan: MeshPlan, shares: Shares
 ) -> Floats:
-    """Bytes that one chip holds of some operands of the kernel, under every choice. [B]
-
-    Parameters
-    ----------
-    wanted : array of bool, shape (n, 2)
-        Which operands of each kernel.
-    shares : Shares
-        Of the choices.
-    """
+    """Bytes that one chip holds of the ``wanted`` operands of kernels, (n, 2), by choice. [B]"""
     sizes = np.where(wanted, arrays.input_sizes, 0.0)
     return _operands(arrays, word, sizes).share(arrays, plan, shares)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Outside:
-    """Each kernel's operands from outside, and its result; ``matrix`` is one that is written back.
-
-    Whole, for one sequence, shape (n,). [B]
-    """
-
-    operands: _Operands
-    matrix: Floats
-    result: Floats
-
-
 @lru_cache(maxsize=64)
-def _outside(arrays: KernelGraph, word: float, placement: Placement, streams: bool) -> _Outside:
+def _outside(
+    arrays: KernelGraph, word: float, placement: Placement, streams: bool
+) -> tuple[_Operands, Floats, Floats]:
+    """Return operands from outside, a matrix that is written back, and results, (n,) each. [B]"""
     grid = streams and placement is Placement.GRID
     mk = arrays.rows.astype(float) * arrays.k * word
     matrix = np.where(arrays.two_inputs & arrays.gemm & grid, mk, 0.0)
     opens = np.where(arrays.open_inputs | streams, arrays.input_sizes, 0.0)
     made = (arrays.rows * arrays.columns).astype(float) * word
-    return _Outside(
-        operands=_operands(arrays, word, opens, matrix if grid else None),
-        matrix=matrix,
-        result=np.where(arrays.open_output | streams, made, 0.0),
-    )
+    result = np.where(arrays.open_output | streams, made, 0.0)
+    return _operands(arrays, word, opens, matrix if grid else None), matrix, result
 
 
 def boundary_traffic(
@@ -176,28 +154,20 @@ def boundary_traffic(
 ) -> tuple[Floats, Floats]:
     """Bytes that one chip reads of operands from outside, and writes of results that leave. [B]
 
-    Bytes of an operand are those of `Kernel.input_sizes`, of a result outer M N words, each times
-    the shares of its own extents. With b sequences a microbatch and n microbatches, a sequence's
-    part of a gradient of S bytes is ``S (1 - 1/n) / b`` read and ``S / b`` written; of one that
-    s copies of the graph add to, ``S (1 - 1/(n s)) / b`` read.
-
-    Parameters
-    ----------
-    shares : Shares
-        Of every choice.
-
-    Returns
-    -------
-    (entering, leaving), shape (choices,), for one sequence
+    By choice, for one sequence. Bytes of an operand are those of `Kernel.input_sizes`, of a result
+    outer M N words, each times the shares of its own extents. With b sequences a microbatch and n
+    microbatches, a sequence's part of a gradient of S bytes is ``S (1 - 1/n) / b`` read and ``S /
+    b`` written; of one that s copies of the graph add to, ``S (1 - 1/(n s)) / b`` read.
     """
     row, rows, depth, width = shares.kernel, shares.rows, shares.depth, shares.width
     if rules.traffic.boundary is Boundary.FREE:
         nothing = np.zeros(len(row))
         return nothing, nothing
     streams = streams_memory(workload.placement, rules)
-    outside = _outside(arrays, float(workload.graph.word), workload.placement, streams)
-    entering = outside.operands.share(arrays, plan, shares)
-    leaving = outside.result[row] * (rows * width) + outside.matrix[row] * (rows * depth)
+    known = _outside(arrays, float(workload.graph.word), workload.placement, streams)
+    operands, matrix, result = known
+    entering = operands.share(arrays, plan, shares)
+    leaving = result[row] * (rows * width) + matrix[row] * (rows * depth)
     summed = (arrays.periodic_size > 0)[row]
     leaving = np.where(summed, leaving / plan.microbatch_size, leaving)
     times = plan.n_microbatches * arrays.sharers[row]

@@ -1,10 +1,7 @@
 """Where the choices of every kernel are: ragged lists, and a table for every edge.
 
 A kernel may be split over the tensor-parallel chips along some of its axes; those are its choices.
-Costs are columns over all choices of all kernels, one after the other, and over all entries of all
-edges; see `crosstack.model.choices`.
-
-Source: ``dfmodel_code`` (rules of the inter-chip pass, re-derived in words in ``docs/rules.md``).
+See `crosstack.model.choices`.
 """
 
 from __future__ import annotations
@@ -82,12 +79,12 @@ class ChoiceIndex:
 
     def table(self, e: int, rows: Sequence[int] | Ints, columns: Sequence[int] | Ints) -> Ints:
         """Return the entries of edge ``e`` between some choices of its ends, as a table."""
-        source, target = self.source[e], self.target[e]
-        width = self.start[target + 1] - self.start[target]
-        first = self.edge_start[e] + (np.asarray(rows, dtype=np.int64) - self.start[source]) * width
-        return np.asarray(
-            first[:, None] + (np.asarray(columns, dtype=np.int64) - self.start[target])
+        own, other = (
+            np.asarray(choices, dtype=np.int64) - self.start[kernel]
+            for choices, kernel in ((rows, self.source[e]), (columns, self.target[e]))
         )
+        width = self.start[self.target[e] + 1] - self.start[self.target[e]]
+        return np.asarray((self.edge_start[e] + own * width)[:, None] + other)
 
     @property
     def _widths(self) -> Ints:
@@ -123,10 +120,10 @@ class ChoiceIndex:
         return tuple(AXES[a] for a in self.axis[self.start[i] : self.start[i + 1]])
 
     def repeated(self, count: int, n_edges: int) -> ChoiceIndex:
-        """Return the index of so many graphs laid end to end, each like this one's.
+        """Return the index of ``count`` graphs laid end to end, each like this one's.
 
-        ``count``: graphs [1]; ``n_edges``: edges inside one of them; the others are joins, and come
-        after the edges of all [1].
+        ``n_edges`` are inside one of them; the others are joins, and come after the edges of all.
+        [1]
         """
 
         def each(ends: Ints) -> Ints:
@@ -223,8 +220,6 @@ def choice_index(
 
     Parameters
     ----------
-    arrays, placement
-        The graph, and how it lies on the chips.
     named : bool
         Whether kernels that have names of axes are split by those, and additions among them may
         have parts of sums (`crosstack.model.traffic.Traffic.traces_layouts`).
@@ -258,17 +253,11 @@ def axis_names(arrays: KernelGraph, i: int) -> dict[Axis, str]:
 def named_axis(arrays: KernelGraph, i: int, name: str) -> Axis | None:
     """Return the way to split kernel ``i`` that has a name, or is written so; None: there is none.
 
-    Parameters
-    ----------
-    arrays, i
-        The graph, and which of its kernels. [1]
-    name : str
-        See `axis_names`; a place (``outer``, ``m``, ``k``, ``n``) may stand for its axis.
+    See `axis_names`; a place (``outer``, ``m``, ``k``, ``n``) may stand for its axis.
     """
     names = axis_names(arrays, i)
-    return next((a for a, called in names.items() if name == called), None) or next(
-        (a for a in names if name == a), None
-    )
+    by_name = {called: axis for axis, called in reversed(names.items())}
+    return by_name.get(name) or next((axis for axis in names if name == axis), None)
 
 
 def sharding_codes(index: ChoiceIndex, sharding: Sequence[Axis], *, split: bool) -> Ints:

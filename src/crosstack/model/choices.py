@@ -3,7 +3,6 @@
 A kernel has a ragged list of *choices*: ways to split it over the tensor-parallel chips. Costs are
 columns over all choices of all kernels, one after the other; an edge between two kernels has a
 table over the choices of both, its change of layouts. A sharding picks one choice a kernel.
-The search sees no more than that; here the graph and the rules say what the choices are.
 
 Source: ``dfmodel_code`` (rules of the inter-chip pass, re-derived in words in ``docs/rules.md``).
 """
@@ -71,25 +70,18 @@ class Choices:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Spread:
-    """What is known of every choice before a plan: extents of its kernel, and what it splits."""
+    """What is known of every choice before a plan.
 
-    rows: Ints
-    depth: Ints
-    width: Ints
-    splits_rows: Bools
-    splits_depth: Bools
-    splits_width: Bools
-    tiles_rows: Bools
-    tiles_depth: Bools
-    tiles_width: Bools
+    ``extents``, ``splits`` and ``tiles`` are of outer x M, of K and of N, shape (3, choices): the
+    kernel's, and which of them the choice splits, and tiles cut.
+    """
+
+    extents: Ints
+    splits: Bools
+    tiles: Bools
     untiled: Bools
-    outer: Bools
     held: Bools
     factor: Floats
-    repeats: Floats
-    periodic: Floats
-    sharers: Ints
-    cache: Floats
     summed: Bools
     reduced: Floats
 
@@ -100,23 +92,12 @@ def _spread(arrays: KernelGraph, index: ChoiceIndex) -> _Spread:
     tiling = arrays.tiling[row]
     summed = arrays.gemm[row] & (axis == K)
     return _Spread(
-        rows=arrays.rows[row],
-        depth=arrays.k[row],
-        width=arrays.columns[row],
-        splits_rows=(axis == OUTER) | (axis == M),
-        splits_depth=axis == K,
-        splits_width=axis == N,
-        tiles_rows=(tiling == OUTER) | (tiling == M),
-        tiles_depth=tiling == K,
-        tiles_width=tiling == N,
+        extents=np.stack([arrays.rows[row], arrays.k[row], arrays.columns[row]]),
+        splits=np.stack([(axis == OUTER) | (axis == M), axis == K, axis == N]),
+        tiles=np.stack([(tiling == OUTER) | (tiling == M), tiling == K, tiling == N]),
         untiled=tiling == NONE,
-        outer=axis == OUTER,
         held=arrays.has_weight[row],
         factor=np.where(arrays.systolic[row], 2.0, 0.0),
-        repeats=arrays.repeats[row],
-        periodic=arrays.periodic_size[row],
-        sharers=arrays.sharers[row],
-        cache=arrays.cache_size[row],
         summed=summed,
         reduced=np.where(summed | (axis == SUMS), arrays.output_size[row], 0.0),
     )
@@ -158,46 +139,36 @@ def make_choices(
     edges = edges_of(arrays, index, rules.traffic, float(workload.graph.word))
     parts = np.asarray(n_tiles, dtype=np.int64)
     parts = parts[row] if parts.ndim else np.broadcast_to(parts, row.shape)
-    whole = known.rows, known.depth, known.width
-    rows, depth, width = (
-        -(-extent // ways) if ways > 1 else extent
-        for extent, ways in zip(whole, plan.split, strict=True)
-    )
-    m = np.where(known.splits_rows, -(-rows // chips), rows)
-    k = np.where(known.splits_depth, -(-depth // chips), depth)
-    columns = np.where(known.splits_width, -(-width // chips), width)
+    cut = known.extents
+    if plan.split != (1, 1, 1):
+        cut = -(-cut // np.array(plan.split)[:, None])
+    cut = np.where(known.splits, -(-cut // chips), cut)
+    m, k, columns = cut
     word = float(workload.graph.word)
     weight = np.where(known.held, m * k, 0) * word
     shard = m * columns
-    shares = Shares(
-        kernel=row,
-        axis=index.axis,
-        rows=m / known.rows,
-        depth=k / known.depth,
-        width=columns / known.width,
-    )
+    rows, depth, width = cut / known.extents
+    shares = Shares(kernel=row, axis=index.axis, rows=rows, depth=depth, width=width)
     entering, leaving = boundary_traffic(workload, arrays, plan, shares, rules)
     kept, again = activation_sizes(workload, arrays, plan, shard, shares, rules)
-    m = np.where(known.tiles_rows, -(-m // parts), m)
-    k = np.where(known.tiles_depth, -(-k // parts), k)
-    columns = np.where(known.tiles_width, -(-columns // parts), columns)
+    m, k, columns = np.where(known.tiles, -(-cut // parts), cut)
     tiles = np.where(known.untiled, 1, parts)
     each = np.where(known.factor > 0, known.factor * k, 1.0)
     density = density_on(arrays, chip, rules.traffic)
-    work = m.astype(np.float64) * columns * each * tiles * known.repeats
+    work = m.astype(np.float64) * columns * each * tiles * arrays.repeats[row]
     work = work * (density.min(axis=1) * arrays.routing[:, 2])[row]
     output_tile = (m * columns).astype(np.float64) * word
     # A kernel tiled along K adds its tiles up: its output leaves once.
-    output_total = output_tile * np.where(known.tiles_depth, 1, tiles)
+    output_total = output_tile * np.where(known.tiles[1], 1, tiles)
     together = np.asarray(plan.microbatch_size if microbatch is None else microbatch)
     if not rules.collectives.once_a_microbatch:
         together = np.ones_like(together)
-    elements = (known.rows * known.width).astype(np.float64)
+    elements = (known.extents[0] * known.extents[2]).astype(np.float64)
     # Heads are split among chips, but a head's past is not: more chips than heads keep copies.
     heads = (-(-arrays.outer // chips) / arrays.outer)[row]
-    cached = np.where(known.outer, heads, shard / elements)
-    spread = rules.iteration.shares_of_gradients(plan) * known.sharers
-    periodic = known.periodic * (shard / elements) / spread
+    cache = arrays.cache_size[row] * np.where(index.axis == OUTER, heads, shard / elements)
+    spread = rules.iteration.shares_of_gradients(plan) * arrays.sharers[row]
+    periodic = arrays.periodic_size[row] * (shard / elements) / spread
     data_time = plan.periodic.time(periodic, together=spread)
     twice = computed_again(arrays, plan.recompute)
     conversions = _conversions(
@@ -211,9 +182,8 @@ def make_choices(
         shared=rules.traffic.shares_conversions,
     )
     partial = edges.produced == PARTIAL
-    network = _node_network(
-        workload, plan, index, np.where(known.summed & ~partial, output_total, 0.0), together
-    )
+    summed = np.where(known.summed & ~partial, output_total, 0.0)
+    network = _node_network(workload, plan, index, summed, together)
     changed = (edges.need > 0) & ~partial[index.before]
     clock = None
     if chip is not None:
@@ -227,7 +197,7 @@ def make_choices(
             extents=(m, k, columns),
             density=density,
             work=work,
-            cache=known.cache * cached,
+            cache=cache,
             microbatch=microbatch,
         )
     times, reads = 1 + twice[row], 1 + twice[index.target][index.edge]
@@ -241,7 +211,7 @@ def make_choices(
         output_tile=output_tile,
         output_total=output_total,
         weight=weight,
-        cache=known.cache * cached,
+        cache=cache,
         entering=entering * times,
         leaving=leaving,
         kept=kept,
@@ -277,12 +247,11 @@ def _conversions(
     table, times = np.zeros((len(size), SETS)), dict[int, Floats]()
     for (start, number), change in changes_by_set(plan.changes).items():
         line = change.lines
-        if line is NOTHING:
-            continue
-        if id(line) not in times:
-            times[id(line)] = line.time(size, together=together)
-        rows = np.flatnonzero(edges.produced == start)
-        table[rows, number] = times[id(line)][rows]
+        if line is not NOTHING:
+            if id(line) not in times:
+                times[id(line)] = line.time(size, together=together)
+            rows = np.flatnonzero(edges.produced == start)
+            table[rows, number] = times[id(line)][rows]
     return Conversions(
         index=index,
         edges=edges,
@@ -312,10 +281,8 @@ def _node_network(
     for i, some in enumerate(workload.graph.messages):
         messages = [c for c in some if not c.periodic]
         if messages:
-            own = [
-                float(plan.collectives[c.collective].time(c.size, together=together.flat[0]))
-                for c in messages
-            ]
+            lines = [(plan.collectives[c.collective], c.size) for c in messages]
+            own = [float(line.time(size, together=together.flat[0])) for line, size in lines]
             # On a grid of chips the panel goes along the rows while rows go along the columns.
             beside = workload.placement is Placement.GRID
             time[index.start[i] : index.start[i + 1]] += max(own) if beside else sum(own)

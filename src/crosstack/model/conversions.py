@@ -11,11 +11,10 @@ that makes the tensor.
 Readers that need a tensor in the same layout share a change, and who has it whole cuts what else is
 needed for nothing: what a kernel pays is a table over sets of layouts. Sets are numbers, one bit a
 layout. Where the backward pass runs kernels again, they need what they read a second time. What is
-gathered and kept split is gathered once more in the backward pass, hidden behind a product as the
-source does (``korthikanti2023reducing``, section 4.2.2): that is not counted.
-
-What one copy of a graph hands to the next has a layout there, too: such joins are edges like any
-other, but for the order that kernels run in.
+gathered and kept split is gathered once more in the backward pass, hidden behind a product
+(``korthikanti2023reducing``, section 4.2.2): that is not counted. What one copy of a graph hands to
+the next has a layout there, too: such joins are edges like any other, but for the order that
+kernels run in.
 
 Rules that do not trace layouts add sums up as soon as they are made and do not look at joins; those
 that do not share changes pay one for each reader.
@@ -52,18 +51,20 @@ _CONTRACTION_TILED = (ROWS, ROWS, COLUMNS, ROWS, REPLICATED, REPLICATED)
 _NEEDED = np.array([_ELEMENTWISE, _FIRST_OPERAND, _SECOND_OPERAND, _CONTRACTION_TILED])
 
 
-def layout_sets() -> Iterator[tuple[int, frozenset[Layout]]]:
-    """Yield every set of layouts that readers may need, with its number."""
-    for number in range(SETS):
-        yield number, frozenset(LAYOUTS[bit] for bit in range(3) if number >> bit & 1)
+# Every set of layouts that readers may need, by its number.
+LAYOUT_SETS = tuple(
+    frozenset(LAYOUTS[bit] for bit in range(3) if number >> bit & 1) for number in range(SETS)
+)
 
 
 def changes_by_set(
     changes: Mapping[tuple[Layout, frozenset[Layout]], LayoutChange],
 ) -> dict[tuple[int, int], LayoutChange]:
     """Return changes by the places of what is made and of what is needed."""
-    sets = {ends: number for number, ends in layout_sets()}
-    return {(LAYOUTS.index(start), sets[ends]): change for (start, ends), change in changes.items()}
+    return {
+        (LAYOUTS.index(start), LAYOUT_SETS.index(ends)): change
+        for (start, ends), change in changes.items()
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,13 +83,7 @@ class Edges:
 
 @lru_cache(maxsize=64)
 def edges_of(arrays: KernelGraph, index: ChoiceIndex, traffic: Traffic, word: float) -> Edges:
-    """Return what the edges of a graph, and its joins, ask for.
-
-    Parameters
-    ----------
-    word : float
-        Bytes of an element. [B]
-    """
+    """Return what the edges of a graph, and its joins, ask for; an element has ``word`` bytes."""
     joins = len(index.source) - len(arrays.source)
     operand = np.concatenate([traffic.operands(arrays), arrays.join_operand[:joins]])
     elided = np.concatenate([arrays.elided, np.zeros(joins, dtype=np.bool_)])
@@ -189,8 +184,7 @@ class Conversions:
 
     def needs(self, codes: Ints) -> list[Ints]:
         """Return what readers need of each kernel, as sets: the first time, and again."""
-        need = self.edges.need[self.index.entries(codes)]
-        found = []
+        need, found = self.edges.need[self.index.entries(codes)], []
         for read in (self.first, self.again):
             sets = np.zeros(self.index.n, dtype=np.int64)
             np.bitwise_or.at(sets, self.index.source[read], need[read])
@@ -210,8 +204,7 @@ class Conversions:
             for sets in self.needs(codes):
                 total += np.where(sets > 0, self.table[codes, sets], 0.0)
             return total
-        alone = self.edge_time[self.index.entries(codes)]
-        return self._by_maker(alone)
+        return self._by_maker(self.edge_time[self.index.entries(codes)])
 
     def _by_maker(self, time: Floats) -> Floats:
         total = np.bincount(self.index.source, weights=time, minlength=self.index.n)
@@ -229,13 +222,13 @@ class Conversions:
             for read in (self.first, self.again):
                 paid = np.flatnonzero((need > 0) & read).tolist()
                 pairs += [(int(self.index.source[e]), int(need[e])) for e in paid]
-        by_number = dict(layout_sets())
+
         for i, number in pairs:
             code = codes[i]
             yield Change(
                 kernel=i,
                 start=LAYOUTS[self.edges.produced[code]],
-                ends=by_number[number],
+                ends=LAYOUT_SETS[number],
                 size=float(self.size[code]),
                 together=float(self.together[code]),
             )
@@ -268,8 +261,5 @@ class Conversions:
             whole = self.edges.need == 1 << REPLICATED
             return [self.edge_time * whole, self.edge_time * ~whole]
         kinds = (0, 1 << ROWS, 1 << COLUMNS, 1 << ROWS | 1 << COLUMNS, 1 << REPLICATED)
-        before, found = self.index.before, []
-        for others in kinds:
-            needed = self.edges.need | others
-            found.append(np.where(needed > 0, self.table[before, needed], 0.0))
-        return found
+        needs = [self.edges.need | others for others in kinds]
+        return [np.where(need > 0, self.table[self.index.before, need], 0.0) for need in needs]

@@ -8,14 +8,9 @@ is sent over them. With everything busy all the time this is the power budget of
 made: the search prices with them what the evaluation counts.
 
 Of a chip that is described by its parts, as a generated one is, the parts say it: what memories and
-links draw always, what the units draw at their peak, and what a byte takes of every memory.
-
-Where the time of a step is all that is known of it, `energy_of_budget` takes everything to draw its
-power all the time.
-
-What a bought chip draws while it idles is rarely known apart from what it draws at most. Where no
-idle power is given, the chip draws its whole power always; where it is given, computing at the
-peak rate adds the rest. `Basis` says which, and every energy carries it.
+links draw always, what the units draw at their peak, and what a byte takes of every memory. What a
+bought chip draws while it idles is rarely known: where no idle power is given, the chip draws its
+whole power always; where it is given, computing at the peak rate adds the rest. `Basis` says which.
 """
 
 from __future__ import annotations
@@ -51,10 +46,9 @@ class Basis(StrEnum):
 class Powers:
     """What one chip draws: ``static`` always [W], each resource while it is busy.
 
-    ``static``: of one chip [W]; ``compute``: of one chip at its peak rate, besides ``static`` [W];
-    ``memory``: of its main memory, for each byte a second [W/(B/s)]; ``links``: of its share of the
-    links and ports of every dimension of the network [W]; ``basis``: where ``static`` and
-    ``compute`` come from.
+    ``compute`` is that at its peak rate, besides ``static`` [W]; ``memory`` that of its main
+    memory, for each byte a second [W/(B/s)]; ``links`` that of its share of the links and ports of
+    every dimension of the network [W]; ``basis``: where ``static`` and ``compute`` come from.
     """
 
     static: float
@@ -89,12 +83,11 @@ class Energy:
 class EnergyRates:
     """What the machine draws under one plan: its energy is linear in times of one copy's sequence.
 
-    ``static``: all chips, over the time of an iteration [W]; ``compute``, ``memory``, ``tensor``,
+    ``static``: all chips, over the time of an iteration. ``compute``, ``memory``, ``tensor`` and
     ``data``: all that runs in an iteration, for each second that one chip computes at its peak
     rate, its main memory moves bytes, and its links to tensor-parallel and data-parallel chips are
-    busy, for one copy of the graph and one sequence [W]; ``on_chip``: for each joule of memories on
-    the chip, of one copy of the graph and one sequence [1]; ``between_stages``: what stages send to
-    each other in an iteration [J]; ``basis``: where the power of a chip comes from.
+    busy, for one copy of the graph and one sequence. [W] ``on_chip``: for each joule of memories on
+    the chip. [1] ``between_stages``: what stages send to each other in an iteration. [J]
     """
 
     static: float
@@ -151,17 +144,11 @@ def _has_parts(chip: Chip) -> bool:
 
 
 def missing_powers(system: System, sizes: tuple[int, ...]) -> tuple[str, ...]:
-    """Return the fields of powers that an energy needs and that are not given.
-
-    ``sizes``: chips of each dimension [1].
-    """
+    """Return the fields of powers that an energy needs and that are not given."""
     missing: list[str] = []
     if static_power(system.chip)[1] is not Basis.PARTS:
-        needed = {
-            "system.chip.power": system.chip.power,
-            "system.prices.memory_power": system.prices.memory_power,
-        }
-        missing += [field for field, power in needed.items() if power is None]
+        missing += ["system.chip.power"] if system.chip.power is None else []
+        missing += ["system.prices.memory_power"] if system.prices.memory_power is None else []
     if math.prod(sizes) > 1:
         missing += missing_costs(system, sizes, unit_powers(system))
     return tuple(missing)
@@ -169,8 +156,6 @@ def missing_powers(system: System, sizes: tuple[int, ...]) -> tuple[str, ...]:
 
 def powers_of(system: System, sizes: tuple[int, ...]) -> Powers:
     """Return what one chip of a system draws, and the links of its share.
-
-    ``sizes``: chips of each dimension [1].
 
     Raises `InputError` for every power that is not given.
     """
@@ -185,23 +170,21 @@ def powers_of(system: System, sizes: tuple[int, ...]) -> Powers:
     else:
         compute, memory = (chip.power or 0.0) - (static or 0.0), prices.memory_power or 0.0
     n_chips = math.prod(sizes)
-    amounts = zip(link_amounts(system, sizes), switch_amounts(system, sizes), strict=True)
-    links = [0.0] * len(sizes)
+    links = (0.0,) * len(sizes)
     if n_chips > 1:
-        links = [
+        amounts = link_amounts(system, sizes), switch_amounts(system, sizes), unit_powers(system)
+        links = tuple(
             (link * (unit.link or 0.0) + port * (unit.switch or 0.0)) / n_chips
-            for (link, port), unit in zip(amounts, unit_powers(system), strict=True)
-        ]
-    return Powers(
-        static=static or 0.0, compute=compute, memory=memory, links=tuple(links), basis=basis
-    )
+            for link, port, unit in zip(*amounts, strict=True)
+        )
+    return Powers(static=static or 0.0, compute=compute, memory=memory, links=links, basis=basis)
 
 
 def _group_power(system: System, plan: MeshPlan, powers: Powers, use: Parallelism) -> float:
     """Power of one chip while its links of one parallelism are busy. [W]
 
-    Over several dimensions the mean by how long a ring reduce-scatter keeps each busy:
-    ``(p - 1) / p`` of what the inner ones leave, over the bandwidth.
+    Over several dimensions the mean by how long a ring reduce-scatter keeps each busy: ``(p - 1) /
+    p`` of what the inner ones leave, over the bandwidth.
     """
     places = plan.dimensions or tuple(range(len(system.network)))
     each = zip(places, plan.sizes, plan.parallelism, strict=True)
@@ -244,7 +227,7 @@ def energy_rates(system: System, plan: MeshPlan) -> EnergyRates:
 def energy_of_budget(power: float, time: float) -> Energy:
     """Return the energy of a step of which no more is known than its time: never too little.
 
-    ``power``: of all chips [W]; ``time``: of the step [s].
+    All chips draw all of ``power`` [W] for ``time``. [s]
     """
     nothing = dict.fromkeys(("compute", "on_chip", "memory", "network"), 0.0)
     return Energy(static=power * time, **nothing, basis=Basis.BUDGET)

@@ -1,9 +1,9 @@
 """From the time of one layer to the time of one iteration: stages, bubble, transfers.
 
 The part of a rule set that says how stages and microbatches follow one another gives the *paths*
-through an iteration: each passes the work of a stage so many times, and takes some time beside
-it. An iteration takes as long as its longest path. The default has the paths of the closed forms
-of `crosstack.model.schedule.closed`, which are what events take.
+through an iteration: each passes the work of a stage so many times, and takes some time beside it.
+An iteration takes as long as its longest path. The default has the paths of the closed forms of
+`crosstack.model.schedule.closed`, which are what events take.
 """
 
 from __future__ import annotations
@@ -95,8 +95,7 @@ class Pipelining:
 
     def transfer(self, plan: MeshPlan) -> float:
         """Time that sending activations on takes: one microbatch, to the next stage. [s]"""
-        line = plan.stage_transfer
-        return line.fixed + line.per_byte * plan.microbatch_size
+        return _sending(plan)
 
     def stage(self, work: Floats, transfer: Floats, overlap: Overlap) -> Floats:
         """Time of a stage, of one microbatch. [s]"""
@@ -110,21 +109,19 @@ class Pipelining:
         """
         if pipeline.has_ends:
             return end_paths(pipeline)
-        beside = pipeline.overlap is Overlap.ALL
+        size, beside = (pipeline.stages, pipeline.microbatches), pipeline.overlap is Overlap.ALL
+        share, send = pipeline.forward, pipeline.transfer
         if not pipeline.training:
-            ways = forward_ways(pipeline.stages, pipeline.microbatches, beside=beside)
-            return tuple((work, sends * pipeline.transfer) for work, sends in ways)
-        stages, microbatches = pipeline.stages, pipeline.microbatches
-        share = pipeline.forward
+            ways = forward_ways(*size, beside=beside)
+            return tuple((work, sends * send) for work, sends in ways)
         match pipeline.schedule:
             case Schedule.GPIPE:
-                ways = gpipe_ways(stages, microbatches, beside=beside, forward=share)
+                ways = gpipe_ways(*size, beside=beside, forward=share)
             case Schedule.ONE_F_ONE_B:
-                pieces = pipeline.interleave
-                ways = training_ways(stages, microbatches, pieces, beside=beside, forward=share)
+                ways = training_ways(*size, pipeline.interleave, beside=beside, forward=share)
             case _:
                 assert_never(pipeline.schedule)
-        send = pipeline.transfer / self.directions(training=True)
+        send = send / self.directions(training=True)
         return tuple((work, sends * send) for work, sends in ways)
 
     def bubble_factor(self, pipeline: Pipeline) -> Floats:
@@ -183,8 +180,8 @@ def _one_way(
 ) -> list[Path]:
     """Return the paths of a pass in one direction: all machines once, one of them each time.
 
-    ``share``: of the work of a stage that is in this pass [1]; ``send``: from a stage to the next
-    [s]; ``ends``: what the first and the last stage of the pass work besides [s].
+    ``share`` of the work of a stage is in this pass [1]; ``send`` is from a stage to the next,
+    ``ends`` what the first and the last stage of the pass work besides. [s]
     """
     p, more = stages, microbatches - 1
     work, extra = p * share, sum(ends) + (p - 1) * send
@@ -220,18 +217,17 @@ def exact_time(pipeline: Pipeline, work: float, rules: Rules) -> float:
     """Time of an iteration whose stages work so long on a microbatch. [s]
 
     The longest of all paths, where those are known; otherwise when the events of
-    `crosstack.model.schedule.pipeline` end, or later where pieces wait for a link to be free
-    (`crosstack.model.schedule.closed`). Where stages send by themselves, that is work of theirs.
+    `crosstack.model.schedule.pipeline` end, or later where pieces wait for a link to be free. Where
+    stages send by themselves, that is work of theirs.
     """
     paths = float(iteration_time(pipeline, work, rules))
     ends = pipeline.has_ends and pipeline.training and int(pipeline.stages) > 1
     if not ends or pipeline.schedule is Schedule.GPIPE:
         return paths
+    share = float(pipeline.forward)
     events = _uneven_time(
-        int(pipeline.stages),
-        int(pipeline.microbatches),
-        int(pipeline.interleave),
-        (work * float(pipeline.forward), work * (1 - float(pipeline.forward))),
+        *(int(count) for count in (pipeline.stages, pipeline.microbatches, pipeline.interleave)),
+        (work * share, work * (1 - share)),
         (pipeline.first, pipeline.last),
         float(pipeline.transfer) / rules.iteration.directions(training=True),
         beside=pipeline.overlap is Overlap.ALL,
@@ -258,13 +254,10 @@ def _uneven_time(
     for stage, (there, both) in zip((0, -1), ends, strict=True):
         forward[stage] += there
         backward[stage] += both - there
-    passed = [
-        Stage(
-            operations=(Operation(name="layers", forward=there, backward=back),),
-            send=send if beside else 0.0,
-        )
-        for there, back in zip(forward, backward, strict=True)
-    ]
+    passed = []
+    for there, back in zip(forward, backward, strict=True):
+        layers = Operation(name="layers", forward=there, backward=back)
+        passed.append(Stage(operations=(layers,), send=send if beside else 0.0))
     return pipeline_time(passed, microbatches, Schedule.ONE_F_ONE_B, interleave=pieces)
 
 
@@ -307,10 +300,9 @@ def iteration(plan: MeshPlan, layer_time: float, overlap: Overlap, rules: Rules)
 def latency(plan: MeshPlan, layer_time: float) -> float:
     """Time of one microbatch from the first layer to the last, nothing else in its way. [s]
 
-    All stages one after the other, and between two of them the activations sent on:
-    ``microbatch (stages x layers a stage x layer time + (stages x pieces - 1) x hop)``.
-
-    Source: dfmodel_code, release E5.
+    All stages one after the other, and between two of them the activations sent on: ``microbatch
+    (stages x layers a stage x layer time + (stages x pieces - 1) x hop)``. Source: dfmodel_code,
+    release E5.
     """
     stages = plan.pipeline
     copies = plan.graph_repetitions if plan.graph_stages > 1 else stages * plan.layers_per_stage
@@ -368,10 +360,11 @@ def stage_time(work: Floats, transfer: Floats, overlap: Overlap) -> Floats:
 
 def last_transfer(plan: MeshPlan) -> float:
     """Time that one microbatch takes from one copy of the graph to the next. [s]"""
-    if plan.graph_repetitions == 1:
-        return 0.0
-    line = plan.stage_transfer
-    return line.fixed + line.per_byte * plan.microbatch_size
+    return 0.0 if plan.graph_repetitions == 1 else _sending(plan)
+
+
+def _sending(plan: MeshPlan) -> float:
+    return plan.stage_transfer.fixed + plan.stage_transfer.per_byte * plan.microbatch_size
 
 
 def split_iteration(
@@ -379,8 +372,9 @@ def split_iteration(
 ) -> Iteration:
     """Return the time of one iteration of stages that split every copy of the graph.
 
-    A pass of all microbatches through stages and links, `crosstack.model.schedule.closed.pass_time`
-    by the default part: the slowest of them, ``n_microbatches - 1`` times, and the sum of all.
+    By the default part a pass of all microbatches through stages and links
+    (`crosstack.model.schedule.closed.pass_time`): the slowest of them, ``n_microbatches - 1``
+    times, and the sum of all.
 
     Parameters
     ----------

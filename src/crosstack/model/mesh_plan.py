@@ -1,11 +1,9 @@
 """How the chips of a network are used: degrees, microbatches and what a byte on the network costs.
 
 A plan fixes the size and the parallelism of every network dimension and the microbatch size. It
-prices every collective once, as a fixed time and a time per byte.
-
-Of a workload that brings its own distribution over the chips (`Placement`), all chips of the
-network work together; what is left of its plan is what a byte of the kernels' own communication
-costs. High-bandwidth domains are not looked at: the dimensions of the network say what is near.
+prices every collective once, as a fixed time and a time per byte. Of a workload that brings its own
+distribution over the chips (`Placement`), all chips of the network work together; what is left of
+its plan is what a byte of the kernels' own communication costs.
 """
 
 from __future__ import annotations
@@ -149,12 +147,8 @@ def make_plan(
 ) -> MeshPlan | None:
     """Return the plan of any workload, or None if the batch does not divide into microbatches.
 
-    Parameters
-    ----------
-    sizes, parallelism, dimensions : tuple
-        See `crosstack.mapping.mapping.Mapping`.
-    microbatch_size : int
-        Sequences a chip works on at a time. [1]
+    ``sizes``, ``parallelism`` and ``dimensions`` are those of `crosstack.mapping.mapping.Mapping`;
+    ``microbatch_size`` sequences a chip works on at a time. [1]
     """
     if workload.placement is Placement.SEARCHED:
         require(system.copies == 1, "system.copies", system.copies, "1; use data parallelism")
@@ -231,7 +225,8 @@ def _network_plan(
     degree = {use: network.degree(use) for use in Parallelism}
     data = degree[Parallelism.DATA]
     links = rules.collectives.neighbours(network)
-    pipelined = rules.iteration.crosses(degree[Parallelism.PIPELINE], len(links))
+    tensor, pipeline = degree[Parallelism.TENSOR], degree[Parallelism.PIPELINE]
+    pipelined = rules.iteration.crosses(pipeline, len(links))
     directions = rules.iteration.directions(workload.training)
     transfer = border = AffineTime()
     if pipelined and directions:
@@ -243,22 +238,22 @@ def _network_plan(
     copies, graph_stages = workload.graph_repetitions, 1
     # A backward kernel needs the weights of its forward kernel's stage, an end its own layer.
     if not (workload.training or workload.ends):
-        graph_stages = min(max(degree[Parallelism.PIPELINE] // copies, 1), len(workload.graph))
+        graph_stages = min(max(pipeline // copies, 1), len(workload.graph))
     hop_time = 0.0
-    if degree[Parallelism.PIPELINE] > 1:
-        shard = workload.boundary_size / degree[Parallelism.TENSOR]
+    if pipeline > 1:
+        shard = workload.boundary_size / tensor
         hop_time = max(shard / bandwidth + latency for bandwidth, latency in links)
     return MeshPlan(
         sizes=sizes,
         parallelism=parallelism,
         microbatch_size=1,
-        tensor=degree[Parallelism.TENSOR],
-        pipeline=degree[Parallelism.PIPELINE],
+        tensor=tensor,
+        pipeline=pipeline,
         data=data,
         n_microbatches=microbatch_count(workload, data, 1),
-        layers_per_stage=-(-copies // degree[Parallelism.PIPELINE]),
+        layers_per_stage=-(-copies // pipeline),
         collectives=rules.collectives.kernels(network),
-        changes=rules.collectives.changes(network) if degree[Parallelism.TENSOR] > 1 else {},
+        changes=rules.collectives.changes(network) if tensor > 1 else {},
         periodic=rules.collectives.gradients(network),
         stage_transfer=transfer,
         n_layers=workload.n_layers,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from crosstack.errors import InputError, Problem, require
 from crosstack.machine.prices import missing_costs, not_given, system_price, unit_prices
@@ -61,30 +62,18 @@ class Weights:
 
         Raises `InputError` for ``energy-delay``, which is no weighted sum.
         """
-        match objective:
-            case Objective.TIME:
-                return cls(time=1.0)
-            case Objective.ENERGY:
-                return cls(energy=1.0)
-            case Objective.PRICE:
-                return cls(owned=True)
-            case _:
-                message = f"{objective} is no weighted sum of time and energy."
-                raise InputError(Problem("objective", message))
+        weights: dict[str, dict[str, Any]] = {
+            "time": {"time": 1.0}, "energy": {"energy": 1.0}, "price": {"owned": True},
+        }  # fmt: skip
+        if objective not in weights:
+            message = f"{objective} is no weighted sum of time and energy."
+            raise InputError(Problem("objective", message))
+        return cls(**weights[objective])
 
     @property
     def only_time(self) -> bool:
         """Whether the fastest mapping is the best."""
         return self.energy == 0 and not self.owned
-
-    def of_time(self, system: System, sizes: tuple[int, ...]) -> float:
-        """Price of a second, without what is drawn in it.
-
-        Raises `InputError` if the machine's price is wanted and a part of it is not given.
-        """
-        if not self.owned:
-            return self.time
-        return self.time + price_of(system, sizes) / (YEARS * YEAR)
 
 
 def price_of(system: System, sizes: tuple[int, ...]) -> float:
@@ -119,10 +108,8 @@ def value_of(
     ----------
     sizes : tuple of int
         Chips of each dimension of the system's network. [1]
-    time : float
-        Of the iteration. [s]
-    energy : Energy or None
-        Of the iteration, None where a power is not given.
+    time, energy : float, Energy or None
+        Of the iteration [s]; None where a power is not given.
     """
     match objective:
         case Objective.TIME:
@@ -139,12 +126,12 @@ def value_of(
 class LayerPrices:
     """Prices under one plan, in seconds of one layer of one sequence.
 
-    ``second``: what a second of the iteration costs, static power included; ``memory``,
-    ``network``, ``data``: what a second of main memory, of the network, and of the gradient
-    all-reduce adds to a second of a layer [1]; ``work``: what an operation adds [s/FLOP];
-    ``on_chip``: what a joule of memories on the chip adds [s/J]; ``fixed``: what stages send to
-    each other, and ends, add to an iteration; ``per_layer``: seconds of an iteration for each
-    second of a layer, at most [1].
+    ``second`` is what a second of the iteration costs, static power included. ``memory``,
+    ``network`` and ``data`` are what a second of main memory, of the network, and of the gradient
+    all-reduce adds to a second of a layer [1]; ``work`` what an operation adds [s/FLOP],
+    ``on_chip`` a joule of memories on the chip [s/J]; ``fixed`` what stages send to each other, and
+    ends, add to an iteration; ``per_layer`` seconds of an iteration for each second of a layer, at
+    most. [1]
     """
 
     second: float = 1.0
@@ -163,16 +150,13 @@ TIME = LayerPrices()
 def layer_prices(
     weights: Weights, system: System, plan: MeshPlan, peak: float, rules: Rules
 ) -> LayerPrices:
-    """Return the prices under a plan.
+    """Return the prices under a plan; chips draw all that computing adds at ``peak`` [FLOP/s].
 
     Raises `InputError` if a power or a price that is needed is not given, or time costs nothing.
-
-    Parameters
-    ----------
-    peak : float
-        Rate at which a chip draws all that computing adds to its power. [FLOP/s]
     """
-    second = weights.of_time(system, plan.dimension_sizes)
+    second = weights.time
+    if weights.owned:
+        second += price_of(system, plan.dimension_sizes) / (YEARS * YEAR)
     if not weights.energy:
         return LayerPrices(second=second)
     rates = energy_rates(system, plan)

@@ -2,8 +2,7 @@
 
 Events define what a schedule takes (`crosstack.model.schedule.events`): stages that do one thing at
 a time, links that send one microbatch at a time each way. The longest way through them is known
-for the schedules here; the tests hold every form against the events. Where none holds, events or
-`crosstack.model.schedule.pipeline` tell.
+for the schedules here; the tests hold every form against the events.
 
 Stages that are all alike take ``a W + k x`` along a way: ``a`` times the work W of a stage for one
 microbatch, forward and backward, and ``k`` sends of x from one stage to the next. The time is the
@@ -14,8 +13,7 @@ most of a few ways, whatever W and x are; numbers, or arrays of many pipelines.
 * One forward, one backward (``narayanan2021megatron``): stage s of p begins p - s microbatches
   before the first comes back. A microbatch that has gone down and come up again lets the next p
   begin, so what is sent is waited for ``p + m - 2 - ceil((m - 1) / p)`` times each way. Holds for
-  stages that are alike (`training_ways`), and for any stages where sends take no time
-  (`uneven_time`).
+  stages that are alike (`training_ways`), and for any where sends take no time (`uneven_time`).
 * Interleaved, v pieces a stage, m a multiple of p: pieces begin early enough for sends to hide but
   while the pipeline fills. Holds where a send takes no longer than the forward and than the
   backward pass of a piece; elsewhere it is the time of a stage that waits until its link is free.
@@ -36,13 +34,7 @@ Way = tuple[Any, Any]  # how often the work of a stage, and how many sends; numb
 
 
 def longest(ways: Sequence[Way], work: Floats | float, send: Floats | float) -> Floats:
-    """Time along the longest way. [s]
-
-    Parameters
-    ----------
-    work, send : array_like
-        Work of a stage for one microbatch, and one send. [s]
-    """
+    """Time along the longest way, of ``work`` and ``send`` for one microbatch. [s]"""
     return np.asarray(np.maximum.reduce([np.asarray(a * work + k * send) for a, k in ways]))
 
 
@@ -60,20 +52,18 @@ def training_ways(
     where ``m - 1 = q p + 1`` a link may be waited for once instead of a stage. Sent by the stages
     themselves all but the first and the last send twice: ``x (2 (p - 1) + 2 m - 3)``. Interleaved,
     ``(m v + p - 1) W / v + 2 x (p v - 1)``, where a pass of a piece takes at least x. Interleaved
-    and sent by the stages themselves, the last one is busy for
-    ``(m v + p - 1) W / v + x (2 m v + 2 p - 3 - m)``; of p > 2 the others send in every pass:
-    ``x (2 m v + 2 (p - 3))`` behind two of the shorter passes less, or once more behind a pass of
-    each less. Of arrays, ways that one pipeline does not have are shorter than its first.
+    and sent by the stages themselves, the last one is busy for ``(m v + p - 1) W / v + x (2 m v + 2
+    p - 3 - m)``; of p > 2 the others send in every pass: ``x (2 m v + 2 (p - 3))`` behind two of
+    the shorter passes less, or once more behind a pass of each less. Of arrays, ways that one
+    pipeline does not have are shorter than its first.
 
     Raises `InputError` if microbatches cannot be interleaved so. Source: narayanan2021megatron,
     sections 2.2.1 and 2.2.2.
 
     Parameters
     ----------
-    stages, microbatches : int or array
-        Of the pipeline, of one iteration. [1]
-    interleave : int or array
-        Pieces of every stage, spread over the model. [1]
+    stages, microbatches, interleave : int or array
+        Of the pipeline, of one iteration; pieces of every stage, spread over the model. [1]
     beside : bool
         Whether sends run beside the work of a stage, on links of their own, or take its time.
     forward : float or array
@@ -151,9 +141,7 @@ def gpipe_ways(
 ) -> tuple[Way, ...]:
     """Ways through all forward, then all backward passes of stages that are alike.
 
-    Parameters as in `training_ways`.
-
-    Source: huang2019gpipe.
+    Parameters as in `training_ways`. Source: huang2019gpipe.
     """
     ways = forward_ways(stages, microbatches, beside=beside)
     return tuple(
@@ -166,14 +154,10 @@ def gpipe_ways(
 def pass_time(stages: Sequence[float], sends: Sequence[float], microbatches: int) -> float:
     """Time until all microbatches have passed any stages one way, links between them. [s]
 
-    Source: huang2019gpipe.
-
     Parameters
     ----------
-    stages : sequence of float
-        Work of every stage for one microbatch. [s]
-    sends : sequence of float
-        Of every link between them, one less. [s]
+    stages, sends : sequence of float
+        Work of every stage for one microbatch, and every link between them, one less. [s]
     """
     machines = [*stages, *sends[: len(stages) - 1]]
     return sum(machines) + (microbatches - 1) * max(machines)
@@ -186,7 +170,6 @@ def uneven_time(forward: Sequence[float], backward: Sequence[float], microbatche
     stage above it, comes up to a stage k that alternates until its last forward, goes down and up
     again; or it turns at once into backward passes of the slowest stage. With w held below m:
     ``max_k (down_k + (m - 1 - w_k) (f_k + b_k) + up_k)``, and the same without what alternates.
-
     Source: narayanan2021megatron, section 2.2.1.
 
     Parameters
