@@ -19,14 +19,14 @@ from crosstack.machine.chip import Chip
 from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.generated import chip_at
 from crosstack.machine.generate.generator import generate_chips
-from crosstack.model.kernels.clock import KernelClock, OneChip
+from crosstack.model.kernels.clock import ChipTimes, KernelClock
 from crosstack.model.schedule.events import FREE, TaskGraph, simulate
 from crosstack.workload.dtype import Dtype
 
 __all__ = ["IdealTimes", "ideal_chip", "shortest_makespan", "time_bound"]
 
 
-class IdealTimes(OneChip):
+class IdealTimes(ChipTimes):
     """Kernel times that no tiling on a chip beats; see `KernelTimes`."""
 
     def product(self, m: float, k: float, n: float, batch: float = 1.0) -> float:

@@ -125,23 +125,16 @@ def product_time(
     dtype: Dtype = Dtype.BF16,
     dataflow: Dataflow | None = None,
 ) -> KernelTime:
-    """Time of ``batch`` products of M x K by K x N, one kernel.
+    """Time of ``batch`` products of M x K by K x N, one kernel, on a chip with multiprocessors.
 
     Raises `InputError` if a side is below 1, or the chip lacks compute or the bandwidth of a level.
     Raises `InfeasibleError` if the operands do not fit in main memory.
 
     Parameters
     ----------
-    clock : KernelClock
-        How it is counted.
-    chip : Chip
-        With multiprocessors, and a bandwidth at every level.
-    m, k, n : array_like, shape (...)
-        Sides, 1 or more; they need not be whole (a share of a product). [1]
-    batch : array_like, shape (...)
-        Products, each with factors of its own. [1]
-    dtype : Dtype
-        Of the numbers.
+    m, k, n, batch : array_like, shape (...)
+        Sides, 1 or more, which need not be whole (a share of a product); products, each with
+        factors of its own. [1]
     dataflow : Dataflow, optional
         What stays in the arrays, instead of what the chip says.
 
@@ -231,16 +224,14 @@ Shape = tuple[float, float, float, float]
 """M, K, N and batch of a product. [1]"""
 
 
-class OneChip:
-    """What a clock says of one chip and one type of numbers, beside products.
-
-    ``chip``: what computes; ``clock``: how it is counted; ``dtype``: of the numbers.
-    """
+class ChipTimes:
+    """Kernel times of one chip for whole steps; equal products are timed once."""
 
     def __init__(self, chip: Chip, clock: KernelClock, dtype: Dtype = Dtype.BF16) -> None:
         check_chip(chip)
         self.chip, self.clock, self.dtype = chip, clock, dtype
         self.arrival = Arrival.of(chip, dtype)
+        self._products: dict[Shape, float] = {}
 
     @property
     def element_size(self) -> float:
@@ -258,14 +249,6 @@ class OneChip:
         arrays = _arrays(given, "at least 0, below 1e300", lambda value: value >= 0, 1e300)
         return float(self.clock.elementwise(self.chip, self.dtype, *arrays))
 
-
-class ChipTimes(OneChip):
-    """Kernel times of one chip for whole steps; equal products are timed once."""
-
-    def __init__(self, chip: Chip, clock: KernelClock, dtype: Dtype = Dtype.BF16) -> None:
-        super().__init__(chip, clock, dtype)
-        self._products: dict[Shape, float] = {}
-
     def product(self, m: float, k: float, n: float, batch: float = 1.0) -> float:
         """Time of ``batch`` products of M x K by K x N, one kernel with its launch. [s]"""
         key = (m, k, n, batch)
@@ -277,8 +260,7 @@ class ChipTimes(OneChip):
         """Time many products in one search; `product` then has them at hand."""
         new = [shape for shape in dict.fromkeys(shapes) if shape not in self._products]
         if new:
-            m, k, n, batch = np.array(new, dtype=np.float64).T
-            found = self._timed(m, k, n, batch)
+            found = self._timed(*np.array(new, dtype=np.float64).T)
             self._products.update(zip(new, found.time.tolist(), strict=True))
 
     def _timed(self, m: Floats, k: Floats, n: Floats, batch: Floats) -> KernelTime:

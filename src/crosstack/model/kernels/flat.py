@@ -32,10 +32,7 @@ class ConstantShare(KernelClock):
     def products(
         self, chip: Chip, dtype: Dtype, m: Floats, k: Floats, n: Floats, batch: Floats
     ) -> KernelTime:
-        """Return the times of products, arrays of one dimension.
-
-        ``launch + max(2 M K N / throughput, every operand / bandwidth + latency)``.
-        """
+        """Return ``launch + max(2 M K N / throughput, every operand / bandwidth + latency)``."""
         work_time = self.device_time(chip, dtype, m, k, n, batch)
         memory, launch, zero = chip.main_memory, chip.launch_overhead, np.zeros_like(m)
         operands = np.stack([m * k, k * n, m * n], axis=-1) * (batch * dtype.size)[:, None]

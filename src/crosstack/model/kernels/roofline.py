@@ -75,20 +75,10 @@ class Roofline(KernelClock):
 
         ``t = launch + max(busiest multiprocessor, traffic of main memory / bandwidth + latency) +
         reduction``, where the busiest multiprocessor takes ``waiting + tiles x max over compute and
-        levels``; the formulas are those of `crosstack.model.kernels.waves`.
-
-        Products of a batch stand one behind the other along the longer of their sides, so that no
-        tile holds parts of two as long as a tile's side divides that side. Each has factors of its
-        own: main memory moves those of all at least once.
-
-        Source: ardalani2022deepflow, 6; williams2009roofline.
-
-        Parameters
-        ----------
-        chip : Chip
-            With multiprocessors, and a bandwidth at every level.
-        m, k, n, batch : ndarray, shape (shapes,)
-            ``batch`` products of M x K by K x N. [1]
+        levels``; the formulas are those of `crosstack.model.kernels.waves`. Products of a batch
+        stand one behind the other along the longer of their sides, so that no tile holds parts of
+        two as long as a tile's side divides that side. Each has factors of its own: main memory
+        moves those of all at least once. Source: ardalani2022deepflow, 6; williams2009roofline.
         """
         tall = m >= n
         rows, columns = np.where(tall, batch * m, m), np.where(tall, n, batch * n)

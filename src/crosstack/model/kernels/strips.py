@@ -6,7 +6,7 @@ Tiles run in waves, in strips that turn back; see `crosstack.model.kernels.waves
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -124,8 +124,7 @@ def _waves(level: MemoryLevel, tiled: Tiled) -> tuple[Floats, Floats, Floats, ND
     best, block_m, block_n = np.full_like(m, np.inf), m, n
     order = np.zeros(len(m), np.intp)
     part = level.room / level.partitions
-    sides = _sides(tiled)
-    ways = {True: sides, False: sides.turned()}
+    ways = {along_n: _sides(tiled, along_n) for along_n in (True, False)}
     at_once = {
         True: np.maximum(n_multiprocessors * pairs.resident / pairs.split, 1),
         False: np.maximum(n_multiprocessors / pairs.split, 1),
@@ -162,33 +161,25 @@ class _Sides:
     deep: Floats
     whole: Floats
 
-    def turned(self) -> _Sides:
-        """Return the same for strips along the other axis."""
-        return replace(
-            self,
-            across=self.along,
-            along=self.across,
-            tile_across=self.tile_along,
-            tile_along=self.tile_across,
-            tiles_across=self.tiles_along,
-            tiles_along=self.tiles_across,
-        )
 
-
-def _sides(tiled: Tiled) -> _Sides:
-    """Return the sides of strips along N."""
-    m, n, tile_m, tile_n = tiled.m, tiled.n, tiled.pairs.tile_m, tiled.pairs.tile_n
-    rows, columns, deep = np.ceil(m / tile_m), np.ceil(n / tile_n), tiled.k * tiled.dtype.size
+def _sides(tiled: Tiled, along_n: Bools | bool) -> _Sides:
+    """Return the sides of strips along N, or along M."""
+    rows = tiled.m, tiled.pairs.tile_m, np.ceil(tiled.m / tiled.pairs.tile_m)
+    columns = tiled.n, tiled.pairs.tile_n, np.ceil(tiled.n / tiled.pairs.tile_n)
+    pairs = list(zip(rows, columns, strict=True))
+    across = [np.where(along_n, a, b) for a, b in pairs]
+    along = [np.where(along_n, b, a) for a, b in pairs]
+    deep = tiled.k * tiled.dtype.size
     return _Sides(
-        across=m,
-        along=n,
-        tile_across=tile_m,
-        tile_along=tile_n,
-        tiles_across=rows,
-        tiles_along=columns,
-        n_tiles=rows * columns,
+        across=across[0],
+        along=along[0],
+        tile_across=across[1],
+        tile_along=along[1],
+        tiles_across=across[2],
+        tiles_along=along[2],
+        n_tiles=rows[2] * columns[2],
         deep=deep,
-        whole=(m + n) * deep,
+        whole=(tiled.m + tiled.n) * deep,
     )
 
 
@@ -247,25 +238,15 @@ def share_of_a(tiled: Tiled, order: NDArray[np.intp], tiles: tuple[Floats, ...])
         np.array(column)[order] for column in zip(*_orders(tiled.clock.longest_strip), strict=True)
     )
     part = shared[0].room / shared[0].partitions
-    sides = _sides(tiled)
-    other = sides.turned()
-    s = _Sides(
-        **{
-            name: np.where(along_n, getattr(sides, name), getattr(other, name))
-            for name in _Sides.__slots__
-        }
-    )
+    s = _sides(tiled, along_n)
     at_once = chip.compute.n_multiprocessors * np.where(resident, pairs.resident, 1.0) / pairs.split
     wave = _strip(s, part, np.maximum(at_once, 1), width)
     stays = (wave.read <= part) & (wave.once < wave.n_waves * wave.read)
     share = np.where(stays, s.across * s.deep / wave.once, wave.side / (wave.side + wave.end))
     share = np.where(along_n, share, 1 - share)
     share = np.where(s.whole <= part, m / (m + n), share)
-    served = [
-        tile
-        for level, tile in zip(chip.storage, tiles, strict=True)
-        if any(level is each for each in shared)
-    ]
+    of_all = zip(chip.storage, tiles, strict=True)
+    served = [tile for level, tile in of_all if any(level is each for each in shared)]
     for level, before, block in zip(shared[1:], served, served[1:], strict=False):
         a = m * np.ceil(n / np.maximum(block[:, 2], 1))
         b = n * np.ceil(m / block[:, 0])

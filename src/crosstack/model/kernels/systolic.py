@@ -17,29 +17,17 @@ STATIONARY = (Dataflow.WEIGHT, Dataflow.ACTIVATION, Dataflow.OUTPUT)
 def reuse_of(
     compute: Compute, dtype: Dtype, dataflow: Dataflow, m: Floats, k: Floats, n: Floats
 ) -> Floats:
-    """Times that the operand which stays is used before another one takes its place.
+    """Times that the operand which stays is used until another takes its place, at least 1. [1]
 
     A unit multiplies rows x depth by depth x rows. Weights (K x N) stay while M passes by, in
     pieces of ``rows``; activations (M x K) while N does, partial sums (M x N) while K does, in
-    pieces of ``depth``. `Dataflow.BEST` is the largest, `Dataflow.NONE` is 1.
-
-    Source: ardalani2022deepflow, 6.3.
+    pieces of ``depth``. `Dataflow.BEST` is the largest, `Dataflow.NONE` is 1. Source:
+    ardalani2022deepflow, 6.3.
 
     Parameters
     ----------
-    compute : Compute
-        The units.
-    dtype : Dtype
-        Of the numbers.
-    dataflow : Dataflow
-        What stays.
     m, k, n : ndarray, shape (...)
         The matrix product, or the tile of it that one unit works on. [1]
-
-    Returns
-    -------
-    ndarray, shape (...)
-        At least 1. [1]
     """
     times = {
         Dataflow.WEIGHT: np.ceil(m / compute.rows),
@@ -47,13 +35,11 @@ def reuse_of(
         Dataflow.OUTPUT: np.ceil(k / compute.elements_deep(dtype)),
     }
     if dataflow is Dataflow.BEST:
-        best: Floats = np.maximum.reduce(np.broadcast_arrays(*times.values()))
-        return best
-    if dataflow is Dataflow.NONE:
-        return np.ones(np.broadcast_shapes(m.shape, k.shape, n.shape))
+        return np.asarray(np.maximum.reduce(np.broadcast_arrays(*times.values())))
     shape = np.broadcast_shapes(m.shape, k.shape, n.shape)
-    used: Floats = np.broadcast_to(times[dataflow], shape)
-    return used
+    if dataflow is Dataflow.NONE:
+        return np.ones(shape)
+    return np.asarray(np.broadcast_to(times[dataflow], shape))
 
 
 def chosen_dataflow(
@@ -64,33 +50,22 @@ def chosen_dataflow(
     if dataflow is not Dataflow.BEST:
         return np.full(shape, dataflow.value, object)
     reuse = np.stack([reuse_of(compute, dtype, flow, m, k, n) for flow in STATIONARY])
-    names: NDArray[Any] = np.array([flow.value for flow in STATIONARY], object)
-    return np.asarray(names[reuse.argmax(axis=0)])
+    return np.asarray(np.array([flow.value for flow in STATIONARY], object)[reuse.argmax(axis=0)])
 
 
 def register_accesses(work: Floats, reuse: Floats, compute: Compute, dtype: Dtype) -> Floats:
-    """Numbers that the array reads from and writes to the registers.
+    """Numbers that the array reads from and writes to the registers. [1]
 
     ``work (Nx Ny + K Nx + K Ny) / (2 K Nx Ny)``: a multiply-add (2 FLOP) needs the stationary
-    operand once in K, and each moving one once in Ny or Nx.
-
-    Source: ardalani2022deepflow, equation 5.
+    operand once in K, and each moving one once in Ny or Nx. Source: ardalani2022deepflow, equation
+    5.
 
     Parameters
     ----------
-    work : ndarray, shape (...)
-        Operations. [FLOP]
-    reuse : ndarray, shape (...)
-        See `reuse_of`. [1]
+    work, reuse : ndarray, shape (...)
+        Operations [FLOP]; see `reuse_of`. [1]
     compute : Compute
         The units: ``Nx`` is rows, ``Ny`` is depth.
-    dtype : Dtype
-        Of the numbers.
-
-    Returns
-    -------
-    ndarray, shape (...)
-        [1]
     """
     x, y = compute.rows, compute.elements_deep(dtype)
     return work * (1 / reuse + 1 / y + 1 / x) / 2

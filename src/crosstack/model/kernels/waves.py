@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 LARGEST_TILE = 2**14
 MOST_SPLITS = 64
+Record = TypeVar("Record", "Candidates", "Schedules")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -100,14 +101,9 @@ def _candidates(chip: Chip, dtype: Dtype, clock: Roofline) -> Candidates:
     splits = 2.0 ** np.arange(np.log2(MOST_SPLITS) + 1)
     order = np.argsort(-(m * n)[keep], kind="stable")
     columns = {
-        "tile_m": m,
-        "tile_n": n,
-        "units_m": units_m,
-        "units_n": units_n,
-        "resident": np.maximum(resident, 1),
-        "one_wide": one_wide,
-        "for_all": for_all,
-    }
+        "tile_m": m, "tile_n": n, "units_m": units_m, "units_n": units_n,
+        "resident": np.maximum(resident, 1), "one_wide": one_wide, "for_all": for_all,
+    }  # fmt: skip
     repeated = {name: np.tile(x[keep][order], len(splits)) for name, x in columns.items()}
     return Candidates(split=np.repeat(splits, len(order)), **repeated)
 
@@ -121,7 +117,7 @@ def _of_multiprocessor(chip: Chip, scope: Scope) -> float:
 def best_schedules(
     chip: Chip, dtype: Dtype, m: Floats, k: Floats, n: Floats, clock: Roofline
 ) -> Schedules:
-    """Return the fastest candidate for every shape; of equal ones the largest tile.
+    """Return the fastest candidate for every shape, without a launch; of equal the largest tile.
 
     The busiest multiprocessor makes ``ceil(tiles / multiprocessors)`` tiles. Each takes the slowest
     of compute and of the levels it moves data through; the multiprocessors share the bandwidth of
@@ -130,32 +126,18 @@ def best_schedules(
     of its first ``k_step`` of operands and of its results. A tile alone on its multiprocessor also
     waits for the multiprocessor's memory at every ``k_step``. The kernel takes the longer of the
     busiest multiprocessor and main memory. K is split where whole tiles would leave multiprocessors
-    idle; the sums are then added up by a second kernel.
-
-    A product with a vector may also be cut into tiles one array wide, whose sums the last
-    multiprocessor adds (``osama2023streamk``): it reads the matrix once, and little else takes
-    time.
-
-    What is stored by rows is its transpose stored by columns, so that a product and its transpose
-    are the same work: the one with N > M is timed as the other.
+    idle; the sums are then added up by a second kernel. A product with a vector may also be cut
+    into tiles one array wide, whose sums the last multiprocessor adds (``osama2023streamk``): it
+    reads the matrix once, and little else takes time. What is stored by rows is its transpose
+    stored by columns, so that a product and its transpose are the same work: the one with N > M is
+    timed as the other.
 
     Source: ardalani2022deepflow, 6.1 and 6.2; thakkar2023cutlass; osama2023streamk.
 
     Parameters
     ----------
-    chip : Chip
-        With multiprocessors and a bandwidth at every level.
-    dtype : Dtype
-        Of the numbers.
     m, k, n : ndarray, shape (shapes,)
         Products of M x K by K x N. [1]
-    clock : Roofline
-        How it is counted.
-
-    Returns
-    -------
-    Schedules
-        With times in [s] and traffic in [B], launch excluded.
     """
     cand = _candidates(chip, dtype, clock)
     turned = n > m
@@ -165,22 +147,16 @@ def best_schedules(
     useful = cand.for_all | (n[:, None] <= 1)
     shape, which = np.nonzero(((cand.split == 1) | idle) & useful)
     tiled = Tiled(
-        chip=chip,
-        dtype=dtype,
-        clock=clock,
-        pairs=_picked_candidates(cand, which),
-        m=m[shape],
-        k=k[shape],
-        n=n[shape],
-        turned=turned[shape],
-    )
+        chip=chip, dtype=dtype, clock=clock, pairs=_picked(cand, which),
+        m=m[shape], k=k[shape], n=n[shape], turned=turned[shape],
+    )  # fmt: skip
     found = _timed(tiled)
     starts = np.searchsorted(shape, np.arange(len(m)))
     least = np.minimum.reduceat(found.time, starts)
     equal = np.nonzero(found.time <= least[shape] * (1 + 1e-12))[0]
     first = equal[np.searchsorted(shape[equal], np.arange(len(m)))]
     picked = _picked(found, first)
-    best = _picked_candidates(cand, which[first])
+    best = _picked(cand, which[first])
     chosen = replace(tiled, pairs=best, m=m, k=k, n=n, turned=turned)
     reads, out = picked.operands
     read = reads * share_of_a(chosen, picked.order, picked.tiles)
@@ -198,16 +174,13 @@ def _turned_back(found: Schedules, turned: Bools) -> Schedules:
     return replace(found, tiles=tiles, reuse_shape=shape, operands=operands)
 
 
-def _picked_candidates(cand: Candidates, which: NDArray[np.intp]) -> Candidates:
-    return Candidates(**{name: getattr(cand, name)[which] for name in cand.__slots__})
-
-
-def _picked(found: Schedules, rows: NDArray[np.intp]) -> Schedules:
-    picked: dict[str, Any] = {}
-    for name in found.__slots__:
-        value = getattr(found, name)
-        picked[name] = tuple(v[rows] for v in value) if isinstance(value, tuple) else value[rows]
-    return Schedules(**picked)
+def _picked(found: Record, rows: NDArray[np.intp]) -> Record:
+    """Return some rows of every column of a record."""
+    picked: dict[str, Any] = {
+        name: tuple(v[rows] for v in value) if isinstance(value, tuple) else value[rows]
+        for name, value in ((name, getattr(found, name)) for name in type(found).__slots__)
+    }
+    return type(found)(**picked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -263,10 +236,8 @@ def _timed(tiled: Tiled) -> Schedules:
     blocks, reads, order = shared_blocks(tiled)
     reads = [work.loaded * work.n_tiles, *reads]  # A and B out of each shared level, main memory
     traffic, passing, bandwidths, tiles = _on_chip(tiled, work, blocks, reads)
-    of_tile = [
-        moved / work.n_tiles * work.busy / rate
-        for moved, rate in zip(traffic, bandwidths, strict=True)
-    ]
+    paired = zip(traffic, bandwidths, strict=True)
+    of_tile = [moved / work.n_tiles * work.busy / rate for moved, rate in paired]
 
     # Partial sums that the outermost level on the chip cannot keep go to main memory and back.
     spills = work.sums > (shared[-1].room if shared else 0.0)
