@@ -92,7 +92,7 @@ def busy_of(answer: Plan, stages: Sequence[Stage]) -> tuple[tuple[str, float], .
     """Return how long the chips of every stage work in an iteration, by its name. [s]"""
     chips = max(len(stages) // answer.mapping.interleave, 1)
     passes = [
-        sum(stage.forward + stage.backward for stage in stages[chip::chips])
+        sum(stage.time(forward=True) + stage.time(forward=False) for stage in stages[chip::chips])
         for chip in range(chips)
     ]
     count = answer.evaluation.n_microbatches

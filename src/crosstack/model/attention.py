@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 
 import numpy as np
 
@@ -14,16 +15,14 @@ from crosstack.workload.workload import Workload
 
 
 def density_on(arrays: KernelGraph, chip: Chip | None, traffic: Traffic) -> Floats:
-    """Shares of each kernel's operands and result that a chip works on and moves, shape (n, 3). [1]
+    """Shares of each kernel's operands and result that a chip works on and moves, (n, 3). [1]
 
     A chip that fuses attention has programs that skip blocks which a mask leaves out: they neither
     compute nor move them, so work and bytes grow with the share s that counts
-    (``dao2022flashattention``, proposition 4). Blocks at the border of a mask count as the elements
-    that they have. The same holds of a kernel of an attention that runs alone. Chips without such
-    programs compute all and mask then, and so does a pipeline of a spatial chip, which is as wide
-    as the last row needs.
-
-    Source: dao2022flashattention, dao2023flashattention2 (section 3.1).
+    (``dao2022flashattention``, proposition 4; ``dao2023flashattention2``, section 3.1). Blocks at
+    the border of a mask count as the elements that they have. The same holds of a kernel of an
+    attention that runs alone. Chips without such programs compute all and mask then, and so does a
+    pipeline of a spatial chip, which is as wide as the last row needs.
     """
     skips = traffic.skips_masked and chip is not None and chip.execution is Execution.TEMPORAL
     if skips and chip is not None and Fusion.ATTENTION in chip.fusions:
@@ -52,10 +51,8 @@ def attention_core(arrays: KernelGraph) -> Bools:
     Scores, what is done to them, and weighted values: what selective recomputation
     (``korthikanti2023reducing``) computes again.
     """
-    inside = np.zeros(arrays.n, dtype=np.bool_)
-    for _, held in attentions(arrays):
-        inside |= np.array([held >> i & 1 for i in range(arrays.n)], dtype=np.bool_)
-    return np.asarray(inside & ~arrays.backward)
+    inside = reduce(or_, (held for _, held in attentions(arrays)), 0)
+    return np.array([bool(inside >> i & 1) for i in range(arrays.n)]) & ~arrays.backward
 
 
 @lru_cache(maxsize=64)
@@ -64,9 +61,8 @@ def attentions(arrays: KernelGraph) -> tuple[tuple[int, int], ...]:
 
     One is a product of two tensors, elementwise kernels of as many elements of which one needs
     whole rows, and the products of as many heads and of the same direction that read what comes
-    behind that one. Kernels between that no such product needs do not count.
-
-    Source: dao2022flashattention.
+    behind that one. Kernels between that no such product needs do not count. Source:
+    dao2022flashattention.
     """
     elements = arrays.rows * arrays.columns
     after: list[list[int]] = [[] for _ in range(arrays.n)]

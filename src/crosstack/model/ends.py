@@ -29,7 +29,7 @@ from crosstack.model.partition import (
     partition_cost,
 )
 from crosstack.model.rules import Rules
-from crosstack.workload.kernel_graph import Ints, bits
+from crosstack.workload.kernel_graph import Ints
 from crosstack.workload.transformer_training import Recompute
 from crosstack.workload.workload import End, Workload
 
@@ -96,16 +96,12 @@ def priced_end(
     codes: Ints,
     masks: tuple[int, ...],
 ) -> PricedBlock:
-    """Price one run of an end.
+    """Price one run of an end, under choices of it and `plan_of_end`, and ``codes`` of those taken.
 
     Parameters
     ----------
-    workload : Workload
-        Of which it is an end.
-    plan : MeshPlan
-        Of the whole workload.
-    choices, codes
-        Of the end under `plan_of_end`, and those taken.
+    workload, plan
+        Of which it is an end, and the plan of all of that.
     masks : tuple of int
         Its partitions, in the order that they run.
     """
@@ -120,15 +116,10 @@ def priced_end(
 def end_cost(
     workload: Workload, system: System, end: End, plan: MeshPlan, rules: Rules, priced: PricedBlock
 ) -> EndCost:
-    """Return what all runs of an end take of a chip.
+    """Return what all runs of an end take of a chip; ``workload`` and ``plan`` as `priced_end`.
 
     A table that is looked up in is split over the tensor-parallel chips; its gradient is summed
     over the data-parallel ones. What two ends share is there once where both are on one chip.
-
-    Parameters
-    ----------
-    workload, plan
-        As `priced_end`.
     """
     load, codes, choices = priced.load, priced.codes, priced.choices
     alone, graph = workload.of_end(end), end.graph
@@ -181,9 +172,7 @@ def _forward(priced: PricedBlock) -> float:
     """Time of partitions before the backward pass, by kernels where one has both. [s]"""
     total = 0.0
     for mask, cost in zip(priced.masks, priced.costs, strict=True):
-        inside = bits(mask)
-        there = sum(not priced.load.backward >> i & 1 for i in inside)
-        total += cost.time * there / len(inside)
+        total += cost.time * (mask & ~priced.load.backward).bit_count() / mask.bit_count()
     return total
 
 

@@ -23,8 +23,7 @@ from crosstack.workload.kernel_graph import Bools, Floats
 def check_fields(part: object, counts: Mapping[str, tuple[int, ...]] | None = None) -> None:
     """Raise `InputError` unless switches are switches, choices choices and numbers allowed.
 
-    ``part``: a record of switches, choices and numbers; ``counts``: the whole numbers that a field
-    may be.
+    ``counts`` are the whole numbers that a field may be.
     """
     for name, allowed in (counts or {}).items():
         value = getattr(part, name)

@@ -1,8 +1,8 @@
 """A rule set is a bundle of parts, each of which counts one thing; sets are known by name.
 
-`Rules` names the parts. What a part does is in the layer that uses it: its default there, the
-variants of published tools in `crosstack.published`. `crosstack.registry.register_rules` makes a
-set known, `rules_named` finds it: the one lookup behind every ``--rules``.
+What a part does is in the layer that uses it: its default there, the variants of published tools in
+`crosstack.published`. `crosstack.registry.register_rules` makes a set known, `rules_named` finds
+it.
 """
 
 from __future__ import annotations
@@ -52,20 +52,17 @@ def lacks(whose: str, parts: tuple[str, ...]) -> InputError:
     )
 
 
-def _none(part: str) -> Any:
-    return Lacking(part)
+_none: Any = Lacking  # of any part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """A name and the parts it stands for; a published tool has some of them only.
 
-    ``name``: what the set is called on the command line and in results; ``collectives``: what a
-    collective takes; ``traffic``: what a partition moves and holds; ``memory``: what a chip keeps
-    in its main memory; ``iteration``: how stages and microbatches follow one another;
-    ``decisions``: what is decided, and in which order; ``clock``: how long kernels take; ``step``:
-    how `predict` puts a step together; see `crosstack.evaluate.predict`; ``chips``: how chips are
-    generated; ``placement``: how shards are placed and routed; see `crosstack.mapping.placement`.
+    They count what a collective takes, what a partition moves and holds, what a chip keeps in its
+    main memory, how stages and microbatches follow one another, what is decided and in which order,
+    how long kernels take, how `predict` puts a step together (`crosstack.evaluate.predict`), how
+    chips are generated, and how shards are placed and routed (`crosstack.mapping.placement`).
     """
 
     name: str
@@ -134,12 +131,8 @@ def chosen_rules(
 ) -> Rules:
     """Return rules that are given as such or by name, which have ``parts``.
 
+    ``otherwise`` is the name where none are given; the default set where that is not given, either.
     Raises `InputError` if there are none of a name, or they lack a part.
-
-    Parameters
-    ----------
-    otherwise : str, optional
-        The name where none are given; the default set where that is not given, either.
     """
     if isinstance(rules, Rules):
         return require_parts(rules, parts)

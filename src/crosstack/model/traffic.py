@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar, assert_never
 
-from crosstack.errors import require
 from crosstack.model.parts import check_fields
 from crosstack.workload.kernel_graph import Floats, Ints, KernelGraph
 from crosstack.workload.kernels import Placement
@@ -56,10 +55,7 @@ class Traffic:
 
     def __post_init__(self) -> None:
         """Check every field."""
-        check_fields(self)
-        depth = self.unfused_depth
-        whole = isinstance(depth, int) and not isinstance(depth, bool)
-        require(whole and depth in (1, 2), "unfused_depth", depth, "1 or 2")
+        check_fields(self, {"unfused_depth": (1, 2)})
 
     # ------------------------------------------------------------ tensors
 

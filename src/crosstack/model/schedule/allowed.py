@@ -22,9 +22,8 @@ from crosstack.workload.transformer_training import Recompute, Schedule
 
 def schedules(plan: MeshPlan, rules: Rules) -> tuple[Schedule, ...]:
     """Return the schedules of a plan, one forward, one backward first."""
-    if not (rules.iteration.has_schedules and plan.training):
-        return (Schedule.ONE_F_ONE_B,)
-    return (Schedule.ONE_F_ONE_B, Schedule.GPIPE)
+    several = rules.iteration.has_schedules and plan.training
+    return (Schedule.ONE_F_ONE_B, Schedule.GPIPE) if several else (Schedule.ONE_F_ONE_B,)
 
 
 def most_pieces(plan: MeshPlan, rules: Rules) -> Any:
@@ -71,15 +70,7 @@ def with_recompute(plan: MeshPlan, arrays: KernelGraph, recompute: Recompute) ->
 def by_schedule(
     plan: MeshPlan, schedule: Schedule, interleave: int | None, rules: Rules
 ) -> list[MeshPlan]:
-    """Return a plan by every schedule that it may follow.
-
-    Parameters
-    ----------
-    schedule : Schedule
-        Given.
-    interleave : int or None
-        Pieces of every stage, where given; otherwise all that a plan may have. [1]
-    """
+    """Return a plan by a schedule it may follow, in ``interleave`` pieces or all it may have."""
     if schedule not in schedules(plan, rules):
         return []
     plan = replace(plan, schedule=schedule)

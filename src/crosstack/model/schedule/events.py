@@ -4,10 +4,7 @@ A *task* is a kernel, which takes a chip, or a transfer, which takes a link; one
 is free. A resource runs as many tasks at once as it has *lanes*; a task takes as long beside others
 as alone. It starts as soon as all it waits for has finished and its resource is free; those that
 wait for one resource are served in the order in which they became ready, ties in the order in
-which they were listed. The result depends on nothing else, so it is the same every time.
-
-The queue is a heap: O(tasks log tasks). A general discrete-event library (processes that are
-resumed one by one) would take many times as long for the same answer.
+which they were listed.
 """
 
 from __future__ import annotations
@@ -17,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from heapq import heappop, heappush
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,10 +56,10 @@ def check_tasks(count: int) -> None:
 class TaskGraph:
     """Tasks and what follows them.
 
-    ``names``, ``kinds``: of every task: for people, and for the colours of a picture;
-    ``durations``: [s]; ``resources``: number of the resource a task takes, or `FREE`; ``children``:
-    tasks that wait for a task, in the order in which they are looked at; ``resource_names``: of
-    every resource; ``lanes``: tasks that each resource runs at a time; empty: one each [1].
+    ``names`` and ``kinds`` of every task are for people, and for the colours of a picture;
+    ``durations`` in [s]; ``resources`` the number of the one that a task takes, or `FREE`;
+    ``children`` tasks that wait for a task, in the order in which they are looked at; ``lanes``:
+    tasks that each resource runs at a time; empty: one each. [1]
     """
 
     names: tuple[str, ...]
@@ -74,13 +72,8 @@ class TaskGraph:
 
     def __post_init__(self) -> None:
         """Check that everything that is named exists."""
-        lengths = {
-            len(self.names),
-            len(self.kinds),
-            len(self.durations),
-            len(self.resources),
-            len(self.children),
-        }
+        columns = self.names, self.kinds, self.durations, self.resources, self.children
+        lengths = {len(column) for column in columns}
         require(len(lengths) == 1, "durations", len(self.durations), f"{len(self.names)}, one each")
         for i, (duration, resource) in enumerate(zip(self.durations, self.resources, strict=True)):
             require_quantity(f"durations[{i}]", duration, "s")
@@ -138,14 +131,12 @@ class TaskGraphBuilder:
 
     def build(self) -> TaskGraph:
         """Return the graph."""
-        names, kinds, durations, resources = (
-            zip(*self._tasks, strict=True) if self._tasks else ((), (), (), ())
+        columns = [tuple(task[i] for task in self._tasks) for i in range(4)]
+        tasks: dict[str, Any] = dict(
+            zip(("names", "kinds", "durations", "resources"), columns, strict=True)
         )
         return TaskGraph(
-            names=tuple(names),
-            kinds=tuple(kinds),
-            durations=tuple(durations),
-            resources=tuple(resources),
+            **tasks,
             children=tuple(tuple(c) for c in self._children),
             resource_names=tuple(self._resources),
             lanes=(*self._lanes, *[1] * (len(self._resources) - len(self._lanes))),
@@ -168,8 +159,7 @@ class Timeline:
 
     def end_without(self, kind: str) -> float:
         """When the last task of another kind finishes. [s]"""
-        others = [i for i, own in enumerate(self.graph.kinds) if own != kind]
-        return float(self.finish[others].max(initial=0.0))
+        return float(self.finish[[own != kind for own in self.graph.kinds]].max(initial=0.0))
 
     def busy(self) -> dict[str, float]:
         """Return how long every resource works; what runs at once counts once. [s]"""

@@ -63,11 +63,9 @@ class PartitionTimes:
 
 
 def layer_graph(partitions: Sequence[PartitionTimes], overlap: Overlap) -> TaskGraph:
-    """Return tasks of every partition, of the kinds `TERMS`, and one that ends it.
+    """Return tasks of every partition in order, of the kinds `TERMS`, and one that ends it.
 
     A partition that is not launched has no task on the host. Tasks of a kernel have its name.
-
-    ``partitions``: in the order they run; ``overlap``: what the chip does at the same time.
     """
     build = TaskGraphBuilder()
     before: list[int] = []

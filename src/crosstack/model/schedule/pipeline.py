@@ -2,10 +2,8 @@
 
 A stage works on one microbatch at a time and sends it to the next. Once the last stage has done all
 of them forward it turns round (``huang2019gpipe``), or every stage turns round on its own as soon
-as a microbatch comes back (``narayanan2021megatron``).
-
-*Interleaved*, a chip takes several stages, spread over the model (``narayanan2021megatron``,
-section 2.2.2): the pipeline is filled and emptied in shorter pieces.
+as a microbatch comes back (``narayanan2021megatron``). *Interleaved*, a chip takes several stages,
+spread over the model: the pipeline is filled and emptied in shorter pieces.
 
 Twice the same thing: `pipeline_time` stage by stage, `pipeline_graph` as tasks for `simulate`.
 """
@@ -42,15 +40,9 @@ class Stage:
     operations: tuple[Operation, ...]
     send: float = 0.0
 
-    @property
-    def forward(self) -> float:
-        """Of one microbatch. [s]"""
-        return sum(operation.forward for operation in self.operations)
-
-    @property
-    def backward(self) -> float:
-        """Of one microbatch. [s]"""
-        return sum(operation.backward for operation in self.operations)
+    def time(self, *, forward: bool) -> float:
+        """Of one microbatch, one way. [s]"""
+        return sum(one.forward if forward else one.backward for one in self.operations)
 
 
 def pipeline_time(
@@ -62,11 +54,10 @@ def pipeline_time(
 ) -> float:
     """Time of one step without tasks. [s]
 
-    ``interleave`` stages are on every chip, the i-th on chip i modulo the number of chips.
-
-    GPipe, in closed form: stages and the links between them are machines that m equal jobs pass one
-    after the other (`crosstack.model.schedule.closed`), there and back. One forward, one backward:
-    in closed form where one holds; otherwise what a chip does next begins once the chip and what it
+    ``interleave`` stages are on every chip, the i-th on chip i modulo the number of chips. GPipe is
+    in closed form: stages and the links between them are machines that m equal jobs pass one after
+    the other (`crosstack.model.schedule.closed`), there and back. One forward, one backward: in
+    closed form where one holds; otherwise what a chip does next begins once the chip and what it
     waits for are through, in the order of `pass_order`.
 
     Raises `InputError` if the stages cannot be interleaved so. Source: huang2019gpipe,
@@ -77,10 +68,10 @@ def pipeline_time(
         known = _known_time(stages, microbatches, interleave)
         return _dispatched(stages, microbatches, interleave) if known is None else known
     sends = [stage.send for stage in stages[:-1]]
-    turn = pass_time([stage.forward for stage in stages], sends, microbatches)
+    turn = pass_time([stage.time(forward=True) for stage in stages], sends, microbatches)
     passed = slowest = last = 0.0
     for stage, send in zip(reversed(stages), [0.0, *reversed(sends)], strict=True):
-        backward = stage.backward
+        backward = stage.time(forward=False)
         passed += send + backward
         slowest = max(slowest, send, backward)
         last = max(last, passed + (microbatches - 1) * slowest)
@@ -90,7 +81,7 @@ def pipeline_time(
 def _known_time(stages: Sequence[Stage], microbatches: int, interleave: int) -> float | None:
     """Time of one forward, one backward in closed form; None where none holds. [s]"""
     chips = len(stages) // interleave
-    forward, backward = [s.forward for s in stages], [s.backward for s in stages]
+    forward, backward = ([s.time(forward=there) for s in stages] for there in (True, False))
     sends = [s.send for s in stages[:-1]] if chips > 1 else []
     alike = all(len(set(times)) <= 1 for times in (forward, backward, sends))
     send = max(sends, default=0.0)
@@ -118,9 +109,10 @@ def _check_pipeline(stages: int, microbatches: int, schedule: Schedule, interlea
     require(whole, "microbatches", microbatches, f"a multiple of {chips} chips, to interleave")
 
 
-def pass_order(
-    stages: int, microbatches: int, interleave: int = 1
-) -> Iterator[tuple[int, int, bool]]:
+Item = tuple[int, int, bool]  # a stage, a microbatch, and whether it goes forward
+
+
+def pass_order(stages: int, microbatches: int, interleave: int = 1) -> Iterator[Item]:
     """Yield (stage, microbatch, forward) under one forward, one backward, what is waited for first.
 
     Chip c of p takes ``p - 1 - c`` microbatches forward, then one forward and one backward in turn,
@@ -144,15 +136,13 @@ def pass_order(
                 position[chip] += 1
 
 
-def _order_of(
-    chip: int, chips: int, microbatches: int, interleave: int
-) -> list[tuple[int, int, bool]]:
+def _order_of(chip: int, chips: int, microbatches: int, interleave: int) -> list[Item]:
     """Return what a chip does, in order."""
     total = microbatches * interleave
     lead = chips - 1 - chip
     ahead = min(lead if interleave == 1 else 2 * lead + (interleave - 1) * chips, total)
 
-    def piece(k: int, *, forward: bool) -> tuple[int, int, bool]:
+    def piece(k: int, *, forward: bool) -> Item:
         """The k-th that goes forward, or backward."""
         round_, within = divmod(k, chips * interleave)
         turn, i = divmod(within, chips)
@@ -165,9 +155,6 @@ def _order_of(
     return order + [piece(k, forward=False) for k in range(total - ahead, total)]
 
 
-Item = tuple[int, int, bool]  # a stage, a microbatch, and whether it goes forward
-
-
 def _dispatched(stages: Sequence[Stage], microbatches: int, interleave: int) -> float:
     """When the last stage is through backward, one forward, one backward. [s]
 
@@ -175,7 +162,7 @@ def _dispatched(stages: Sequence[Stage], microbatches: int, interleave: int) -> 
     """
     count = len(stages)
     chips = count // interleave
-    takes = [[stage.backward for stage in stages], [stage.forward for stage in stages]]
+    takes = [[stage.time(forward=there) for stage in stages] for there in (False, True)]
     sends = [stage.send for stage in stages]
     busy = [0.0] * chips  # until when
     links = [[0.0] * chips, [0.0] * chips]  # the same of the link behind a chip, each direction
@@ -266,9 +253,7 @@ def pipeline_graph(
     return build.build()
 
 
-def _order(
-    schedule: Schedule, stages: int, microbatches: int, interleave: int
-) -> Iterator[tuple[int, int, bool]]:
+def _order(schedule: Schedule, stages: int, microbatches: int, interleave: int) -> Iterator[Item]:
     """Yield (stage, microbatch, forward), what is waited for first."""
     if schedule is Schedule.ONE_F_ONE_B:
         yield from pass_order(stages, microbatches, interleave)
