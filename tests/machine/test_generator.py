@@ -110,7 +110,7 @@ class TestCompute:
     @pytest.mark.parametrize("rules", rule_names(("chips",)))
     def test_compute_without_power_has_no_clock_and_draws_nothing(self, rules):
         chips = generate_chips(TEMPLATE, with_power("compute", 0.0), rules_named(rules).chips)
-        assert (chips.compute.frequency, chips.compute.use.power) == (0.0, 0.0)
+        assert (chips.compute.frequency, chips.compute.power) == (0.0, 0.0)
 
     def test_at_nominal_power_the_clock_is_nominal(self):
         compute = generate(TEMPLATE, with_power("compute", 49.6)).chip.compute

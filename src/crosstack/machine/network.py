@@ -1,8 +1,7 @@
 """How the chips of one level of the network are joined: a row for every kind.
 
 A row says what links a chip has, along which axes, what of them leads out of a pod, and how many
-links and switch ports are paid for. All else follows from it: the algorithms of collectives, what
-groups share, what a level may be factored among, how it is drawn.
+links and switch ports are paid for. All else follows from it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -13,8 +12,6 @@ from crosstack.machine.network import NetworkLevel
 from crosstack.machine.packages import dimension_of
 from crosstack.machine.system import Dimension, DimensionKind, Prices, System
 from crosstack.records import require_types
-
-__all__ = ["Fabric", "NetworkPort", "Node", "system_of_chip", "system_of_nodes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +56,10 @@ class Fabric:
 class Node:
     """Chips that are joined by a network of their own, with ports out of it.
 
-    ``chip``: every chip; ``network``: what joins the chips, innermost first, every size given;
-    empty of a single chip; ``n_ports``: out of the node; 0 where it has none [1];
-    ``port_bandwidth``: of one port, one way [B/s]; ``chips_per_host``: where a node has several
-    hosts [1]; ``power``, ``price``: of the whole node, at most; its price with all that is in it
-    [W], [USD]; ``name``: for people.
+    ``network`` joins the chips, innermost first, every size given; empty of a single chip.
+    ``n_ports`` lead out of the node [1], each of ``port_bandwidth`` one way [B/s];
+    ``chips_per_host``: where a node has several hosts [1]; ``power`` [W] and ``price`` [USD] are
+    those of the whole node, with all that is in it.
     """
 
     chip: Chip
@@ -119,21 +115,15 @@ def system_of_nodes(
     A part of a node keeps its switches; of a ring that is not whole, what is left is a mesh. The
     power of a chip that is bought is that of its package: memory and links are in it, and so is a
     share of all that the node has where that has a price. What its adapters to the network draw is
-    part of its hosts.
-
-    Raises `InputError` if ``n_chips`` are neither a part of one node nor whole nodes, or nodes have
-    to be joined that have no ports.
+    part of its hosts. Raises `InputError` if ``n_chips`` are neither a part of one node nor whole
+    nodes, or nodes have to be joined that have no ports.
 
     Parameters
     ----------
-    node : Node
-        Every node.
-    n_chips : int
-        Of all nodes. [1]
-    fabric : Fabric, optional
-        What joins several nodes.
-    port : NetworkPort, optional
-        Whose latency the ports of the nodes have; none if left out.
+    node, n_chips
+        Every node; chips of all of them. [1]
+    fabric, port : Fabric, NetworkPort, optional
+        What joins several nodes; whose latency the ports of the nodes have, none if left out.
     inside, between : NetworkLevel, optional
         How chips and nodes are joined instead: the links and ports that a chip has are shared out
         over its neighbours.
@@ -142,13 +132,7 @@ def system_of_nodes(
     node = _priced(node)
     if n_chips <= node.n_chips:
         network = (_joined(node, inside, n_chips),) if inside else _part_of(node, n_chips)
-        return System(
-            chip=node.chip,
-            network=network,
-            n_chips=n_chips,
-            prices=_prices(node.chip),
-            name=node.name,
-        )
+        return _system(node, network, n_chips, node.name)
     if n_chips % node.n_chips:
         allowed = f"up to {node.n_chips}, or a multiple of it: whole nodes of {node.name}"
         raise InputError(Problem("n_chips", f"got {n_chips}; allowed: {allowed}."))
@@ -160,13 +144,13 @@ def system_of_nodes(
     own = tuple(d for d in node.network if d.size != 1)
     if inside is not None:
         own = (_joined(node, inside, node.n_chips),)
-    return System(
-        chip=node.chip,
-        network=(*own, _outside(node, joined, fabric, port, between)),
-        n_chips=n_chips,
-        prices=_prices(node.chip),
-        name=f"{joined} x {node.name}",
-    )
+    network = (*own, _outside(node, joined, fabric, port, between))
+    return _system(node, network, n_chips, f"{joined} x {node.name}")
+
+
+def _system(node: Node, network: tuple[Dimension, ...], n_chips: int, name: str) -> System:
+    prices = _prices(node.chip)
+    return System(chip=node.chip, network=network, n_chips=n_chips, prices=prices, name=name)
 
 
 def _joined(node: Node, inside: NetworkLevel, n_chips: int) -> Dimension:
@@ -196,11 +180,13 @@ def _outside(
             oversubscription=fabric.oversubscription,
             pod_size=fabric.pod_size,
         )
+    if port is None:
+        return made
     return replace(
         made,
-        link_price=port.price if port else None,
-        switch_price=port.switch_price if port else None,
-        switch_power=port.switch_power if port else None,
+        link_price=port.price,
+        switch_price=port.switch_price,
+        switch_power=port.switch_power,
     )
 
 
@@ -228,24 +214,15 @@ def _part_of(node: Node, n_chips: int) -> tuple[Dimension, ...]:
         return node.network
     if n_chips == 1:
         return system_of_chip(node.chip).network
-    sizes = tuple(d.size or 1 for d in node.network)
-    fits = list(_extents(sizes, n_chips))
-    if not fits:
-        shape = " x ".join(map(str, sizes))
-        message = f"got {n_chips}; {node.name} is {shape} chips, and no part of it has so many."
-        raise InputError(Problem("n_chips", message))
+    sizes, fits = _parts(node.name, node.network, n_chips)
 
     def worth(found: tuple[int, ...]) -> tuple[int, int, int]:
         torn = sum(1 < extent < size for extent, size in zip(found, sizes, strict=True))
         return max(found), torn, -found[0]
 
     extents = min(fits, key=worth)
-    parts = (
-        _cut(dimension, extent)
-        for dimension, extent in zip(node.network, extents, strict=True)
-        if extent > 1
-    )
-    return tuple(parts)
+    cut = zip(node.network, extents, strict=True)
+    return tuple(_cut(dimension, extent) for dimension, extent in cut if extent > 1)
 
 
 def part_of(system: System, n_chips: int) -> System:
@@ -255,12 +232,7 @@ def part_of(system: System, n_chips: int) -> System:
     """
     if n_chips == system.n_chips or any(d.size is None for d in system.network):
         return replace(system, n_chips=n_chips)
-    sizes = tuple(d.size or 1 for d in system.network)
-    fits = list(_extents(sizes, n_chips))
-    if not fits:
-        shape = " x ".join(map(str, sizes))
-        message = f"got {n_chips:,}; {system.name} is {shape} chips, and no part of it has so many."
-        raise InputError(Problem("n_chips", message))
+    _, fits = _parts(system.name, system.network, n_chips)
     kept = [
         d if extent == d.size else _cut(d, extent)
         for d, extent in zip(system.network, max(fits), strict=True)
@@ -269,13 +241,22 @@ def part_of(system: System, n_chips: int) -> System:
     return replace(system, network=network, n_chips=n_chips)
 
 
-def _extents(sizes: tuple[int, ...], n_chips: int) -> Iterator[tuple[int, ...]]:
-    """Yield what divides the sizes and makes so many chips."""
+def _parts(
+    name: str, network: tuple[Dimension, ...], n_chips: int
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """Return the sizes of dimensions, and all that divides the chips and fits in those."""
+    sizes = tuple(d.size or 1 for d in network)
     dividers = [[e for e in range(1, size + 1) if n_chips % e == 0] for size in sizes]
+    fits: list[tuple[int, ...]] = []
     for *inner, _ in product(*dividers[:-1], [0]):
         last, rest = divmod(n_chips, math.prod(inner))
         if not rest and last <= sizes[-1]:
-            yield (*inner, last)
+            fits.append((*inner, last))
+    if not fits:
+        shape = " x ".join(map(str, sizes))
+        message = f"got {n_chips:,}; {name} is {shape} chips, and no part of it has so many."
+        raise InputError(Problem("n_chips", message))
+    return sizes, fits
 
 
 def _cut(dimension: Dimension, extent: int) -> Dimension:

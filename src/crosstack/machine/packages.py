@@ -10,14 +10,6 @@ from crosstack.machine.network import KINDS, RING, SWITCH, NetworkLevel
 from crosstack.machine.system import Dimension, DimensionKind, Prices, System
 from crosstack.machine.topology import Grid
 
-__all__ = [
-    "ABSENT",
-    "dimension_of",
-    "divided_system",
-    "system_of_grid",
-    "system_of_packages",
-]
-
 ABSENT = 1e-300  # stands for the bandwidth of a link that is not there [B/s]
 _PRICES = Prices(memory_power=0.0)  # the chip's power holds it, and that of links
 
@@ -47,14 +39,12 @@ def system_of_packages(
 ) -> System:
     """Return ``n_packages`` packages of equal chips: one network level in them, one between.
 
-    A link that the chip has not is no error: nothing may have to be sent over it.
-
-    Raises `InputError` if a level has the shape of another number of chips.
+    The power of a chip holds that of its memory and links. A link that the chip has not is no
+    error: nothing may have to be sent over it. Raises `InputError` if a level has the shape of
+    another number of chips.
 
     Parameters
     ----------
-    chip : Chip
-        One chip; its power holds that of its memory and links.
     chips_per_package, n_packages : int
         How many. [1]
     inside, between : NetworkLevel

@@ -43,7 +43,7 @@ class Bill:
         return _sum(getattr(self, item.name) for item in fields(self))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class UnitCosts:
     """What a link and a switch port of one dimension cost for each byte a second they carry.
 
@@ -58,23 +58,21 @@ class UnitCosts:
 def unit_prices(system: System) -> tuple[UnitCosts, ...]:
     """Return the prices of links and ports of every dimension: its own, or the system's."""
     fields = ("system.prices.link", "system.prices.switch")
+    link, switch = system.prices.link, system.prices.switch
     return tuple(
-        UnitCosts(
-            link=_first(d.link_price, system.prices.link),
-            switch=_first(d.switch_price, system.prices.switch),
-            fields=fields,
-        )
+        UnitCosts(_first(d.link_price, link), _first(d.switch_price, switch), fields)
         for d in system.network
     )
 
 
 def unit_powers(system: System) -> tuple[UnitCosts, ...]:
     """Return the powers of links and ports of every dimension: its own, or the system's."""
+    switch, field = system.prices.switch_power, "system.prices.switch_power"
     return tuple(
         UnitCosts(
-            link=d.link_power,
-            switch=_first(d.switch_power, system.prices.switch_power),
-            fields=(f"system.network[{i}].link_power", "system.prices.switch_power"),
+            d.link_power,
+            _first(d.switch_power, switch),
+            (f"system.network[{i}].link_power", field),
         )
         for i, d in enumerate(system.network)
     )
@@ -97,33 +95,18 @@ def _first(own: float | None, others: float | None) -> float | None:
 def missing_costs(
     system: System, sizes: tuple[int, ...], units: tuple[UnitCosts, ...]
 ) -> tuple[str, ...]:
-    """Return the fields of links and ports that are needed and not given; of several chips.
-
-    Parameters
-    ----------
-    sizes : tuple of int
-        Chips of each dimension. [1]
-    units : tuple of UnitCosts
-        Of each dimension.
-    """
-    links, ports = link_amounts(system, sizes), switch_amounts(system, sizes)
+    """Return the fields of links and ports that are needed and not given; of several chips."""
     missing: list[str] = []
-    for link, port, unit in zip(links, ports, units, strict=True):
-        needed = ((link, unit.link), (port, unit.switch))
-        missing += [
-            field
-            for field, (amount, given) in zip(unit.fields, needed, strict=True)
-            if given is None and np.any(amount)
-        ]
+    for amounts, unit in zip(_amounts(system, sizes), units, strict=True):
+        needed = zip(unit.fields, amounts, (unit.link, unit.switch), strict=True)
+        missing += [f for f, amount, given in needed if given is None and np.any(amount)]
     return tuple(dict.fromkeys(missing))
 
 
 def link_amounts(system: System, sizes: tuple[int, ...]) -> tuple[float, ...]:
-    """Bandwidth of all links of each dimension. [B/s]
+    """Bandwidth of all links of each dimension of so many chips. [B/s]
 
-    ``sizes``: chips of each dimension [1].
-
-    Source: Those of the bills of `crosstack.machine.network.KINDS`.
+    Source: that of the bills of `crosstack.machine.network.KINDS`.
     """
     return tuple(links for links, _ in _amounts(system, sizes))
 

@@ -11,13 +11,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from crosstack.errors import (
-    InputError,
-    Problem,
-    require,
-    require_quantity,
-    require_whole,
-)
+from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
 from crosstack.machine.chip import Chip
 from crosstack.machine.network import KINDS, DimensionKind, NetworkLevel
 from crosstack.records import brief, require_types
@@ -202,12 +196,8 @@ class System:
         require_whole("copies", self.copies)
         if self.domain_size is not None:
             require_whole("domain_size", self.domain_size, what="chips")
-        require(
-            1 <= len(self.network) <= MAX_DIMENSIONS,
-            "network",
-            len(self.network),
-            f"1 to {MAX_DIMENSIONS} dimensions",
-        )
+        joined, most = len(self.network), MAX_DIMENSIONS
+        require(1 <= joined <= most, "network", joined, f"1 to {most} dimensions")
         sizes = [d.size for d in self.network if d.size is not None]
         product = math.prod(sizes)
         fixed = len(sizes) == len(self.network)
@@ -236,9 +226,9 @@ def dimension_sizes(sizes: tuple[int, ...], dimensions: tuple[int, ...]) -> tupl
 def _check_chip(chip: Chip) -> None:
     """Refuse a chip that no kernel can be mapped onto."""
     there = {"throughput": chip.compute.throughput, "on-chip memory": chip.on_chip_capacity}
-    missing = [name for name, amount in there.items() if amount <= 0]
-    if missing:
-        message = f"it has no {missing[0]}, so nothing can be mapped onto it."
-        raise InputError(Problem("chip", message))
+    for name, amount in there.items():
+        if amount <= 0:
+            message = f"it has no {name}, so nothing can be mapped onto it."
+            raise InputError(Problem("chip", message))
     bandwidth = chip.main_memory.bandwidth
     require_quantity("chip.memories[0].bandwidth", bandwidth, "B/s", above_zero=True)

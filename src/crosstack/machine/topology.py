@@ -38,9 +38,8 @@ class Grid:
         require(1 <= axes <= MOST_AXES, "package", self.package, f"1 to {MOST_AXES} axes")
         if not self.packages:
             object.__setattr__(self, "packages", (1,) * axes)
-        require(
-            len(self.packages) == axes, "packages", self.packages, f"{axes}, as many as package has"
-        )
+        every = f"{axes}, as many as package has"
+        require(len(self.packages) == axes, "packages", self.packages, every)
         for axis in range(axes):
             require_whole(f"package[{axis}]", self.package[axis], what="chips")
             require_whole(f"packages[{axis}]", self.packages[axis], what="packages")
@@ -97,28 +96,24 @@ def link_loads(grid: Grid, starts: Whole, ends: Whole) -> LinkLoads:
     """Count the logical edges on every link.
 
     An edge adds one to each link it passes: a difference of +1 where it enters and -1 where it
-    leaves, summed along the axis. On a torus a path that closes the ring is two pieces.
-
-    Source: dally2004, chapter 8.
+    leaves, summed along the axis. On a torus a path that closes the ring is two pieces
+    (``dally2004``, chapter 8).
 
     Parameters
     ----------
-    grid : Grid
-        The chips and how they are joined.
     starts, ends : int array, shape (candidate, edge, axis)
         Coordinates of both ends of every edge, for any number of candidate placements. [1]
     """
-    at = starts.copy()
-    counts = []
-    for axis, size in enumerate(grid.shape):
-        counts.append(_axis_loads(grid, at, ends[..., axis], axis, size))
+    at, counts = starts.copy(), []
+    for axis in range(len(grid.shape)):
+        counts.append(_axis_loads(grid, at, ends[..., axis], axis))
         at[..., axis] = ends[..., axis]
     return LinkLoads(grid=grid, counts=tuple(counts))
 
 
-def _axis_loads(grid: Grid, at: Whole, to: Whole, axis: int, size: int) -> Whole:
+def _axis_loads(grid: Grid, at: Whole, to: Whole, axis: int) -> Whole:
     """Loads of the links of one axis, as in `LinkLoads.counts`."""
-    shape = list(grid.shape)
+    shape, size = list(grid.shape), grid.shape[axis]
     shape[axis] = size + 1  # the difference behind the last link
     extents = (at.shape[0], 2, *shape)
     difference = np.zeros(math.prod(extents), np.int64)

@@ -14,8 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from crosstack.errors import InputError, Problem, did_you_mean, require
 
-__all__ = ["Budget"]
-
 Floats = NDArray[np.float64]
 
 
@@ -56,13 +54,14 @@ class Budget:
 
     def check_components(self, components: tuple[str, ...]) -> None:
         """Raise `InputError` for a part of the budget that no component takes."""
-        problems = []
-        for name in ("areas", "powers", "edges"):
-            for component in getattr(self, name):
-                if component not in components:
-                    hint = did_you_mean(component, components)
-                    message = f"no such component.{hint} Components: {', '.join(components)}."
-                    problems.append(Problem(f"{name}.{component}", message))
+        known = ", ".join(components)
+        problems = [
+            Problem(f"{name}.{part}", f"no such component.{did_you_mean(part, components)} "
+                    f"Components: {known}.")
+            for name in ("areas", "powers", "edges")
+            for part in getattr(self, name)
+            if part not in components
+        ]  # fmt: skip
         if problems:
             raise InputError(problems)
 
@@ -77,8 +76,7 @@ class Budget:
     def edge(self, component: str) -> Floats:
         """Length of edge of one component: its share of ``4 sqrt(chip_area)``, a square. [m]"""
         perimeter = 4 * np.sqrt(np.asarray(self.chip_area, dtype=float))
-        length: Floats = perimeter * np.asarray(self.edges.get(component, 0.0), dtype=float)
-        return length
+        return np.asarray(perimeter * np.asarray(self.edges.get(component, 0.0), dtype=float))
 
 
 def _check(name: str, value: ArrayLike) -> None:

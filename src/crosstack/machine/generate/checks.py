@@ -12,8 +12,6 @@ from crosstack.machine.generate.generator import GeneratedChips
 from crosstack.machine.generate.template import DramPart, SramPart
 from crosstack.technology.voltage import relative_power
 
-__all__ = ["Check", "checks_of", "feasible"]
-
 Floats = NDArray[np.float64]
 UNCHECKED = "rules that take the parts as they are (checks_budgets: false)"
 ROUNDING = 1e-3  # relative: published breakdowns are rounded and may exceed the whole by so much
@@ -34,8 +32,7 @@ class Check:
     @property
     def holds(self) -> NDArray[np.bool_]:
         """Whether it does."""
-        kept: NDArray[np.bool_] = self.demand <= self.limit * (1 + self.slack)
-        return kept
+        return np.asarray(self.demand <= self.limit * (1 + self.slack))
 
 
 def feasible(chips: GeneratedChips) -> NDArray[np.bool_]:
@@ -50,8 +47,7 @@ def checks_of(chips: GeneratedChips) -> list[Check]:
     """Return what has to hold under the chips' rules, the totals first."""
     found: list[Check] = []
     if chips.rules.checks_budgets:
-        found += _totals(chips)
-        found += _compute(chips)
+        found += [*_totals(chips), *_compute(chips)]
         for part in chips.template.srams:
             found += _sram(chips, part)
         found += _dram(chips, chips.template.dram)
@@ -59,25 +55,17 @@ def checks_of(chips: GeneratedChips) -> list[Check]:
 
 
 def _check(
-    resource: str,
-    where: str,
-    unit: str,
-    demand: ArrayLike,
-    limit: ArrayLike,
-    chips: GeneratedChips,
-    *levers: str,
-    slack: float = 1e-12,
-) -> Check:
-    shape = chips.budget.shape
-    return Check(
-        resource=resource,
-        where=where,
-        unit=unit,
-        demand=np.broadcast_to(np.asarray(demand, dtype=float), shape),
-        limit=np.broadcast_to(np.asarray(limit, dtype=float), shape),
-        levers=levers,
-        slack=slack,
+    resource: str, where: str, unit: str, demand: ArrayLike, limit: ArrayLike,
+    chips: GeneratedChips, *levers: str, slack: float = 1e-12,
+) -> Check:  # fmt: skip
+    asked, there = (
+        np.broadcast_to(np.asarray(amount, dtype=float), chips.budget.shape)
+        for amount in (demand, limit)
     )
+    return Check(
+        resource=resource, where=where, unit=unit, demand=asked, limit=there, levers=levers,
+        slack=slack,
+    )  # fmt: skip
 
 
 def _sum(parts: Mapping[str, ArrayLike]) -> Floats:

@@ -15,17 +15,17 @@ from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.checks import ROUNDING, checks_of
 from crosstack.machine.generate.generation import Generation
 from crosstack.machine.generate.generator import (
+    Drams,
     GeneratedChips,
     Links,
     SizeBound,
+    Srams,
     Use,
     generate_chips,
 )
-from crosstack.machine.generate.template import ChipTemplate, LinkPart
-from crosstack.machine.memory import MemoryLevel
+from crosstack.machine.generate.template import ChipTemplate, DramPart, LinkPart, SramPart
+from crosstack.machine.memory import MemoryLevel, Scope
 from crosstack.technology.voltage import RateBound
-
-__all__ = ["Component", "GeneratedChip", "chip_at", "generate"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +61,8 @@ class Component:
 class GeneratedChip:
     """A chip and the account of its budget.
 
-    ``area`` [m^2] and ``power`` [W] are those of the whole budget; ``n_stacks`` is that of main
-    memory [1]; ``stacks_area`` [m^2] is what they take beside the chip, ``package_area`` what the
-    package has there.
+    ``area`` [m^2] and ``power`` [W] are those of the whole budget; ``stacks_area`` is what the
+    stacks of main memory take beside the chip, ``package_area`` what the package has there. [m^2]
     """
 
     chip: Chip
@@ -77,14 +76,13 @@ class GeneratedChip:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What was given larger than the area there is for it, a sentence each."""
-        named = [(f"{part.name} takes", part.area, part.area_budget) for part in self.components]
+        found = [(f"{p.name} takes", "of", p.area, p.area_budget) for p in self.components]
         stacks = f"the stacks of {self.chip.main_memory.name} take"
-        found = [(f"{what} {_mm2(taken)} of the chip, and", taken, of) for what, taken, of in named]
-        beside = f"{stacks} {_mm2(self.stacks_area)} beside the chip, and"
-        found.append((beside, self.stacks_area, self.package_area))
+        found.append((stacks, "beside", self.stacks_area, self.package_area))
         return tuple(
-            f"{words} {_mm2(there)} is there: it was given larger than its area."
-            for words, taken, there in found
+            f"{what} {_mm2(taken)} {where} the chip, and {_mm2(there)} is there: it was given "
+            "larger than its area."
+            for what, where, taken, there in found
             if taken > there * (1 + ROUNDING)
         )
 
@@ -172,28 +170,20 @@ def _chip(chips: GeneratedChips, index: tuple[int, ...], *, power: float) -> Chi
     template, compute, dram = chips.template, chips.compute, chips.dram
     part = template.compute
     known = part.frequency is None or part.unit.nominal_frequency is not None
-    levels = tuple(
-        MemoryLevel(
+
+    def memory(level: SramPart | DramPart, made: Srams | Drams, energy: float) -> MemoryLevel:
+        return MemoryLevel(
             name=level.name,
-            scope=level.scope,
+            scope=level.scope if isinstance(level, SramPart) else Scope.CHIP,
             capacity=float(made.capacity[index]),
             bandwidth=float(made.bandwidth[index]),
             latency=level.technology.latency,
-            energy_per_bit=level.technology.energy_per_bit,
+            energy_per_bit=energy,
             static_power=float(made.static_power[index]),
             line_size=level.line_size,
         )
-        for level, made in zip(template.srams, chips.srams, strict=True)
-    )
-    main = MemoryLevel(
-        name=template.dram.name,
-        capacity=float(dram.capacity[index]),
-        bandwidth=float(dram.bandwidth[index]),
-        latency=template.dram.technology.latency,
-        energy_per_bit=float(dram.energy_per_bit[index]),
-        static_power=float(dram.static_power[index]),
-        line_size=template.dram.line_size,
-    )
+
+    srams = zip(template.srams, chips.srams, strict=True)
     return Chip(
         compute=Compute(
             n_units=int(compute.n_units[index]),
@@ -206,10 +196,10 @@ def _chip(chips: GeneratedChips, index: tuple[int, ...], *, power: float) -> Chi
             columns=part.unit.rows,
             depth=part.unit.depth * template.dtype.size,
             dataflow=part.dataflow,
-            power=float(compute.use.power[index]),
+            power=float(compute.power[index]),
         ),
-        levels=levels,
-        memories=(main,),
+        levels=tuple(memory(part, made, part.technology.energy_per_bit) for part, made in srams),
+        memories=(memory(template.dram, dram, float(dram.energy_per_bit[index])),),
         intra=_link(chips.intra, template.intra, index),
         inter=_link(chips.inter, template.inter, index),
         launch_overhead=template.launch_overhead,
@@ -230,5 +220,5 @@ def _link(made: Links | None, part: LinkPart | None, index: tuple[int, ...]) -> 
         latency=part.technology.latency,
         frequency=float(made.rate[index]),
         voltage=float(made.voltage[index]),
-        power=float(made.use.power[index]),
+        power=float(made.power[index]),
     )

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from crosstack.machine.generate.checks import Check
     from crosstack.machine.generate.generator import GeneratedChips
 
-__all__ = ["Generation"]
-
 Floats = NDArray[np.float64]
 
 

@@ -9,10 +9,6 @@ crossbars serve:
   power is left is bandwidth, equation 3.
 - main memory (4.4.3): stacks by equation 4; wires that the edge lets out; their rate from power.
 - links (4.4.4): wires that fit area and edge; their rate from power.
-
-`generate_chips` returns arrays, one entry a budget;
-`crosstack.machine.generate.generated.generate` returns
-one chip as a record, or says which budget is too small and by how much.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.generation import Generation
@@ -39,17 +35,6 @@ from crosstack.technology.voltage import (
     relative_power,
     relative_rate,
 )
-
-__all__ = [
-    "Computes",
-    "Drams",
-    "GeneratedChips",
-    "Links",
-    "SizeBound",
-    "Srams",
-    "Use",
-    "generate_chips",
-]
 
 Floats = NDArray[np.float64]
 Bounds = NDArray[np.int64]
@@ -85,7 +70,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Computes:
+class Computes(Use):
     """Compute: how many, clock [Hz], power at nominal voltage [W], operating point."""
 
     n_units: Floats
@@ -94,11 +79,10 @@ class Computes:
     voltage: Floats
     nominal_power: Floats
     point: OperatingPoint
-    use: Use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Srams:
+class Srams(Use):
     """A level of on-chip memory; ``raw_bandwidth`` [B/s] is before utilization."""
 
     n_banks: Floats
@@ -107,11 +91,10 @@ class Srams:
     bandwidth: Floats
     static_power: Floats
     dynamic_power: Floats
-    use: Use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Drams:
+class Drams(Use):
     """Main memory; ``edge_wires`` is how many wires its edge lets out. [1]"""
 
     n_stacks: Floats
@@ -126,11 +109,10 @@ class Drams:
     dynamic_power: Floats
     energy_per_bit: Floats
     point: OperatingPoint
-    use: Use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Links:
+class Links(Use):
     """Links to one level of the network; ``bandwidth`` [B/s] is towards one neighbour."""
 
     n_links: Floats
@@ -138,7 +120,6 @@ class Links:
     voltage: Floats
     bandwidth: Floats
     point: OperatingPoint
-    use: Use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -164,9 +145,8 @@ class GeneratedChips:
     def uses(self) -> dict[str, Use]:
         """What each component takes."""
         parts = [self.compute, *self.srams, self.dram, self.intra, self.inter]
-        return dict(
-            zip(self.template.components, (part.use for part in parts if part), strict=True)
-        )
+        taken = (part for part in parts if part is not None)
+        return dict(zip(self.template.components, taken, strict=True))
 
 
 def generate_chips(
@@ -175,16 +155,13 @@ def generate_chips(
     """Fill a template from budgets; every field that comes out has the shape of the budget.
 
     Nothing is refused here: a component that gets too little comes out empty. See
-    `crosstack.machine.generate.checks` for which budgets are impossible.
-
-    Source: ardalani2022deepflow, section 4.4.
+    `crosstack.machine.generate.checks` for which budgets are impossible. Source:
+    ardalani2022deepflow, section 4.4.
 
     Parameters
     ----------
-    template : ChipTemplate
-        What the chip is made of.
-    budget : Budget
-        Areas, powers and edges; arrays for many chips.
+    template, budget
+        What the chip is made of; areas, powers and edges, arrays for many chips.
     rules : Generation or None
         None: the default.
     """
@@ -209,16 +186,12 @@ def _ratio(part: Floats, of: Floats) -> Floats:
     return found
 
 
-def _spread(value: object, like: Floats) -> Floats:
-    return np.broadcast_to(np.asarray(value, dtype=float), like.shape)
+def _spread(value: ArrayLike, shape: tuple[int, ...]) -> Floats:
+    return np.broadcast_to(np.asarray(value, dtype=float), shape)
 
 
-def _all(bound: IntEnum, like: Floats) -> Bounds:
-    return np.full(like.shape, int(bound))
-
-
-def _zeros(shape: tuple[int, ...]) -> Floats:
-    return np.zeros(shape)
+def _all(bound: IntEnum, shape: tuple[int, ...]) -> Bounds:
+    return np.full(shape, int(bound))
 
 
 def _counts(part: ComputePart, area: Floats, rules: Generation) -> tuple[Floats, Floats, Bounds]:
@@ -226,18 +199,18 @@ def _counts(part: ComputePart, area: Floats, rules: Generation) -> tuple[Floats,
     each = part.units_per_multiprocessor
     if part.n_multiprocessors is not None:
         given = np.full(area.shape, float(part.n_multiprocessors))
-        return given * each, given, np.full(area.shape, int(SizeBound.GIVEN))
+        return given * each, given, _all(SizeBound.GIVEN, area.shape)
     n_units = whole(area / part.unit.area)
     n_multiprocessors = np.floor(n_units / each)
     n_units = rules.computing_units(n_units, each)
-    return n_units, n_multiprocessors, np.full(area.shape, int(SizeBound.AREA))
+    return n_units, n_multiprocessors, _all(SizeBound.AREA, area.shape)
 
 
 def _compute(template: ChipTemplate, budget: Budget, rules: Generation) -> Computes:
     part, shape = template.compute, budget.shape
     unit, per_multiprocessor = part.unit, part.units_per_multiprocessor
-    power = np.broadcast_to(budget.power_of("compute"), shape)
-    area = np.broadcast_to(budget.area("compute"), shape)
+    power = _spread(budget.power_of("compute"), shape)
+    area = _spread(budget.area("compute"), shape)
     n_units, n_multiprocessors, size_bound = _counts(part, area, rules)
     nominal_power = unit.power * n_units
     point = rules.point(_ratio(power, nominal_power), unit.supply)
@@ -245,7 +218,7 @@ def _compute(template: ChipTemplate, budget: Budget, rules: Generation) -> Compu
     used, rate_bound = point.power * nominal_power, point.bound
     if part.frequency is not None:
         frequency = np.full(shape, part.frequency)
-        rate_bound = _all(RateBound.GIVEN, frequency)
+        rate_bound = _all(RateBound.GIVEN, shape)
         used = np.array(power)
         if unit.nominal_frequency is not None:
             voltage, used = rules.at_given_clock(
@@ -270,21 +243,18 @@ def _compute(template: ChipTemplate, budget: Budget, rules: Generation) -> Compu
         frequency = unit.nominal_frequency * rate
     runs = (power > 0) & (nominal_power > 0)
     frequency, used = np.where(runs, frequency, 0.0), np.where(runs, used, 0.0)
-    use = Use(
+    return Computes(
         area=n_units * unit.area,
         power=used,
-        edge=_zeros(shape),
+        edge=np.zeros(shape),
         size_bound=size_bound,
         rate_bound=rate_bound,
-    )
-    return Computes(
         n_units=n_units,
         n_multiprocessors=n_multiprocessors,
         frequency=frequency,
         voltage=voltage,
         nominal_power=nominal_power,
         point=point,
-        use=use,
     )
 
 
@@ -296,8 +266,7 @@ def _sram(
     compute: Computes,
 ) -> Srams:
     technology, shape = part.technology, budget.shape
-    area = np.broadcast_to(budget.area(part.name), shape)
-    power = np.broadcast_to(budget.power_of(part.name), shape)
+    area, power = _spread(budget.area(part.name), shape), _spread(budget.power_of(part.name), shape)
     each = template.compute.units_per_multiprocessor
     ports = rules.clients(part.scope, compute.n_multiprocessors, each)
     if part.capacity is None:
@@ -318,96 +287,77 @@ def _sram(
         used = static + 8 * technology.energy_per_bit * raw
         rate_bound = RateBound.GIVEN
     capacity = rules.powered_capacity(capacity, raw)
-    use = Use(
+    return Srams(
         area=n_banks * technology.area_per_bank(ports),
         power=used,
-        edge=_zeros(shape),
-        size_bound=_all(size_bound, raw),
-        rate_bound=_all(rate_bound, raw),
-    )
-    return Srams(
+        edge=np.zeros(shape),
+        size_bound=_all(size_bound, shape),
+        rate_bound=_all(rate_bound, shape),
         n_banks=n_banks,
         capacity=capacity,
         raw_bandwidth=raw,
         bandwidth=raw * part.utilization,
         static_power=static,
         dynamic_power=dynamic,
-        use=use,
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Stacks:
-    n: Floats
-    wires: Floats
-    edge_wires: Floats
-    capacity: Floats
-    bound: Bounds
-
-
-def _stacks(part: DramPart, budget: Budget, rules: Generation) -> _Stacks:
-    """Equation 4, and the wires that leave the chip."""
-    technology, shape = part.technology, budget.shape
-    edge_wires = whole(budget.edge(part.name) * technology.wires_per_length)
-    edge_wires = np.broadcast_to(edge_wires, shape)
-    per_stack = float(technology.wires_per_stack)
-    given = part.n_stacks
+def _stacks(
+    part: DramPart, budget: Budget, rules: Generation, edge_wires: Floats
+) -> tuple[Floats, Bounds]:
+    """Equation 4: how many stacks, and what bounds them."""
+    technology, shape, given = part.technology, budget.shape, part.n_stacks
     if part.capacity is not None:
         given = int(whole(part.capacity / technology.stack_capacity))
     if given is not None:
-        n, bound = np.full(shape, float(given)), np.full(shape, int(SizeBound.GIVEN))
-    else:
-        beside = np.asarray(budget.package_area, float) - np.asarray(budget.chip_area, float)
-        controllers = budget.area(part.name)
-        # Memory on the board takes no area of the package.
-        limits = [
-            whole(area / size) if size > 0 else np.full(np.shape(area), np.inf)
-            for area, size in (
-                (controllers, technology.controller_area),
-                (np.maximum(beside, 0.0), technology.stack_area),
-            )
-        ]
-        limits.append(rules.stacks_at_edge(edge_wires, per_stack))
-        order = [SizeBound.AREA, SizeBound.PACKAGE, SizeBound.EDGE]
-        stacked = np.stack([np.broadcast_to(limit, shape) for limit in limits])
-        n = stacked.min(axis=0)
-        bound = np.array([int(kind) for kind in order])[stacked.argmin(axis=0)]
-    if part.capacity is None:
-        wires, capacity = np.minimum(edge_wires, per_stack * n), n * technology.stack_capacity
-    else:
-        wires, capacity = per_stack * n, np.full(shape, part.capacity)
-    return _Stacks(n=n, wires=wires, edge_wires=edge_wires, capacity=capacity, bound=bound)
+        return np.full(shape, float(given)), _all(SizeBound.GIVEN, shape)
+    beside = np.asarray(budget.package_area, float) - np.asarray(budget.chip_area, float)
+    areas = (
+        (budget.area(part.name), technology.controller_area),
+        (np.maximum(beside, 0.0), technology.stack_area),
+    )
+    # Memory on the board takes no area of the package.
+    limits = [whole(area / size) if size > 0 else np.inf for area, size in areas]
+    limits.append(rules.stacks_at_edge(edge_wires, float(technology.wires_per_stack)))
+    stacked = np.stack([_spread(limit, shape) for limit in limits])
+    order = np.array([SizeBound.AREA, SizeBound.PACKAGE, SizeBound.EDGE], dtype=int)
+    return stacked.min(axis=0), order[stacked.argmin(axis=0)]
 
 
 def _dram(part: DramPart, budget: Budget, rules: Generation) -> Drams:
-    technology, shape, stacks = part.technology, budget.shape, _stacks(part, budget, rules)
-    static = 8 * technology.static_power_per_bit * stacks.capacity
-    power = np.broadcast_to(budget.power_of(part.name), shape)
+    technology, shape = part.technology, budget.shape
+    edge_wires = _spread(whole(budget.edge(part.name) * technology.wires_per_length), shape)
+    n_stacks, size_bound = _stacks(part, budget, rules, edge_wires)
+    wires = float(technology.wires_per_stack) * n_stacks
+    if part.capacity is None:
+        wires, capacity = np.minimum(edge_wires, wires), n_stacks * technology.stack_capacity
+    else:
+        capacity = np.full(shape, part.capacity)
+    static = 8 * technology.static_power_per_bit * capacity
+    power = _spread(budget.power_of(part.name), shape)
     dynamic = np.maximum(0.0, power - static)
     nominal = technology.nominal_rate if technology.nominal_rate is not None else part.rate
     assert nominal is not None  # a part without both is refused
-    per_rate = technology.energy_per_bit * stacks.wires  # W per bit/s of a wire, at nominal voltage
+    per_rate = technology.energy_per_bit * wires  # W per bit/s of a wire, at nominal voltage
     point = rules.point(_ratio(dynamic, per_rate * nominal), technology.supply)
     rate, voltage, bound = nominal * point.rate, point.voltage, point.bound
     if part.rate is not None:
-        rate, bound = np.full(shape, part.rate), _all(RateBound.GIVEN, rate)
+        rate, bound = np.full(shape, part.rate), _all(RateBound.GIVEN, shape)
         voltage = rules.voltage_at_given_rate(voltage, technology.supply)
-    raw = stacks.wires * rate / 8
+    raw = wires * rate / 8
     energy = technology.energy_per_bit * (voltage / technology.supply.nominal) ** 2
     if part.bandwidth is not None:
-        raw, bound = np.full(shape, part.bandwidth), _all(RateBound.GIVEN, rate)
-    use = Use(
-        area=stacks.n * technology.controller_area,
-        power=static + 8 * raw * energy,
-        edge=stacks.wires / technology.wires_per_length,
-        size_bound=stacks.bound,
-        rate_bound=bound,
-    )
+        raw, bound = np.full(shape, part.bandwidth), _all(RateBound.GIVEN, shape)
     return Drams(
-        n_stacks=stacks.n,
-        n_wires=stacks.wires,
-        edge_wires=stacks.edge_wires,
-        capacity=stacks.capacity,
+        area=n_stacks * technology.controller_area,
+        power=static + 8 * raw * energy,
+        edge=wires / technology.wires_per_length,
+        size_bound=size_bound,
+        rate_bound=bound,
+        n_stacks=n_stacks,
+        n_wires=wires,
+        edge_wires=edge_wires,
+        capacity=capacity,
         rate=rate,
         voltage=voltage,
         raw_bandwidth=raw,
@@ -416,7 +366,6 @@ def _dram(part: DramPart, budget: Budget, rules: Generation) -> Drams:
         dynamic_power=dynamic,
         energy_per_bit=energy,
         point=point,
-        use=use,
     )
 
 
@@ -424,25 +373,22 @@ def _links(name: str, part: LinkPart, budget: Budget, rules: Generation) -> Link
     technology, shape = part.technology, budget.shape
     by_area = budget.area(name) / technology.area_per_wire
     by_edge = budget.edge(name) * technology.wires_per_length
-    n = np.broadcast_to(whole(np.minimum(by_area, by_edge)), shape)
-    size_bound = np.broadcast_to(by_area <= by_edge, shape)
-    power = np.broadcast_to(budget.power_of(name), shape)
+    n = _spread(whole(np.minimum(by_area, by_edge)), shape)
+    bound = np.where(by_area <= by_edge, int(SizeBound.AREA), int(SizeBound.EDGE))
+    power = _spread(budget.power_of(name), shape)
     nominal_power = technology.energy_per_bit * n * technology.nominal_rate
     point = rules.link_point(_ratio(power, nominal_power), technology.supply)
     rate = np.where(n > 0, technology.nominal_rate * point.rate, 0.0)
     neighbours = rules.neighbours(part.n_neighbours) if name == "intra" else part.n_neighbours
-    use = Use(
+    return Links(
         area=n * technology.area_per_wire,
         power=nominal_power * point.power,
         edge=n / technology.wires_per_length,
-        size_bound=np.where(size_bound, int(SizeBound.AREA), int(SizeBound.EDGE)),
+        size_bound=np.broadcast_to(bound, shape),
         rate_bound=np.where(n > 0, point.bound, int(RateBound.NOTHING)),
-    )
-    return Links(
         n_links=n,
         rate=rate,
         voltage=np.where(n > 0, point.voltage, 0.0),
         bandwidth=n * rate * part.utilization / (8 * neighbours),
         point=point,
-        use=use,
     )

@@ -15,8 +15,6 @@ from crosstack.machine.memory import Scope
 from crosstack.technology.parts import ComputeUnit, DramTechnology, LinkTechnology, SramTechnology
 from crosstack.workload.dtype import Dtype
 
-__all__ = ["ChipTemplate", "ComputePart", "DramPart", "LinkPart", "SramPart"]
-
 MOST_UNITS = 65_536  # in a multiprocessor; hundreds are made
 
 
