@@ -57,16 +57,15 @@ class Node:
     """Chips that are joined by a network of their own, with ports out of it.
 
     ``network`` joins the chips, innermost first, every size given; empty of a single chip.
-    ``n_ports`` lead out of the node [1], each of ``port_bandwidth`` one way [B/s];
-    ``chips_per_host``: where a node has several hosts [1]; ``power`` [W] and ``price`` [USD] are
-    those of the whole node, with all that is in it.
+    ``n_ports`` lead out of the node [1], each of ``port_bandwidth`` one way [B/s]; ``power`` [W]
+    and ``price`` [USD] are those of the whole node, with all that is in it.
     """
 
     chip: Chip
     network: tuple[Dimension, ...]
     n_ports: int = 0
     port_bandwidth: float = 0.0
-    chips_per_host: int | None = None
+
     power: float | None = None
     price: float | None = None
     name: str = "node"

@@ -236,7 +236,6 @@ def node(name: str) -> Node:
         network=tuple(inside),
         n_ports=values.get("ports.number", 0),
         port_bandwidth=values.get("ports.bandwidth", 0.0),
-        chips_per_host=values.get("host.chips"),
         power=values.get("power"),
         price=values.get("price"),
     )
