@@ -34,9 +34,9 @@ def reuse_of(
         Dataflow.ACTIVATION: np.ceil(n / compute.rows),
         Dataflow.OUTPUT: np.ceil(k / compute.elements_deep(dtype)),
     }
+    shape = np.broadcast_shapes(m.shape, k.shape, n.shape)
     if dataflow is Dataflow.BEST:
         return np.asarray(np.maximum.reduce(np.broadcast_arrays(*times.values())))
-    shape = np.broadcast_shapes(m.shape, k.shape, n.shape)
     if dataflow is Dataflow.NONE:
         return np.ones(shape)
     return np.asarray(np.broadcast_to(times[dataflow], shape))
