@@ -15,8 +15,9 @@ from crosstack.io.native import read_task
 from crosstack.machine.prices import system_price
 from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.search import search
-from crosstack.model.energy import Basis, powers_of
+from crosstack.model.energy import Basis, energy_of_budget, energy_rates, powers_of
 from crosstack.model.kernels.clock import product_time
+from crosstack.model.mesh_plan import AffineTime, MeshPlan
 from crosstack.model.objective import YEAR, YEARS, Objective, price_of
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.graphs.llm import llm
@@ -116,6 +117,25 @@ def test_energy_is_answered_where_everything_is_published(name, dtype):
     assert ct.evaluate(task.workload, system, faster).time <= found.time * (1 + 1e-9)
 
 
+def test_links_of_two_levels_draw_their_power_for_as_long_as_each_is_busy():
+    system = library.system_on("h100-dgx", chips=16, fabric="rail-only")
+    plan = MeshPlan(
+        sizes=(8, 2), parallelism=(ct.Parallelism.TENSOR,) * 2, microbatch_size=1, tensor=16,
+        pipeline=1, data=1, n_microbatches=1, layers_per_stage=1, collectives={}, changes={},
+        periodic=AffineTime(), stage_transfer=AffineTime(), n_layers=1,
+    )  # fmt: skip
+    inside, outside = (dimension.bandwidth for dimension in system.network)
+    # a ring in the node leaves an eighth, of which half goes to the other one
+    busy = 7 / 8 / inside, 1 / 8 / 2 / outside
+    power = (busy[0] * 0.22 * 450.0 + busy[1] * 1720.0 / 64) / sum(busy)
+    assert energy_rates(system, plan).tensor == pytest.approx(16 * power)
+
+
+def test_a_chip_of_which_only_its_power_is_known_draws_it_all_the_time():
+    found = energy_of_budget(700.0, 3.0)
+    assert (found.static, found.total, found.basis) == (2100.0, 2100.0, Basis.BUDGET)
+
+
 # ---------------------------------------------------------------- chips described by their parts
 
 
@@ -125,6 +145,14 @@ def with_parts(name: str):
     for i in range(len(chip.levels)):
         chip = chip.with_level(i, energy_per_bit=(i + 1) * 1e-14, static_power=1.0 + i)
     return chip.with_memory(energy_per_bit=4e-12, static_power=10.0)
+
+
+def test_memory_beside_a_chip_draws_what_its_price_list_says():
+    system = library.system_on("h100-dgx")
+    priced = replace(system, prices=replace(system.prices, memory_power=12.5))
+    assert powers_of(priced, (CHIPS,)).memory == 12.5
+    parts = replace(priced, chip=with_parts("h100-sxm"))
+    assert powers_of(parts, (CHIPS,)).memory == pytest.approx(12.5 + 8 * 4e-12)  # and its bits
 
 
 def test_a_product_takes_what_its_work_and_bytes_take_by_unit_and_level():

@@ -265,6 +265,19 @@ def test_a_share_and_cells_take_what_they_say():
     assert found.work_time == pytest.approx(3 * 13 * 640 / 1e9)
 
 
+@pytest.mark.parametrize(("n", "bound"), [(1.0, "memory"), (4096.0, "compute")])
+def test_a_share_waits_for_its_launch_and_for_the_longer_of_work_and_memory(n, bound):
+    chip = flat_chip(**CELLS, utilization=0.5, launch_overhead=3e-6).with_memory(latency=2e-6)
+    m, k = 4096.0, 4096.0
+    found = ConstantShare().products(
+        chip, crosstack.Dtype.BF16, *(np.array([x]) for x in (m, k, n, 1.0))
+    )
+    work = 2 * m * k * n / (0.5 * 2 * 32 * 32 * 100 * 1e9)
+    memory = (m * k + k * n + m * n) * 2 / 2e12 + 2e-6
+    assert found.time == pytest.approx(3e-6 + (work if bound == "compute" else memory))
+    assert found.bound == ("compute" if bound == "compute" else chip.main_memory.name)
+
+
 def test_what_is_computed_again_takes_its_time_again():
     found = {}
     for again in Recompute:
