@@ -317,3 +317,9 @@ def test_the_feed_forward_width_is_split_as_well():
     odd = replace(LLAMA, feed_forward=14_340)
     with pytest.raises(InputError, match="tensor: got 8; allowed: 1, 2, 4: divisors of 32 heads"):
         serving_sweep(odd, machine(), tensor=8, pipeline=1, batch=1, context=16)
+
+
+@pytest.mark.parametrize("batches", [np.array([0, 4]), np.array([4, -1]), [2.0, 0.5]], ids=str)
+def test_every_batch_is_a_whole_number_of_sequences(batches):
+    with pytest.raises(InputError, match="batch"):
+        sweep(machine(), tensor=1, pipeline=1, context=100, batch=batches)

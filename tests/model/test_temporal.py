@@ -21,7 +21,7 @@ from crosstack.model.partition import make_load, partition_cost
 from crosstack.model.rules import rules_named
 from crosstack.model.schedule.events import simulate
 from crosstack.model.schedule.layer import TERMS, PartitionTimes, layer_graph
-from crosstack.model.temporal import kernel_clock
+from crosstack.model.temporal import Run, kernel_clock
 from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.published.dfmodel.graphs.serving import decode
 from crosstack.workload.kernel_graph import bits
@@ -59,10 +59,11 @@ def a_layer():
     return mapped(gpt())
 
 
-def load_of(workload, chip=A100, microbatch=1, tensor=1):
+def load_of(workload, chip=A100, microbatch=1, tensor=1, recompute=Recompute.NONE):
     system = one_chip(chip, tensor)
     arrays = workload.graph
     plan = make_plan(workload, system, (tensor,), (Parallelism.TENSOR,), microbatch, RULES)
+    plan = replace(plan, recompute=recompute)
     choices = make_choices(workload, arrays, plan, 1, RULES, chip)
     codes = choices.index.start[:-1]
     return make_load(workload, system, arrays, plan, choices, codes, RULES)
@@ -295,6 +296,77 @@ def test_what_is_computed_again_takes_its_time_again():
                 assert once < twice < 2 * once
             else:
                 assert twice == pytest.approx(once * (2 if name in names else 1))
+
+
+@pytest.mark.parametrize("recompute", [Recompute.FULL, Recompute.ATTENTION])
+def test_a_kernel_computed_again_by_itself_moves_what_it_moved_before(recompute):
+    workload = gpt(1, 1024, 16, 512)
+    load, names = load_of(workload, recompute=recompute), workload.graph.names
+    runs = [load.temporal.kernel_runs(1 << i, names) for i in range(load.n)]
+    twice = {first.name: (first.memory, again.memory) for first, again in filter(_two, runs)}
+    assert "SOFTMAX" in twice
+    for name, (first, again) in twice.items():
+        if name == "Add_2":  # the last result leaves once
+            assert again < first
+        elif name != "MHA_GEMM_2":
+            assert again == pytest.approx(first), name
+
+
+def _two(runs):
+    return len(runs) == 2
+
+
+def a_temporal_load(*members, hides=True):
+    """Two kernels that share a tensor; by hand."""
+    whole = load_of(gpt(1, 64, 4, 32)).temporal.of((0, 1))
+    return replace(
+        whole, launch=1.0, latency=0.5, work=(2.0, 3.0), after=(0.25, 0.5), hides=hides,
+        runs=tuple(Run(mask, (1.0, 0.0), (((0b10, 4.0),), ((0b01, 4.0),))) for mask in members),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("inside", "hides", "terms"),
+    [
+        # the tensor crosses: 1 + 4 s and the latency, longer than the work; the launch
+        (0b01, True, (0.25 + 5.5 + 1, 2.25, 5.0, 1.0)),
+        (0b01, False, (0.25 + 2 + 5.5 + 1, 2.25, 5.0, 1.0)),
+        (0b10, True, (0.5 + 4.5 + 1, 3.5, 4.0, 1.0)),
+        # the tensor stays; the second kernel moves nothing
+        (0b11, True, (0.25 + 2 + 0.5 + 3 + 1, 5.75, 1.0, 1.0)),
+    ],
+)
+def test_a_partition_takes_its_kernels_one_after_the_other(inside, hides, terms):
+    assert a_temporal_load(0b11, hides=hides).terms(inside) == pytest.approx(terms)
+
+
+def test_what_runs_again_computes_and_is_launched_again():
+    load = a_temporal_load(0b11, 0b01)
+    assert (load.computing(0), load.computing(1)) == (2 * 2.25, 3.5)
+    once, twice = a_temporal_load(0b11).terms(0b01), load.terms(0b01)
+    assert twice == pytest.approx([2 * term for term in once])
+    assert load.terms(0b10) == a_temporal_load(0b11).terms(0b10)
+
+
+@OVERLAPS
+def test_kernels_that_join_no_other_take_at_least_what_they_take_alone(overlap):
+    chip = replace(A100, fusions=(), overlap=overlap, launch_overhead=0.0).with_memory(latency=1e-5)
+    load = load_of(gpt(1, 1024, 16, 512), chip)
+    for i in range(load.n):
+        alone = partition_cost(load, 1 << i)
+        assert load.compute[i] + (
+            alone.memory if overlap is Overlap.NONE else 0.0
+        ) == pytest.approx(alone.time)
+
+
+def test_gradients_are_added_to_those_of_earlier_microbatches():
+    one, eight = (load_of(gpt(batch, 256, 4, 64)) for batch in (1, 8))
+    arrays = gpt(1, 256, 4, 64).graph
+    for i in range(arrays.n):
+        # of eight microbatches all but the first read what is there
+        size = arrays.rows[i] * arrays.columns[i] * arrays.word if arrays.periodic_size[i] else 0.0
+        more = (eight.own_memory[i] - one.own_memory[i]) * one.bandwidth
+        assert more == pytest.approx(7 / 8 * size)
 
 
 @OVERLAPS

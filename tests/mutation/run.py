@@ -24,8 +24,6 @@ from suite import Changed, Suite
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = ("workload", "machine", "model", "mapping", "evaluate")
-# One change is worth this much of tests, and as they run in the trace. [s]
-MOST_TIME = 40.0
 FEW_FILES, FEW_SECONDS = 4, 2.0
 
 
@@ -41,6 +39,9 @@ def arguments() -> argparse.Namespace:
         "--tests", type=Path, nargs="+", default=[Path("tests") / name for name in ENGINE]
     )
     parser.add_argument("--kept", type=Path, default=Path(".mutation"), help="what runs leave")
+    parser.add_argument(
+        "--seconds", type=float, default=30.0, help="of tests, as in the trace, that a change gets"
+    )
     parser.add_argument("--least", type=float, default=0.0, help="share killed, or exit with 1")
     parser.add_argument(
         "--again",
@@ -50,14 +51,14 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def decide(suite: Suite, change: Change) -> str:
+def decide(suite: Suite, change: Change, seconds: float) -> str:
     """Return what kills a change, or why it survives, in brackets."""
     tests = suite.tests_of(change.path, change.around)
     if tests is None:
         return "(no fast test runs it)"
     path = suite.root / change.path
     finder = Changed(path, change.applied(path.read_bytes()))
-    few, many = staged(suite, tests)
+    few, many = staged(suite, tests, seconds)
     for part in (few, many):
         limit = 20 + 3 * sum(suite.times[test] for test in part)
         if part and (failed := suite.run(part, finder, limit)):
@@ -65,7 +66,7 @@ def decide(suite: Suite, change: Change) -> str:
     return f"(noticed by none of {len(few) + len(many)} tests, of {len(tests)})"
 
 
-def staged(suite: Suite, tests: Sequence[str]) -> tuple[list[str], list[str]]:
+def staged(suite: Suite, tests: Sequence[str], seconds: float) -> tuple[list[str], list[str]]:
     """Return the fastest tests of few files, which kill most changes, and those that follow."""
     few: list[str] = []
     many: list[str] = []
@@ -73,7 +74,7 @@ def staged(suite: Suite, tests: Sequence[str]) -> tuple[list[str], list[str]]:
     short = spent = 0.0
     for test in tests:
         spent += suite.times[test]
-        if spent > MOST_TIME and many:
+        if spent > seconds and few:
             break
         file = test.partition("::")[0]
         if (file in files or len(files) < FEW_FILES) and short < FEW_SECONDS:
@@ -131,7 +132,7 @@ def main() -> int:
     again = {key for key in by if asked.again == "all" or kind_of(by[key]) == asked.again}
     left = [c for c in chosen if c.key not in equal and (c.key not in by or c.key in again)]
     for change in track(left, f"{len(every)} changes, {len(left)} to decide", console=console):
-        by[change.key] = decide(suite, change)
+        by[change.key] = decide(suite, change, asked.seconds)
         results.write_text(json.dumps(by, indent=1))
 
     # A test that fails by itself kills nothing.
@@ -140,7 +141,7 @@ def main() -> int:
     for change in [change for change in left if by[change.key] in alone]:
         for test in alone:
             suite.times.pop(test, None)
-        by[change.key] = decide(suite, change)
+        by[change.key] = decide(suite, change, asked.seconds)
     results.write_text(json.dumps(by, indent=1))
     share = show(console, chosen, by, equal)
     console.print(f"{(time.monotonic() - start) / 60:.0f} minutes; {results}")
