@@ -30,9 +30,16 @@ def weak(a: int) -> int:
 
 def unseen(a: int) -> int:
     return a * 2
+
+
+def loaded(a: int) -> int:
+    first = [a][0]
+    return first
 '''
 TESTS = """
-from toy.sums import total, weak
+from toy.sums import loaded, total, weak
+
+SIX = loaded(7) - 1
 
 def test_total():
     assert (total(2, 3), total(2)) == (5, 2)
@@ -102,7 +109,8 @@ def test_what_a_test_notices_is_killed_by_it_and_the_rest_survives(project):
     of = {key.partition("::")[2]: found for key, found in by.items()}
     assert of["weak | a > 0 | a > 0 -> a <= 0"] == "tests/test_sums.py::test_weak"
     assert of["total | a > 100 | a > 100 -> a >= 100"] == "(noticed by none of 1 tests, of 1)"
-    assert "4 of 5 killed (80.0%), 1 survive; 1 more change nothing" in done.stdout
+    assert of["loaded | [a][0] | 0 -> 1"] == "import"
+    assert "6 of 7 killed (85.7%), 1 survive; 1 more change nothing" in done.stdout
 
 
 @pytest.mark.mutation
