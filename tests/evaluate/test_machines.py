@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from crosstack.errors import InputError
 from crosstack.evaluate.machines import Machines, machine_times
 from crosstack.evaluate.time import evaluate
 from crosstack.machine.chip import Overlap, flat_chip
@@ -73,3 +74,9 @@ def test_schedules_and_recomputation_are_those_of_each(given):
         assert found["stage_transfer_time"][i] == pytest.approx(
             alone.stage_transfer_time, rel=1e-12
         )
+
+
+@pytest.mark.parametrize("path", ["system.network[2].bandwidth", "system.network[1].size"])
+def test_a_link_that_the_network_has_not_is_refused(path):
+    with pytest.raises(InputError, match=r"no field of an array"):
+        Machines.of(a_task(Overlap.ALL).system, {path: BANDWIDTHS})

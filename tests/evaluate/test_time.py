@@ -217,6 +217,13 @@ class TestSavedAnswers:
         read = mapping_from_dict(answer.to_dict(), answer.task)
         assert replace(read, cores=None) == replace(answer.mapping, cores=None)
 
+    @pytest.mark.parametrize("row", ["first", None, 3])
+    def test_a_row_that_describes_no_kernel_is_refused(self, answer, row):
+        saved = answer.to_dict()
+        saved["kernels"][-1] = row
+        with pytest.raises(InputError, match="kernels: missing: a list of"):
+            mapping_from_dict(saved, answer.task)
+
     def test_the_number_of_a_pinned_partition_survives_being_saved(self, system):
         given = Constraints(partitions=(("third", 2),), max_partitions=3)
         pinned = optimise(WORKLOAD, system, constraints=given)

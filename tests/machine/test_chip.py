@@ -8,10 +8,10 @@ import pytest
 from crosstack.errors import InputError
 from crosstack.io import library
 from crosstack.io.native import read_task, write_task
-from crosstack.machine.chip import Overlap
+from crosstack.machine.chip import Overlap, flat_chip, flat_fields
 from crosstack.model.kernels.clock import product_time
 from crosstack.model.rules import rules_named
-from crosstack.workload.dtype import Dtype
+from crosstack.workload.dtype import Dtype, dtype_of_size
 
 
 @pytest.mark.parametrize(
@@ -115,3 +115,30 @@ def test_what_a_job_adds_up_in_is_a_field_of_the_workload_and_is_written_again()
     assert read(write_task(task)).system.chip.compute == task.system.chip.compute
     with pytest.raises(InputError, match="workload.accumulator: .*no rate for fp16 added up in"):
         read(text.replace("accumulator: fp16", "accumulator: bf16") + "system: {on: rtx-4090}\n")
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"utilization": 0.9, "price": 10.0}, {"overlap": Overlap.NONE}], ids=str
+)
+def test_the_fields_of_a_flat_chip_make_it_again(a_chip, changes):
+    chip = a_chip(**changes)
+    fields = flat_fields(chip)
+    assert fields is not None
+    assert flat_chip(**fields, memories=chip.memories) == chip
+
+
+def test_a_chip_with_levels_is_not_flat():
+    assert flat_fields(library.chip("a100-sxm-80gb")) is None
+
+
+@pytest.mark.parametrize(
+    ("size", "among", "dtype"),
+    [
+        (1, (), Dtype.FP8),
+        (2, (), Dtype.BF16),
+        (4, (), Dtype.FP32),
+        (2, (Dtype.FP32, Dtype.FP16), Dtype.FP16),
+    ],
+)
+def test_elements_of_a_size_are_of_the_usual_type(size, among, dtype):
+    assert dtype_of_size(size, among) is dtype

@@ -195,6 +195,11 @@ class TestMemory:
         assert (levels[0].capacity, levels[0].bandwidth) == (2.0**20, 1e12)
         assert (levels[2].capacity, levels[2].bandwidth) == (2.0**34, 1e12)
 
+    def test_a_given_capacity_comes_in_whole_stacks(self):
+        for stacks in (1, 2, 3):
+            dram = replace(TEMPLATE.dram, capacity=stacks * 2.0**33, n_stacks=None)
+            assert generate(replace(TEMPLATE, dram=dram), BUDGET).n_stacks == stacks
+
 
 class TestLinks:
     @pytest.mark.parametrize(("edge", "n"), [(0.4, 600), (0.1, 195)])
@@ -217,6 +222,11 @@ class TestLinks:
         )
         alone = generate(TEMPLATE, BUDGET).chip.inter
         assert generate(mesh, budget).chip.intra.bandwidth == pytest.approx(alone.bandwidth / 4)
+
+    def test_links_reach_the_share_that_is_used_of_what_their_wires_carry(self):
+        half = replace(TEMPLATE, inter=replace(TEMPLATE.inter, utilization=0.5))
+        whole, used = (generate(one, BUDGET).chip.inter for one in (TEMPLATE, half))
+        assert used.bandwidth == pytest.approx(whole.bandwidth / 2)
 
     def test_a_chip_without_links_has_none(self):
         chip = generate(TEMPLATE, with_area("inter", 0.0))

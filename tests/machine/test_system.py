@@ -78,7 +78,15 @@ def test_memory_without_a_capacity_is_unlimited():
     assert main_memory(bandwidth=1e9)[0].capacity is None
 
 
-@pytest.mark.parametrize("changes", [{"bandwidth": 0.0}, {"bandwidth": 1.0, "capacity": 0.0}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"bandwidth": 0.0},
+        {"bandwidth": 1.0, "capacity": 0.0},
+        {"bandwidth": 2.0, "capacity": 1.0, "second_bandwidth": 0.0, "second_capacity": 1.0},
+        {"bandwidth": 2.0, "capacity": 1.0, "second_bandwidth": 1.0, "second_capacity": 0.0},
+    ],
+)
 def test_memory_of_nothing_is_refused(changes):
     with pytest.raises(InputError, match="above 0"):
         main_memory(**changes)

@@ -1,9 +1,10 @@
 import pytest
 
 from crosstack.errors import InputError
-from crosstack.mapping.strategy import parse_strategy
-from crosstack.mapping.transform import EdgeKind, transform
+from crosstack.mapping.strategy import ParallelDimension, parse_strategy
+from crosstack.mapping.transform import EdgeKind, ring_sizes, transform
 from crosstack.published.dfmodel.graphs.llm import llm, llm_graph
+from crosstack.workload.kernels import ComputeUnit, Kernel, KernelKind
 
 
 def graph():
@@ -79,3 +80,35 @@ def test_a_graph_with_its_own_backward_pass_is_refused():
     )
     with pytest.raises(InputError, match="forward graph"):
         transform(training.graph, parse_strategy("RC-1-2-d1-p1"))
+
+
+# 32 tokens x 64 times 64 x 16 in numbers of 2 B: 1024 B made, 4096 B read, 2048 B of weights
+KERNEL = Kernel(
+    name="product", kind=KernelKind.GEMM_WEIGHT, m=16, k=64, n=32, unit=ComputeUnit.SYSTOLIC,
+    input_sizes=(4096.0,), weight_size=2048.0, output_size=1024.0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("strategy", "dimension", "sent"),
+    [
+        # the gradient of the eighth of the weights that a chip has, by three chips
+        ("RC-4-2-d3-p1", ParallelDimension.DP, (0.0, 2 * 2 / 3 * 256)),
+        ("CR-8-d1-p1", ParallelDimension.KP1, (7 / 8 * 1024, 7 / 8 * 1024)),
+        # half of what is read and a column's half of what is made, by four chips
+        ("RC-4-2-d1-p1", ParallelDimension.KP1, (0.0, 3 / 4 * (2048 + 512))),
+        # a row's quarter of what is made; back with half of the weights
+        ("RC-4-2-d1-p1", ParallelDimension.KP2, (1 / 2 * 256, 1 / 2 * (256 + 1024))),
+        ("RC-1-1-d1-p1", ParallelDimension.KP1, (0.0, 0.0)),
+    ],
+)
+def test_a_chip_sends_its_share_of_what_a_product_moves(strategy, dimension, sent):
+    found = ring_sizes(KERNEL, 2, parse_strategy(strategy), dimension)
+    assert found == pytest.approx(sent)
+
+
+def test_a_chip_sends_more_for_more_sequences_and_the_same_gradients():
+    strategy = parse_strategy("RC-4-2-d3-p1")
+    for dimension, times in ((ParallelDimension.KP1, 3), (ParallelDimension.DP, 1)):
+        one, three = (ring_sizes(KERNEL, 2, strategy, dimension, batch)[1] for batch in (1, 3))
+        assert three == pytest.approx(times * one)

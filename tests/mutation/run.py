@@ -54,7 +54,7 @@ def arguments() -> argparse.Namespace:
 def decide(suite: Suite, change: Change, seconds: float) -> str:
     """Return what kills a change, or why it survives, in brackets."""
     tests = suite.tests_of(change.path, change.around)
-    if tests is None:
+    if not tests:
         return "(no fast test runs it)"
     path = suite.root / change.path
     finder = Changed(path, change.applied(path.read_bytes()))

@@ -221,18 +221,23 @@ class Suite:
                     importlib.import_module(name)
         return files
 
-    def tests_of(self, path: str, ranges: Sequence[Lines]) -> list[str] | None:
-        """Return the tests that run lines of a file, fastest first; None if nothing runs them.
+    def tests_of(self, path: str, ranges: Sequence[Lines]) -> list[str]:
+        """Return the tests that run lines of a file, fastest first.
 
-        Where an import is all that runs the first range of lines, the next one counts.
+        Where an import is all that runs the first range of lines, the next one counts; where it is
+        all that runs any, tests of the folder that is called like the file's.
         """
         by_line = contexts(self.root, path, tuple(self.traces))
+        found: set[str] = set()
         for first, last in ranges:
             found = {test for line in range(first, last + 1) for test in by_line.get(line, ())}
-            tests = sorted(found & self.times.keys(), key=lambda test: (self.times[test], test))
-            if tests or not found:
-                return tests or None
-        return None
+            if found != {""}:
+                break
+        else:
+            folder = Path(path).parent.name
+            found = {t for t in self.times if folder in Path(t.partition("::")[0]).parts}
+            found = found or {*self.times}
+        return sorted(found & self.times.keys(), key=lambda test: (self.times[test], test))
 
     def run(self, tests: Sequence[str], changed: Changed | None, limit: float) -> list[str]:
         """Return the tests that fail, with a change up to the first, or what ended the run.

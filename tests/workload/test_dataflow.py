@@ -124,6 +124,8 @@ class TestRefused:
              "sequence hidden", "over: hidden has 4 places, the parts have 12."),
             (point("z", "y", function=Function.SLICE, over=("wide",)), "sequence wide",
              "output: allowed: one axis of a part for wide, and of the others."),
+            (point("z", "y", function=Function.SLICE, over=("wide",)), "wide hidden",
+             "output: allowed: one axis of a part for wide, and of the others."),
             (point("z", "y", function=Function.SLICE, over=("sequence",)), "wide wider",
              "over: sequence has 5 places, the parts have 7."),
             (point("z", "y", function=Function.SLICE, over=("layer",)), "sequence hidden",

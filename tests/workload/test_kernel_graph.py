@@ -326,3 +326,26 @@ class TestWorkload:
 
     def test_forward_kernels_alone_are_no_training(self, small_graph):
         assert not Workload(graph=small_graph).training
+
+
+@pytest.mark.parametrize("wrong", [{"sent": 0.0}, {"sent": 1.5}, {"filled": 1.01}, {"tokens": 0.5}])
+def test_a_group_gets_a_share_of_the_tokens(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        ops.Routing(**wrong)
+    assert ops.Routing(sent=1.0, filled=1.0).sent == 1
+
+
+def test_an_elementwise_kernel_contracts_nothing():
+    pointwise = {"kind": ops.KernelKind.ELEMENTWISE, "unit": ops.ComputeUnit.SIMD}
+    same = {
+        "m": 2,
+        "n": 2,
+        "outer": 1,
+        "input_sizes": (8.0,),
+        "output_size": 8.0,
+        "weight_size": 0.0,
+    }
+    assert a_product(**pointwise, **same, k=1).k == 1
+    with pytest.raises(InputError, match="k: got 2"):
+        a_product(**pointwise, **same, k=2)
+    assert a_product(k=7).k == 7
