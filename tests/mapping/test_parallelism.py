@@ -302,6 +302,13 @@ class TestUses:
                 expected = divisors(workload.global_batch_size // data)
                 assert sorted(use.microbatches) == list(expected)
 
+    @pytest.mark.parametrize(("n", "may"), [(1, False), (2, True), (3, True)])
+    def test_two_kernels_are_enough_to_split_a_graph(self, a_graph, a_system, a_dimension, n, may):
+        chain = a_graph(n, [(i, i + 1) for i in range(n - 1)])
+        workload = Workload(graph=chain, sequence_length=8)
+        two = a_dimension(size=2, parallelism=Parallelism.PIPELINE)
+        assert may_split(workload, a_system(network=(two,), n_chips=2)) is may
+
     @pytest.mark.parametrize("seed", range(8))
     @pytest.mark.parametrize("backward", [False, True])
     @pytest.mark.parametrize("n_layers", [1, 2, 6])
