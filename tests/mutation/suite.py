@@ -19,6 +19,7 @@ import resource
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -222,7 +223,7 @@ class Suite:
         return files
 
     def tests_of(self, path: str, ranges: Sequence[Lines]) -> list[str]:
-        """Return the tests that run lines of a file, fastest first.
+        """Return the tests that run lines of a file, fastest first, one of every function first.
 
         Where an import is all that runs the first range of lines, the next one counts; where it is
         all that runs any, tests of the folder that is called like the file's.
@@ -237,7 +238,14 @@ class Suite:
             folder = Path(path).parent.name
             found = {t for t in self.times if folder in Path(t.partition("::")[0]).parts}
             found = found or {*self.times}
-        return sorted(found & self.times.keys(), key=lambda test: (self.times[test], test))
+        tests = sorted(found & self.times.keys(), key=lambda test: (self.times[test], test))
+        seen: Counter[str] = Counter()
+        variant: dict[str, int] = {}
+        for test in tests:
+            function = test.partition("[")[0]
+            variant[test] = seen[function]
+            seen[function] += 1
+        return sorted(tests, key=variant.__getitem__)
 
     def run(self, tests: Sequence[str], changed: Changed | None, limit: float) -> list[str]:
         """Return the tests that fail, with a change up to the first, or what ended the run.
