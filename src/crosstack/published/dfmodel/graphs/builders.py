@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
 
+from crosstack.io.dfmodel.vocabulary import is_row_wise
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import KernelGraph, kernel_graph
 from crosstack.workload.kernels import (
@@ -17,8 +20,7 @@ from crosstack.workload.kernels import (
     KernelKind,
     Tensor,
 )
-
-__all__ = ["MOST_KERNELS", "elementwise", "join", "product_of"]
+from crosstack.workload.workload import Workload
 
 MOST_KERNELS = 100_000  # that a generator makes: a mistyped number is no week of waiting
 
@@ -31,8 +33,8 @@ def elementwise(
     outer: int = 1,
     word: int,
     inputs: int = 1,
-    direction: Direction = Direction.FORWARD,
     row_wise: bool = False,
+    **more: Any,
 ) -> Kernel:
     """Return an elementwise kernel on ``outer`` x M x N elements of ``word`` bytes."""
     size = float(outer * m * n * word)
@@ -45,8 +47,8 @@ def elementwise(
         input_sizes=(size,) * inputs,
         output_size=size,
         unit=ComputeUnit.SIMD,
-        direction=direction,
         row_wise=row_wise,
+        **more,
     )
 
 
@@ -108,3 +110,59 @@ def join(
         for producer, consumers in sorted(readers.items())
     )
     return kernel_graph(kernels=tuple(kernels), tensors=tensors, word=word, dtype=dtype)
+
+
+class Chain:
+    """Kernels and edges of a layer on ``length`` tokens, by name, as they are written down."""
+
+    def __init__(self, length: int, word: int) -> None:
+        self.length, self.word = length, word
+        self.kernels: list[Kernel] = []
+        self.place: dict[str, int] = {}
+        self.edges: list[tuple[int, int, int]] = []
+
+    def add(self, kernel: Kernel, *reads: str) -> None:
+        """Append a kernel that reads what the named kernels make, in order of its operands."""
+        if reads:
+            kernel = replace(kernel, input_sizes=tuple(map(self.size_of, reads)))
+        self.kernels.append(kernel)
+        number = self.place[kernel.name] = len(self.kernels)
+        self.edges += [(self.place[name], number, i) for i, name in enumerate(reads)]
+
+    def size_of(self, name: str) -> float:
+        """Return what a kernel makes. [B]"""
+        return self.kernels[self.place[name] - 1].output_size
+
+    def point(
+        self, name: str, width: int, *reads: str, length: int | None = None, **more: Any
+    ) -> None:
+        """Add an elementwise kernel on ``width`` x ``length`` numbers, else those of a token."""
+        more = {"inputs": max(len(reads), 1), "row_wise": is_row_wise(name)} | more
+        n = self.length if length is None else length
+        self.add(elementwise(name, width, n, word=self.word, **more), *reads)
+
+    def project(self, name: str, shape: tuple[int, int, int], read: str, **more: Any) -> None:
+        """Add a projection of ``shape`` (outer, M, K) with a weight; see `product_of`."""
+        outer, m, k = shape
+        more = {"weight_size": float(outer * m * k * self.word)} | more
+        self.multiply(name, (*shape, self.length), read, **more)
+
+    def multiply(
+        self, name: str, shape: tuple[int, int, int, int], *reads: str, **more: Any
+    ) -> None:
+        """Add a product of two tensors; see `product_of`."""
+        sizes = tuple(map(self.size_of, reads))
+        self.add(product_of(name, shape, word=self.word, input_sizes=sizes, **more), *reads)
+
+    def graph(self) -> KernelGraph:
+        """Return the graph of what was added."""
+        return join(self.kernels, self.edges, self.word)
+
+    def workload(self, hidden: int, graph: KernelGraph | None = None, **more: Any) -> Workload:
+        """Return layers of what was added, or of a graph made of it, that pass on ``hidden``."""
+        return Workload(
+            graph=graph or self.graph(),
+            sequence_length=self.length,
+            boundary_size=float(hidden * self.length * self.word),
+            **more,
+        )

@@ -12,14 +12,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from crosstack.errors import InputError, Problem, require_whole
-from crosstack.published.dfmodel.graphs.builders import elementwise, join, product_of
+from crosstack.published.dfmodel.graphs.builders import Chain, elementwise
 from crosstack.records import require_type
 from crosstack.workload.architectures import NormPlace, Transformer
 from crosstack.workload.kernel_graph import KernelGraph
-from crosstack.workload.kernels import ComputeUnit, Consumer, Kernel
+from crosstack.workload.kernels import ComputeUnit, Kernel
 from crosstack.workload.workload import Workload
-
-__all__ = ["decode", "prefill"]
 
 # Features that the graphs below have no kernels for, and how a model without one is written.
 _UNSAID = {
@@ -27,11 +25,6 @@ _UNSAID = {
     "experts": "one feed-forward network a layer",
     "parallel": "attention before the feed-forward network",
 }
-
-
-def _is_row_wise(name: str) -> bool:
-    """Return whether a kernel needs whole rows."""
-    return name.startswith(("LayerNorm", "SOFTMAX"))
 
 
 def _check(model: Transformer, reach: int) -> None:
@@ -56,96 +49,65 @@ def _check(model: Transformer, reach: int) -> None:
         raise InputError(Problem("model.norms", message))
 
 
-class _Layer:
-    """Kernels and edges of one layer, by name, as they are written down."""
+class Layer(Chain):
+    """Kernels and edges of one layer of a transformer."""
 
     def __init__(self, model: Transformer, tokens: int, word: int) -> None:
-        self.model, self.tokens, self.word = model, tokens, word
-        self.kernels: list[Kernel] = []
-        self.place: dict[str, int] = {}
-        self.edges: list[tuple[int, int, int]] = []
-        self.normed = {"Q": "Q", "K": "K"}  # who makes what scores are taken of
+        super().__init__(tokens, word)
+        self.model = model
 
-    def add(self, kernel: Kernel, *reads: str) -> None:
-        """Append a kernel that reads what the named kernels make, in order of its operands."""
-        self.kernels.append(kernel)
-        number = self.place[kernel.name] = len(self.kernels)
-        self.edges += [(self.place[name], number, i) for i, name in enumerate(reads)]
-
-    def size_of(self, name: str) -> float:
-        return self.kernels[self.place[name] - 1].output_size
-
-    def pointwise(self, name: str, width: int, *reads: str) -> None:
-        """Add an elementwise kernel on ``width`` numbers a token."""
-        inputs, rows = max(len(reads), 1), _is_row_wise(name)
-        kernel = elementwise(name, width, self.tokens, word=self.word, inputs=inputs, row_wise=rows)
-        self.add(kernel, *reads)
-
-    def project(self, name: str, shape: tuple[int, int, int], read: str) -> None:
-        """Add a projection of ``shape`` (outer, M, K) with a weight."""
-        outer, m, k = shape
-        kernel = product_of(
-            name,
-            (outer, m, k, self.tokens),
-            word=self.word,
-            input_sizes=(self.size_of(read),),
-            weight_size=float(outer * m * k * self.word),
-        )
-        self.add(kernel, read)
-
-    def multiply(self, name: str, shape: tuple[int, int, int, int], *reads: str) -> None:
-        """Add a product of two tensors."""
-        sizes = tuple(self.size_of(read) for read in reads)
-        self.add(product_of(name, shape, word=self.word, input_sizes=sizes), *reads)
-
-    def scores(self, name: str, rows: int, columns: int, read: str) -> None:
-        """Add an elementwise kernel on the attention of each head."""
-        heads, whole = self.model.kv_heads, _is_row_wise(name)
-        kernel = elementwise(name, rows, columns, outer=heads, word=self.word, row_wise=whole)
-        self.add(kernel, read)
-
-    def start(self) -> None:
-        """Add what comes before attention, and the projections to queries, keys and values."""
+    def start(self) -> tuple[str, str]:
+        """Add what comes before attention; return who makes what scores are taken of."""
         m = self.model
-        self.pointwise("Add_Prev_Layer", m.hidden)
-        self.pointwise("LayerNorm_1", m.hidden, "Add_Prev_Layer")
+        self.point("Add_Prev_Layer", m.hidden)
+        self.point("LayerNorm_1", m.hidden, "Add_Prev_Layer")
         for name, heads in (("Q", m.heads), ("K", m.kv_heads), ("V", m.kv_heads)):
             self.project(name, (heads, m.head_size, m.hidden), "LayerNorm_1")
-        if m.qk_norm:
-            for name, heads in (("Q", m.heads), ("K", m.kv_heads)):
-                norm = self.normed[name] = f"LayerNorm_{name}"
-                shape = m.head_size, self.tokens
-                kernel = elementwise(norm, *shape, outer=heads, word=self.word, row_wise=True)
-                self.add(kernel, name)
+        if not m.qk_norm:
+            return "Q", "K"
+        for name, heads in (("Q", m.heads), ("K", m.kv_heads)):
+            self.point(f"LayerNorm_{name}", m.head_size, name, outer=heads)
+        return "LayerNorm_Q", "LayerNorm_K"
+
+    def attend(self, queries: str, keys: str, values: str, reach: int) -> None:
+        """Add attention of all tokens to ``reach`` ones."""
+        m, heads = self.model, self.model.kv_heads
+        rows = m.group * self.length
+        self.multiply("MHA_GEMM_1", (heads, rows, m.head_size, reach), queries, keys)
+        self.point("SOFTMAX", rows, "MHA_GEMM_1", length=reach, outer=heads)
+        self.point("DropOut_1", rows, "SOFTMAX", length=reach, outer=heads)
+        self.multiply("MHA_GEMM_2", (heads, m.head_size, reach, rows), values, "DropOut_1")
 
     def finish(self) -> None:
         """Add what comes after attention."""
         m, h = self.model, self.model.hidden
         self.project("PROJ_GEMM", (1, h, m.heads * m.head_size), "MHA_GEMM_2")
-        self.pointwise("DropOut_2", h, "PROJ_GEMM")
-        self.pointwise("Add_1", h, self.after("LayerNorm_3", "DropOut_2"), "Add_Prev_Layer")
-        self.pointwise("LayerNorm_2", h, "Add_1")
+        self.point("DropOut_2", h, "PROJ_GEMM")
+        self.point("Add_1", h, self.after("LayerNorm_3", "DropOut_2"), "Add_Prev_Layer")
+        self.point("LayerNorm_2", h, "Add_1")
         self.project("FFN0", (1, m.feed_forward, h), "LayerNorm_2")
         if m.gated:
             self.project("FFN_Gate", (1, m.feed_forward, h), "LayerNorm_2")
-            self.pointwise("SiLU", m.feed_forward, "FFN_Gate")
-            self.pointwise("Gate", m.feed_forward, "SiLU", "FFN0")
+            self.point("SiLU", m.feed_forward, "FFN_Gate")
+            self.point("Gate", m.feed_forward, "SiLU", "FFN0")
         else:
-            self.pointwise("GeLU", m.feed_forward, "FFN0")
-        last = "Gate" if m.gated else "GeLU"
-        self.project("FFN1", (1, h, m.feed_forward), last)
-        self.pointwise("DropOut_3", h, "FFN1")
-        self.pointwise("Add_2", h, self.after("LayerNorm_4", "DropOut_3"), "Add_1")
+            self.point("GeLU", m.feed_forward, "FFN0")
+        self.project("FFN1", (1, h, m.feed_forward), "Gate" if m.gated else "GeLU")
+        self.point("DropOut_3", h, "FFN1")
+        self.point("Add_2", h, self.after("LayerNorm_4", "DropOut_3"), "Add_1")
 
     def after(self, norm: str, read: str) -> str:
         """Add a norm of what half a layer makes, if the model has one; return who makes it."""
         if self.model.norms is NormPlace.BEFORE:
             return read
-        self.pointwise(norm, self.model.hidden, read)
+        self.point(norm, self.model.hidden, read)
         return norm
 
-    def graph(self) -> KernelGraph:
-        return join(self.kernels, self.edges, self.word)
+    def forward(self) -> None:
+        """Add one forward pass of all tokens."""
+        queries, keys = self.start()
+        self.attend(queries, keys, "V", self.length)
+        self.finish()
 
 
 def prefill(
@@ -177,20 +139,12 @@ def prefill(
     require_whole("tokens", tokens)
     require_whole("word", word)
     _check(model, tokens)
-    layer = _Layer(model, tokens, word)
-    heads, rows = model.kv_heads, model.group * tokens
-    layer.start()
-    layer.multiply("MHA_GEMM_1", (heads, rows, model.head_size, tokens), *layer.normed.values())
-    layer.scores("SOFTMAX", rows, tokens, "MHA_GEMM_1")
-    layer.scores("DropOut_1", rows, tokens, "SOFTMAX")
-    layer.multiply("MHA_GEMM_2", (heads, model.head_size, tokens, rows), "V", "DropOut_1")
-    layer.finish()
-    return Workload(
-        graph=layer.graph(),
+    layer = Layer(model, tokens, word)
+    layer.forward()
+    return layer.workload(
+        model.hidden,
         n_layers=model.layers,
         global_batch_size=global_batch_size,
-        sequence_length=tokens,
-        boundary_size=float(model.hidden * tokens * word),
         name=f"{model.name} prefill",
         item="prompt",
         item_part="token",
@@ -244,63 +198,33 @@ def decode(
     for field, value in {"context": context, "tokens": tokens, "word": word}.items():
         require_whole(field, value)
     _check(model, context + tokens)
-    layer = _Layer(model, tokens, word)
-    heads, reach = model.kv_heads, context + tokens
-    kept = float(heads * model.head_size * context * word)
-    layer.start()
-    for letter, made in (("K", layer.normed["K"]), ("V", "V")):
-        layer.add(_cache(f"{letter}_cache", model, reach, tokens, word, kept), made)
-    rows = model.group * tokens
-    queries = layer.normed["Q"]
-    layer.multiply("MHA_GEMM_1", (heads, rows, model.head_size, reach), queries, "K_cache")
-    layer.scores("SOFTMAX", rows, reach, "MHA_GEMM_1")
-    layer.scores("DropOut_1", rows, reach, "SOFTMAX")
-    layer.multiply("MHA_GEMM_2", (heads, model.head_size, reach, rows), "V_cache", "DropOut_1")
+    layer, reach, width = Layer(model, tokens, word), context + tokens, model.head_size
+    queries, keys = layer.start()
+    for name, read in (("K_cache", keys), ("V_cache", "V")):
+        kernel = elementwise(name, width, tokens, outer=model.kv_heads, word=word)
+        size = float(model.kv_heads * width * word)
+        kept = replace(kernel, output_size=size * reach, cache_size=size * context)
+        layer.add(kept, read)
+    layer.attend(queries, "K_cache", "V_cache", reach)
     layer.finish()
     graph = _elided(layer.graph())
     if chips is not None:
         require_whole("chips", chips)
         graph = graph.listing(kernels=tuple(_spread(k, reach, chips) for k in graph.kernels))
-    return Workload(
-        graph=graph,
+    return layer.workload(
+        model.hidden,
+        graph,
         n_layers=model.layers,
         global_batch_size=global_batch_size,
-        sequence_length=tokens,
-        boundary_size=float(model.hidden * tokens * word),
         name=f"{model.name} decode",
         item="token" if tokens == 1 else f"window of {tokens:,} tokens",
-    )
-
-
-def _cache(
-    name: str,
-    model: Transformer,
-    reach: int,
-    tokens: int,
-    word: int,
-    kept: float,
-) -> Kernel:
-    """Return the kernel that adds new keys or values to those that are ``kept``. [B]"""
-    heads, width = model.kv_heads, model.head_size
-    size = float(heads * width * word)
-    kernel = elementwise(name, width, tokens, outer=heads, word=word)
-    return replace(
-        kernel,
-        input_sizes=(size * tokens,),
-        output_size=size * reach,
-        cache_size=kept,
     )
 
 
 def _elided(graph: KernelGraph) -> KernelGraph:
     """Return the graph with the cache itself on no edge: reading it is counted once."""
     tensors = tuple(
-        replace(
-            tensor,
-            consumers=tuple(
-                Consumer(kernel=c.kernel, operand=c.operand, elided=True) for c in tensor.consumers
-            ),
-        )
+        replace(tensor, consumers=tuple(replace(c, elided=True) for c in tensor.consumers))
         if tensor.producer.endswith("_cache")
         else tensor
         for tensor in graph.tensors

@@ -7,12 +7,11 @@ projections; both forward.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from enum import StrEnum
 from typing import TypeVar
 
 from crosstack.errors import require, require_whole
-from crosstack.published.dfmodel.graphs.builders import elementwise, join, product_of
+from crosstack.published.dfmodel.graphs.builders import Chain
 from crosstack.workload.kernels import Axis, ComputeUnit, Kernel, KernelKind
 from crosstack.workload.ssm_graph import Convolution
 from crosstack.workload.workload import Workload
@@ -34,58 +33,20 @@ class Scan(StrEnum):
 SCAN_OPERATIONS = {Scan.SERIAL: 2, Scan.PARALLEL: 6}
 
 
-class _Chain:
-    """Kernels and edges by name, as they are written down."""
+class _Draft(Chain):
+    """A chain whose elementwise kernels have several operations on each number."""
 
-    def __init__(self, word: int) -> None:
-        self.word = word
-        self.kernels: list[Kernel] = []
-        self.place: dict[str, int] = {}
-        self.edges: list[tuple[int, int, int]] = []
-
-    def add(self, kernel: Kernel, *reads: str) -> None:
-        """Append a kernel that reads what the named kernels make, in order of its operands."""
-        sizes = tuple(self.kernels[self.place[name] - 1].output_size for name in reads)
-        if reads:
-            kernel = replace(kernel, input_sizes=sizes)
-        self.kernels.append(kernel)
-        number = self.place[kernel.name] = len(self.kernels)
-        self.edges += [(self.place[name], number, i) for i, name in enumerate(reads)]
-
-    def point(
-        self, name: str, width: int, length: int, *reads: str, each: int = 1, whole: bool = False
+    def vector(
+        self, name: str, width: int, *reads: str, each: int = 1, points: int | None = None
     ) -> None:
         """Add ``each`` operations on each of ``width`` x ``length`` numbers.
 
-        ``whole``: the sequence has to be there as a whole.
+        With ``points`` in place of the length the sequence has to be there as a whole.
         """
-        kernel = elementwise(name, width, length, word=self.word, inputs=max(len(reads), 1))
-        tiling = Axis.NONE if whole else Axis.N
-        rows = whole or name == "Norm"
-        self.add(replace(kernel, operations=each, tiling=tiling, row_wise=rows), *reads)
-
-    def project(self, name: str, rows: int, columns: int, length: int, read: str) -> None:
-        """Add a projection from ``columns`` to ``rows`` numbers a token."""
-        kernel = product_of(
-            name,
-            (1, rows, columns, length),
-            word=self.word,
-            input_sizes=(0.0,),
-            weight_size=float(rows * columns * self.word),
-        )
-        self.add(kernel, read)
-
-    def workload(self, hidden: int, length: int, layers: int, batch: int, name: str) -> Workload:
-        """Return ``layers`` of what was added, which pass on ``hidden`` x ``length`` numbers."""
-        return Workload(
-            graph=join(self.kernels, self.edges, self.word),
-            n_layers=layers,
-            global_batch_size=batch,
-            sequence_length=length,
-            boundary_size=float(hidden * length * self.word),
-            name=name,
-            item="sequence",
-            item_part="token",
+        whole = points is not None
+        rows, tiling = whole or name == "Norm", Axis.NONE if whole else Axis.N
+        self.point(
+            name, width, *reads, length=points, operations=each, tiling=tiling, row_wise=rows
         )
 
 
@@ -156,25 +117,25 @@ def mamba(
         hidden=hidden, sequence_length=sequence_length, state_size=state_size,
         expansion=expansion, filter_size=filter_size, step_rank=rank, word=word,
     )  # fmt: skip
-    length, inner, kept = sequence_length, expansion * hidden, expansion * hidden * state_size
-    c = _Chain(word)
-    c.point("Add_Prev_Layer", hidden, length)
-    c.point("Norm", hidden, length, "Add_Prev_Layer", each=4)
-    c.project("In_Proj_x", inner, hidden, length, "Norm")
-    c.project("In_Proj_z", inner, hidden, length, "Norm")
-    c.point("Conv", inner, length, "In_Proj_x", each=2 * filter_size)
-    c.point("SiLU_x", inner, length, "Conv", each=2)
-    c.project("Step_Down", rank, inner, length, "SiLU_x")
-    c.project("Step_Up", inner, rank, length, "Step_Down")
-    c.point("Softplus", inner, length, "Step_Up", each=2)
-    c.project("State_Proj", 2 * state_size, inner, length, "SiLU_x")
-    c.point("Discretise", kept, length, "Softplus", "State_Proj", each=3)
-    c.point("Scan", kept, length, "Discretise", each=SCAN_OPERATIONS[scan])
-    c.point("Read_Out", inner, length, "Scan", "State_Proj", each=2 * state_size)
-    c.point("SiLU_z", inner, length, "In_Proj_z", each=2)
-    c.point("Gate", inner, length, "Read_Out", "SiLU_z")
-    c.project("Out_Proj", hidden, inner, length, "Gate")
-    return c.workload(hidden, length, n_layers, global_batch_size, name)
+    inner, kept = expansion * hidden, expansion * hidden * state_size
+    c = _Draft(sequence_length, word)
+    c.vector("Add_Prev_Layer", hidden)
+    c.vector("Norm", hidden, "Add_Prev_Layer", each=4)
+    c.project("In_Proj_x", (1, inner, hidden), "Norm")
+    c.project("In_Proj_z", (1, inner, hidden), "Norm")
+    c.vector("Conv", inner, "In_Proj_x", each=2 * filter_size)
+    c.vector("SiLU_x", inner, "Conv", each=2)
+    c.project("Step_Down", (1, rank, inner), "SiLU_x")
+    c.project("Step_Up", (1, inner, rank), "Step_Down")
+    c.vector("Softplus", inner, "Step_Up", each=2)
+    c.project("State_Proj", (1, 2 * state_size, inner), "SiLU_x")
+    c.vector("Discretise", kept, "Softplus", "State_Proj", each=3)
+    c.vector("Scan", kept, "Discretise", each=SCAN_OPERATIONS[scan])
+    c.vector("Read_Out", inner, "Scan", "State_Proj", each=2 * state_size)
+    c.vector("SiLU_z", inner, "In_Proj_z", each=2)
+    c.vector("Gate", inner, "Read_Out", "SiLU_z")
+    c.project("Out_Proj", (1, hidden, inner), "Gate")
+    return _layers(c, hidden, n_layers, global_batch_size, name)
 
 
 def hyena(
@@ -225,28 +186,38 @@ def hyena(
     )  # fmt: skip
     scan = _choice("scan", Scan, scan)
     convolution = _choice("convolution", Convolution, convolution)
-    length = sequence_length
-    c = _Chain(word)
-    c.point("Add_Prev_Layer", hidden, length)
-    c.point("Norm", hidden, length, "Add_Prev_Layer", each=4)
+    c = _Draft(sequence_length, word)
+    c.vector("Add_Prev_Layer", hidden)
+    c.vector("Norm", hidden, "Add_Prev_Layer", each=4)
     for part in ("v", "x1", "x2"):
-        c.project(f"Proj_{part}", hidden, hidden, length, "Norm")
-        c.point(f"Conv_{part}", hidden, length, f"Proj_{part}", each=2 * filter_size)
+        c.project(f"Proj_{part}", (1, hidden, hidden), "Norm")
+        c.vector(f"Conv_{part}", hidden, f"Proj_{part}", each=2 * filter_size)
     last = "Conv_v"
     for order in ("1", "2"):
-        last = _long_convolution(c, last, order, hidden, length, convolution, state_size, scan)
-        c.point(f"Gate_{order}", hidden, length, last, f"Conv_x{order}")
+        last = _long_convolution(c, last, order, hidden, convolution, state_size, scan)
+        c.vector(f"Gate_{order}", hidden, last, f"Conv_x{order}")
         last = f"Gate_{order}"
-    c.project("Out_Proj", hidden, hidden, length, last)
-    return c.workload(hidden, length, n_layers, global_batch_size, name)
+    c.project("Out_Proj", (1, hidden, hidden), last)
+    return _layers(c, hidden, n_layers, global_batch_size, name)
+
+
+def _layers(c: _Draft, hidden: int, layers: int, batch: int, name: str) -> Workload:
+    """Return ``layers`` of what was added for ``batch`` sequences."""
+    return c.workload(
+        hidden,
+        n_layers=layers,
+        global_batch_size=batch,
+        name=name,
+        item="sequence",
+        item_part="token",
+    )
 
 
 def _long_convolution(
-    c: _Chain,
+    c: _Draft,
     read: str,
     order: str,
     hidden: int,
-    length: int,
     convolution: Convolution,
     state_size: int,
     scan: Scan,
@@ -254,16 +225,16 @@ def _long_convolution(
     """Add one convolution as long as the sequence; return the kernel that makes its result."""
     if convolution is Convolution.SCAN:
         kept = hidden * state_size
-        c.point(f"States_{order}", kept, length, read)
-        c.point(f"Scan_{order}", kept, length, f"States_{order}", each=SCAN_OPERATIONS[scan])
-        c.point(f"Read_Out_{order}", hidden, length, f"Scan_{order}", each=2 * state_size)
+        c.vector(f"States_{order}", kept, read)
+        c.vector(f"Scan_{order}", kept, f"States_{order}", each=SCAN_OPERATIONS[scan])
+        c.vector(f"Read_Out_{order}", hidden, f"Scan_{order}", each=2 * state_size)
         return f"Read_Out_{order}"
-    points = 2 * length
+    points = 2 * c.length
     before = read
     for way in ("FFT", "Inverse_FFT"):
         if convolution is Convolution.FFT_VECTOR:
             each = math.ceil(5 * math.log2(points))
-            c.point(f"{way}_{order}", 2 * hidden, points, before, each=-(-each // 2), whole=True)
+            c.vector(f"{way}_{order}", 2 * hidden, before, each=-(-each // 2), points=points)
             before = f"{way}_{order}"
         else:
             side = math.isqrt(points - 1) + 1
@@ -272,9 +243,9 @@ def _long_convolution(
                 c.add(_transform(name, hidden, side, c.word), before)
                 before = name
         if way == "FFT":
-            c.point(f"Filter_{order}", 2 * hidden, points, before, each=3, whole=True)
+            c.vector(f"Filter_{order}", 2 * hidden, before, each=3, points=points)
             before = f"Filter_{order}"
-    c.point(f"Cut_{order}", hidden, length, before, whole=True)
+    c.vector(f"Cut_{order}", hidden, before, points=c.length)
     return f"Cut_{order}"
 
 
