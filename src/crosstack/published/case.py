@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from crosstack.evaluate.plan import given_plan, optimise
+from crosstack.evaluate.plan import Plan, given_plan, optimise
 from crosstack.mapping.mapping import Mapping, Status, Task
+from crosstack.model.rules import Rules
 
 Progress = Callable[[str], None]
 """Called with what is computed next, in a few words."""
@@ -70,7 +72,7 @@ class Row:
     rules: str
     quantity: str
     unit: str
-    sense: str
+    sense: str = "equal"
     published: float
     ours: float
     tolerance: float
@@ -100,6 +102,12 @@ def inside(sense: str, error: float, tolerance: float) -> bool:
     }[sense]
 
 
+def held_row(*, proved: bool = True, **told: Any) -> Row:
+    """Return the row of a check from all else that a `Row` has; ``proved``: it may hold."""
+    row = Row(**told, holds=False)
+    return replace(row, holds=proved and inside(row.sense, row.error, row.tolerance))
+
+
 def markdown_table(
     header: Sequence[str], rows: Iterable[Sequence[str]], right: Container[int] = ()
 ) -> list[str]:
@@ -112,32 +120,36 @@ def silent(_: str) -> None:
     """Tell nobody."""
 
 
-def run_cases(cases: Sequence[Case], suite: str, progress: Progress = silent) -> list[Row]:
-    """Evaluate or optimise every case and return a row per check."""
-    rows = []
+def run_each(
+    cases: Iterable[Any], run: Callable[[Any], Row | list[Row]], progress: Progress
+) -> list[Row]:
+    """Return the rows of all cases, each told by its name before it is run."""
+    rows: list[Row] = []
     for case in cases:
         progress(case.name)
-        rows += run_case(case, suite)
+        found = run(case)
+        rows += found if isinstance(found, list) else [found]
     return rows
 
 
-def run_case(case: Case, suite: str) -> list[Row]:
+def solved(
+    task: Task, rules: str | Rules, mapping: Mapping | None, time_limit: float
+) -> tuple[Plan, str]:
+    """Return the plan of a given mapping, or the best one of a search [s], and how sure it is."""
+    if mapping is not None:
+        return given_plan(task, mapping, rules), "given"
+    answer = optimise(task, rules=rules, time_limit=time_limit)
+    return answer, answer.certificate.status.value
+
+
+def run_case(case: Case, suite: str = "dfmodel") -> list[Row]:
     """Evaluate or optimise a case and return a row per check."""
-    if case.mapping is None:
-        answer = optimise(case.task, rules=case.rules, time_limit=120.0)
-        status = answer.certificate.status.value
-    else:
-        answer = given_plan(case.task, case.mapping, case.rules)
-        status = "given"
-    proved = not case.proved or answer.certificate.status is Status.OPTIMAL
-    evaluation = answer.evaluation
+    answer, status = solved(case.task, case.rules, case.mapping, 120.0)
     rows = []
     for check in case.checks:
-        value = getattr(evaluation, check.quantity)
-        ours = float(getattr(value, "total", value))
-        error = (ours - check.published) / check.published
+        value = getattr(answer.evaluation, check.quantity)
         rows.append(
-            Row(
+            held_row(
                 suite=suite,
                 case=case.name,
                 source=case.source,
@@ -146,10 +158,10 @@ def run_case(case: Case, suite: str) -> list[Row]:
                 unit=UNITS[check.quantity],
                 sense=check.sense,
                 published=check.published,
-                ours=ours,
+                ours=float(getattr(value, "total", value)),
                 tolerance=check.tolerance,
                 status=status,
-                holds=inside(check.sense, error, check.tolerance) and proved,
+                proved=not case.proved or answer.certificate.status is Status.OPTIMAL,
                 note=case.note,
                 reason=check.reason,
             )

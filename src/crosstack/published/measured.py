@@ -24,10 +24,9 @@ from importlib.resources import files
 from typing import Any
 
 from crosstack.evaluate.evaluation import Evaluation
-from crosstack.evaluate.plan import given_plan, optimise
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.mapping.mapping import Mapping, Task
-from crosstack.published.case import Progress, Row, inside, silent
+from crosstack.published.case import Progress, Row, held_row, run_each, silent, solved
 from crosstack.published.dfmodel.runs import published_mapping, published_task
 from crosstack.published.dfmodel.serving import serving_cases
 
@@ -85,36 +84,23 @@ def _case(name: str, told: Any) -> Measured:
 
 def measured_rows(progress: Progress = silent) -> list[Row]:
     """Run every measured case and return its row."""
-    rows = []
-    for case in measured_cases():
-        progress(case.name)
-        rows.append(run_measured(case))
-    return rows
+    return run_each(measured_cases(), run_measured, progress)
 
 
 def run_measured(case: Measured) -> Row:
     """Evaluate or optimise a case and return its row."""
-    if case.mapping is None:
-        answer = optimise(case.task, rules=case.rules, time_limit=60.0)
-        status = answer.certificate.status.value
-    else:
-        answer = given_plan(case.task, case.mapping, case.rules)
-        status = "given"
-    ours = case.ours(answer.evaluation)
-    error = (ours - case.measured) / case.measured
-    return Row(
+    answer, status = solved(case.task, case.rules, case.mapping, 60.0)
+    return held_row(
         suite="measured",
         case=case.name,
         source=case.source,
         rules=case.rules,
         quantity=case.quantity,
         unit=case.unit,
-        sense="equal",
         published=case.measured,
-        ours=ours,
+        ours=case.ours(answer.evaluation),
         tolerance=case.tolerance,
         status=status,
-        holds=inside("equal", error, case.tolerance),
         note=case.note,
         reason=case.reason,
         modelled=case.modelled,

@@ -21,15 +21,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from statistics import fmean
+from typing import Any
 
 from crosstack.evaluate.predict import Prediction, predict
 from crosstack.evaluate.rules import crosstack
 from crosstack.io import library
 from crosstack.io.steps import step_named
+from crosstack.io.yaml_tree import parse_yaml
 from crosstack.machine.node import system_of_nodes
 from crosstack.mapping.strategy import parse_strategy
-from crosstack.published.case import Progress, Row, inside, silent
+from crosstack.published.case import Progress, Row, held_row, run_each, silent
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.transformer_training import (
     Exchange,
@@ -38,39 +41,14 @@ from crosstack.workload.transformer_training import (
     TransformerTraining,
 )
 
-__all__ = [
-    "MeasuredStep",
-    "errors_in_words",
-    "measured_steps",
-    "recomputed_work",
-    "run_step",
-    "step_rows",
-]
-
+_TOLD: Any = parse_yaml(
+    files(__package__).joinpath("measured_steps.yaml").read_text(encoding="utf-8")
+)
 NODE = "a100-dgx-80gb"
 TOLERANCE = 0.10
-ONE = "korthikanti2023reducing: table 5"
-MANY = "narayanan2021megatron: table 1 and equation 3"
 # Where the numbers of a source that could not be opened were read.
-READ_IN = {
-    ONE: "table 5 was read as transcribed in calculon_code, not in the paper",
-    MANY: "table 1 was read as transcribed in mlcarbon_code, not in the paper; how many stages "
-    "a chip interleaves and sequences a microbatch has are not in it: one each",
-}
-
-CLOCK = (
-    "products run at the data sheet's clock, 1.41 GHz, the highest there is; the one of the run "
-    "is not printed (at 1.2 GHz ours is within the tolerance); dropout and biases are no kernels "
-    "of ours"
-)
-SHORT = (
-    f"{CLOCK}; nor is the update of the weights counted, some 4 % of so short a step (82 GB of "
-    "weights, gradients and state by 1.9 TB/s)"
-)
-SPREAD = (
-    f"{CLOCK}; gradients of all replicas are summed over links that share nothing, where the "
-    "measured run shares a network of three levels"
-)
+READ_IN: dict[str, str] = _TOLD["read_in"]
+ONE = next(iter(READ_IN))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +63,8 @@ class MeasuredStep:
     batch: int
     microbatches: int
     full: bool  # everything computed again, nothing spread; else attention alone, tokens spread
-    time: float
     source: str
+    time: float = math.nan
     interleave: int = 1
     public: float | None = None
     derived: str = ""  # how the time follows from what is printed
@@ -125,35 +103,6 @@ class MeasuredStep:
         return predict(self.workload, strategy, system, Dtype.BF16, rules=crosstack())
 
 
-def _one(
-    model: str,
-    stages: int,
-    batch: int,
-    times: tuple[float, float],
-    public: float | None,
-    *,
-    microbatches: int | None = None,
-    interleave: int = 1,
-    reasons: tuple[str, str] = ("", ""),
-) -> list[MeasuredStep]:
-    """One replica, everything and attention alone computed again."""
-    return [
-        MeasuredStep(
-            model=model,
-            strategy=f"RC-1-8-d1-p{stages}",
-            batch=batch,
-            microbatches=batch if microbatches is None else microbatches,
-            full=full,
-            time=time,
-            source=ONE,
-            interleave=interleave,
-            public=None if full and model != "gpt-22b" else public,
-            reason=reason,
-        )
-        for full, time, reason in zip((True, False), times, reasons, strict=True)
-    ]
-
-
 def recomputed_work(step: TransformerTraining) -> float:
     """Work of a step that computes every layer again, as its source counts it. [FLOP]
 
@@ -171,60 +120,45 @@ def recomputed_work(step: TransformerTraining) -> float:
     return 96 * step.batch * s * layers * h**2 * share
 
 
-def _many(model: str, stages: int, replicas: int, batch: int, rate: int) -> MeasuredStep:
-    """Many replicas: the time follows from the printed ``rate`` of a chip. [TFLOP/s]"""
-    chips = 8 * stages * replicas
-    step = MeasuredStep(
-        model=model,
-        strategy=f"RC-1-8-d{replicas}-p{stages}",
-        batch=batch,
-        microbatches=batch // replicas,
-        full=True,
-        time=math.nan,
-        source=MANY,
+def _step(told: Any) -> MeasuredStep:
+    """Return a step; its time, or what follows from the printed rate of a chip. [TFLOP/s]"""
+    known = {key: value for key, value in told.items() if key not in ("rate", "reason")}
+    reason = _TOLD["reasons"][told["reason"]] if "reason" in told else ""
+    step = MeasuredStep(**known, reason=reason)
+    if "rate" not in told:
+        return step
+    rate, chips = told["rate"], parse_strategy(step.strategy).n_chips
+    return replace(
+        step,
+        time=recomputed_work(step.workload) / (rate * 1e12 * chips),
         derived=f"derived from the printed {rate} TFLOP/s a chip, +-{0.5 / rate:.1%}",
-        reason=SPREAD,
     )
-    return replace(step, time=recomputed_work(step.workload) / (rate * 1e12 * chips))
 
 
 def measured_steps() -> list[MeasuredStep]:
     """Return every measured step."""
-    both = (CLOCK, CLOCK)
-    return [
-        *_one("gpt-22b", 1, 4, (1.42, 1.10), 0.6128, microbatches=1, reasons=(SHORT, SHORT)),
-        *_one("gpt3-175b", 8, 64, (18.13, 13.75), 9.393, interleave=3, reasons=both),
-        *_one("gpt-530b", 35, 280, (49.05, 37.83), 28.23, interleave=3),
-        *_one("gpt-1t", 64, 512, (94.42, 71.49), 53.59, reasons=both),
-        _many("gpt-310b", 16, 15, 2160, 155),
-        _many("gpt-530b", 35, 9, 2520, 163),
-        _many("gpt-1t", 64, 6, 3072, 163),
-    ]
+    return [_step(told) for told in _TOLD["steps"]]
 
 
 def run_step(step: MeasuredStep) -> Row:
     """Predict a step and return its row."""
-    ours = step.predicted().time
-    error = (ours - step.time) / step.time
     ways = [f"{step.microbatches} microbatches", f"exchange {step.workload.exchange}"]
     if step.interleave > 1:
         ways.append(f"{step.interleave} stages a chip")
     if step.derived:
         ways.append(step.derived)
     ways.append(READ_IN[step.source])
-    return Row(
+    return held_row(
         suite="steps",
         case=step.name,
         source=step.source,
         rules="crosstack",
         quantity="time",
         unit="s",
-        sense="equal",
         published=step.time,
-        ours=ours,
+        ours=step.predicted().time,
         tolerance=TOLERANCE,
         status="given",
-        holds=inside("equal", error, TOLERANCE),
         note="; ".join(ways),
         reason=step.reason,
         modelled=step.public,
@@ -233,11 +167,7 @@ def run_step(step: MeasuredStep) -> Row:
 
 def step_rows(progress: Progress = silent) -> list[Row]:
     """Predict every measured step and return its row."""
-    rows = []
-    for step in measured_steps():
-        progress(step.name)
-        rows.append(run_step(step))
-    return rows
+    return run_each(measured_steps(), run_step, progress)
 
 
 def errors_in_words(rows: Sequence[Row]) -> str:

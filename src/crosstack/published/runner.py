@@ -11,7 +11,7 @@ from typing import Any
 
 from crosstack.errors import InputError, Problem, did_you_mean
 from crosstack.io.yaml_tree import parse_yaml
-from crosstack.published.case import Progress, Row, markdown_table, run_cases, silent
+from crosstack.published.case import Progress, Row, markdown_table, run_case, run_each, silent
 from crosstack.published.dfmodel.cases import dfmodel_cases
 from crosstack.published.figures import figure_rows
 from crosstack.published.measured import measured_rows
@@ -19,7 +19,7 @@ from crosstack.published.measured_steps import errors_in_words, step_rows
 
 # A suite is a function that runs its cases, tells each before it runs it, and returns their rows.
 SUITES: dict[str, Callable[[Progress], Sequence[Row]]] = {
-    "dfmodel": lambda progress: run_cases(dfmodel_cases(), "dfmodel", progress),
+    "dfmodel": lambda progress: run_each(dfmodel_cases(), run_case, progress),
     "measured": measured_rows,
     "steps": step_rows,
     "figures": lambda progress: figure_rows(progress=progress),

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
 from crosstack.charts import Chart
-from crosstack.evaluate.plan import Plan, given_plan, optimise
+from crosstack.evaluate.plan import Plan
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.rules import Rules
-from crosstack.published.case import Row, inside
+from crosstack.published.case import Row, held_row, solved
 from crosstack.published.figures.drawing import charts_of
 
-SUITE = "figures"
 STATEMENT = "statement"  # quantity of a claim without a number
 Cell = str | float | None
 Ours = float | bool | Sequence[bool]
@@ -141,10 +140,8 @@ def claim(
     reason : str
         Why it misses, where it is known to; left out where it holds.
     """
-    error = (ours - published) / published
-    holds = inside(sense, error, tolerance)
-    return Row(
-        suite=SUITE,
+    row = held_row(
+        suite="figures",
         case=f"{figure}: {words}",
         source=source or f"ko2025dfmodel, {figure}",
         rules=rules,
@@ -155,10 +152,10 @@ def claim(
         ours=ours,
         tolerance=tolerance,
         status=state,
-        holds=holds,
         note=note,
-        reason="" if holds else reason,
+        reason=reason,
     )
+    return replace(row, reason="") if row.holds else row
 
 
 def published_points(
@@ -228,6 +225,4 @@ def found(answer: Plan) -> MappedPoint:
 
 def mapped(task: Task, rules: str | Rules, mapping: Mapping | None = None) -> Plan:
     """Return the best mapping of a task with its evaluation, or that of a given mapping."""
-    if mapping is not None:
-        return given_plan(task, mapping, rules)
-    return optimise(task, rules=rules, time_limit=60.0)
+    return solved(task, rules, mapping, 60.0)[0]
