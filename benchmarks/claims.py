@@ -22,7 +22,7 @@ from crosstack.io import library
 from crosstack.mapping.mapping import Status
 from crosstack.model.kernels.clock import product_time
 from crosstack.model.kernels.roofline import Roofline
-from crosstack.published.dfmodel.cases import dfmodel_cases
+from crosstack.published.dfmodel.runs import dfmodel_cases
 from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.published.dfmodel.machines import PIPELINE, RING, TENSOR, chip, system
 from crosstack.published.dfmodel.runs import published_task

@@ -11,7 +11,7 @@ from crosstack.cli.main import main
 from crosstack.errors import InputError
 from crosstack.published import runner
 from crosstack.published.case import run_case
-from crosstack.published.dfmodel.cases import dfmodel_cases
+from crosstack.published.dfmodel.runs import dfmodel_cases
 from crosstack.published.figures import catalogue
 from crosstack.published.runner import SUITES, report_rows, run_suite
 

@@ -28,7 +28,6 @@ from crosstack.io.yaml_tree import parse_yaml
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.published.case import Progress, Row, held_row, run_each, silent, solved
 from crosstack.published.dfmodel.runs import published_mapping, published_task
-from crosstack.published.dfmodel.serving import serving_cases
 
 AVERAGE = 0.10  # the tolerance of a run that names none
 _TOLD: Any = parse_yaml(files(__package__).joinpath("measured.yaml").read_text(encoding="utf-8"))
@@ -76,8 +75,7 @@ def measured_cases() -> list[Measured]:
 
 def _case(name: str, told: Any) -> Measured:
     known = {key: value for key, value in told.items() if key not in ("task", "mapping")}
-    # DFModel's own input for serving is no entry of ``setups.yaml``.
-    task = published_task(told["task"]) if "task" in told else serving_cases()[0].task
+    task = published_task(told["task"])
     mapping = published_mapping(told["mapping"], task) if "mapping" in told else None
     return Measured(name=name, task=task, mapping=mapping, **known)
 

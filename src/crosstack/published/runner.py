@@ -12,7 +12,7 @@ from typing import Any
 from crosstack.errors import InputError, Problem, did_you_mean
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.published.case import Progress, Row, markdown_table, run_case, run_each, silent
-from crosstack.published.dfmodel.cases import dfmodel_cases
+from crosstack.published.dfmodel.runs import dfmodel_cases
 from crosstack.published.figures import figure_rows
 from crosstack.published.measured import measured_rows
 from crosstack.published.measured_steps import errors_in_words, step_rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
@@ -27,27 +27,50 @@ from crosstack.published.figures.text import figure_claims
 TIME_LIMIT = 60.0  # s, of one search
 Row = Mapping[str, Any]
 Values = Mapping[str, Any]
-MOST = Goal.MAXIMUM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltIn:
     """A study that is asked for by its name.
 
-    Parameters
-    ----------
-    place, shows : str
-        Where it stands in the paper, and what is varied.
-    make : callable
-        Returns the study.
-    figures : callable
-        Returns the figures that rows of its store are the points of, with the paper's claims.
+    ``place`` is where it stands in the paper, ``shows`` what is varied: along ``axes``, the values
+    from which ``task`` makes a task. ``figures`` returns those that rows of its store are the
+    points of, with the paper's claims; ``other`` are the units of what ``revise`` says besides.
     """
 
+    name: str
     place: str
     shows: str
-    make: Callable[[], Study]
+    axes: tuple[Axis, ...]
+    task: Callable[..., Task]
+    rules: str | Rules
+    objectives: tuple[str, ...]
     figures: Callable[[Sequence[Row]], list[Figure]]
+    other: Mapping[str, str] = field(default_factory=dict)
+    revise: Callable[[Plan, Values], Terms] | None = None
+
+    def make(self) -> Study:
+        """Return the study."""
+        more = {} if self.revise is None else {"revise": self.revise}
+        evaluator = TaskFunction(
+            name=self.name,
+            make=partial(_made, self.task),
+            values=tuple(axis.name for axis in self.axes),
+            version=_version(),
+            rules=self.rules,
+            time_limit=TIME_LIMIT,
+            objectives=tuple((name, Goal.MAXIMUM) for name in self.objectives),
+            other=self.other,
+            **more,
+        )
+        base = BaseProblem(content="", source=f"DFModel, {self.place}")
+        return Study(
+            name=self.name,
+            base=base,
+            evaluator=evaluator,
+            axes=self.axes,
+            objectives=evaluator.objectives,
+        )
 
 
 @cache
@@ -66,64 +89,12 @@ def _made(make: Callable[..., Task], values: Values) -> Task:
     return make(**values)
 
 
-def _study(
-    name: str,
-    place: str,
-    axes: tuple[Axis, ...],
-    make: Callable[..., Task],
-    rules: str | Rules,
-    **more: Any,
-) -> Study:
-    evaluator = TaskFunction(
-        name=name,
-        make=partial(_made, make),
-        values=tuple(axis.name for axis in axes),
-        version=_version(),
-        rules=rules,
-        time_limit=TIME_LIMIT,
-        **more,
-    )
-    base = BaseProblem(content="", source=f"DFModel, {place}")
-    return Study(
-        name=name, base=base, evaluator=evaluator, axes=axes, objectives=evaluator.objectives
-    )
-
-
-# ---------------------------------------------------------------- 80 systems, four workloads
-
-
 def _space_terms(answer: Plan, values: Values) -> Terms:
     """Return throughput and efficiencies as the paper counts them: from nominal peaks."""
     found = result_in(
         SpacePoint(**values), {**answer_terms(answer), "status": answer.certificate.status.value}
     )
-    return {
-        "throughput": found.throughput,
-        "cost_efficiency": found.cost_efficiency,
-        "power_efficiency": found.power_efficiency,
-    }
-
-
-def _space_study() -> Study:
-    return _study(
-        "dfmodel-dse",
-        "section VI.C",
-        tuple(_axis(name, values) for name, values in AXES.items()),
-        task_at,
-        RULES,
-        other={
-            "throughput": "FLOP/s",
-            "cost_efficiency": "FLOP/s/USD",
-            "power_efficiency": "FLOP/s/W",
-        },
-        revise=_space_terms,
-        objectives=(
-            ("utilization", MOST),
-            ("throughput", MOST),
-            ("cost_efficiency", MOST),
-            ("power_efficiency", MOST),
-        ),
-    )
+    return {name: getattr(found, name) for name in SPACE_TERMS}
 
 
 def _space_figures(rows: Sequence[Row]) -> list[Figure]:
@@ -134,33 +105,15 @@ def _space_figures(rows: Sequence[Row]) -> list[Figure]:
     ]
 
 
-# ---------------------------------------------------------------- Figures 19 and 22
-
-
 def _found(row: Row) -> MappedPoint:
     return MappedPoint(utilization=row["utilization"], status=row["status"])
 
 
-def _memory_study() -> Study:
-    return _study(
-        "dfmodel-fig19",
-        "Fig. 19",
-        (
-            _axis("sram", {f"{size} MiB": size for size in memory_sweep.SRAM}),
-            _axis("memory", {f"{speed} GB/s": speed for speed in memory_sweep.MEMORY}),
-            _axis("mode", memory_sweep.MODES),
-        ),
-        memory_sweep.memory_sweep_task,
-        memory_sweep.RULES,
-        objectives=(("utilization", MOST),),
-    )
-
-
 def _memory_figures(rows: Sequence[Row]) -> list[Figure]:
-    known = {}
-    for row in rows:
-        sram, memory = round(row["sram"] / memory_sweep.MIB), round(row["memory"] / GB)
-        known[sram, memory, row["mode"]] = _found(row)
+    known = {
+        (round(row["sram"] / memory_sweep.MIB), round(row["memory"] / GB), row["mode"]): _found(row)
+        for row in rows
+    }
     return [memory_sweep.memory_sweep_figure(known)]
 
 
@@ -170,47 +123,62 @@ def _stacked_terms(answer: Plan, values: Values) -> Terms:
     return {"throughput": answer.evaluation.utilization * chip.peak_throughput}
 
 
-def _stacked_study() -> Study:
-    return _study(
-        "dfmodel-fig22",
-        "Fig. 22",
-        (
-            _axis("memory", tuple(stacked_memory.MEMORIES)),
-            _axis("compute", {share: share for share in stacked_memory.SHARES}),
-            _axis("mode", stacked_memory.MODES),
-        ),
-        stacked_memory.stacked_memory_task,
-        stacked_memory.RULES,
-        other={"throughput": "FLOP/s"},
-        revise=_stacked_terms,
-        objectives=(("throughput", MOST), ("utilization", MOST)),
-    )
-
-
 def _stacked_figures(rows: Sequence[Row]) -> list[Figure]:
     known = {(row["memory"], row["compute"], row["mode"]): _found(row) for row in rows}
     return [stacked_memory.stacked_memory_figure(known)]
 
 
+SPACE_TERMS = {
+    "throughput": "FLOP/s",
+    "cost_efficiency": "FLOP/s/USD",
+    "power_efficiency": "FLOP/s/W",
+}
 STUDIES: dict[str, BuiltIn] = {
-    "dfmodel-dse": BuiltIn(
-        place="Fig. 10-17",
-        shows="320 points: 80 systems of 1,024 chips x GPT-3 1T, DLRM, HPL, FFT",
-        make=_space_study,
-        figures=_space_figures,
-    ),
-    "dfmodel-fig19": BuiltIn(
-        place="Fig. 19",
-        shows="18 points: SRAM x memory bandwidth, fused and kernel by kernel",
-        make=_memory_study,
-        figures=_memory_figures,
-    ),
-    "dfmodel-fig22": BuiltIn(
-        place="Fig. 22",
-        shows="30 points: compute share of a chip x 2-D, 2.5-D and 3-D memory, both ways",
-        make=_stacked_study,
-        figures=_stacked_figures,
-    ),
+    study.name: study
+    for study in (
+        BuiltIn(
+            name="dfmodel-dse",
+            place="Fig. 10-17",
+            shows="320 points: 80 systems of 1,024 chips x GPT-3 1T, DLRM, HPL, FFT",
+            axes=tuple(_axis(name, values) for name, values in AXES.items()),
+            task=task_at,
+            rules=RULES,
+            objectives=("utilization", *SPACE_TERMS),
+            figures=_space_figures,
+            other=SPACE_TERMS,
+            revise=_space_terms,
+        ),
+        BuiltIn(
+            name="dfmodel-fig19",
+            place="Fig. 19",
+            shows="18 points: SRAM x memory bandwidth, fused and kernel by kernel",
+            axes=(
+                _axis("sram", {f"{size} MiB": size for size in memory_sweep.SRAM}),
+                _axis("memory", {f"{speed} GB/s": speed for speed in memory_sweep.MEMORY}),
+                _axis("mode", memory_sweep.MODES),
+            ),
+            task=memory_sweep.memory_sweep_task,
+            rules=memory_sweep.RULES,
+            objectives=("utilization",),
+            figures=_memory_figures,
+        ),
+        BuiltIn(
+            name="dfmodel-fig22",
+            place="Fig. 22",
+            shows="30 points: compute share of a chip x 2-D, 2.5-D and 3-D memory, both ways",
+            axes=(
+                _axis("memory", tuple(stacked_memory.MEMORIES)),
+                _axis("compute", {share: share for share in stacked_memory.SHARES}),
+                _axis("mode", stacked_memory.MODES),
+            ),
+            task=stacked_memory.stacked_memory_task,
+            rules=stacked_memory.RULES,
+            objectives=("throughput", "utilization"),
+            figures=_stacked_figures,
+            other={"throughput": "FLOP/s"},
+            revise=_stacked_terms,
+        ),
+    )
 }
 
 

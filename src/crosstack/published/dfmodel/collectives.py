@@ -17,7 +17,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import assert_never
 
 from crosstack.errors import InputError, Problem, require
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism
@@ -178,14 +177,9 @@ class ReleaseCollectives(LeastTime):
             found |= _grid(chips)
         return {collective: ConcaveTime((line,)) for collective, line in found.items()}, gradients
 
-    def _halves(self, kind: DimensionKind) -> int:
-        match kind:
-            case DimensionKind.FULLY_CONNECTED:
-                return self.full_all_reduce_halves
-            case DimensionKind.RING | DimensionKind.SWITCH:
-                return self.ring_all_reduce_halves
-            case _:
-                raise _unknown(kind)
+    def _halves(self, kind: DimensionKind) -> float:
+        ring = self.ring_all_reduce_halves
+        return _by_kind(kind, ring=ring, switch=ring, full=self.full_all_reduce_halves)
 
     def _all_reduce(self, chips: Chips, halves: int = 0) -> AffineTime:
         """All-reduce without latency; ``halves`` on every dimension, 0: as each kind has."""
@@ -197,17 +191,11 @@ class ReleaseCollectives(LeastTime):
 
     def _hops(self, chips: Chips) -> float:
         """Latency of an all-reduce of a kernel. [s]"""
-        match self.latency:
-            case LatencyRule.NONE:
-                return 0.0
-            case LatencyRule.ALL_REDUCE:
-                return sum(2 * (p - 1) * d.hop_latency for d, p in chips)
-            case LatencyRule.KERNEL:
-                return sum(
-                    self._halves(d.kind) * _steps(d.kind, p) * d.hop_latency for d, p in chips
-                )
-            case _:
-                assert_never(self.latency)
+        if self.latency is LatencyRule.NONE:
+            return 0.0
+        if self.latency is LatencyRule.ALL_REDUCE:
+            return sum(2 * (p - 1) * d.hop_latency for d, p in chips)
+        return sum(self._halves(d.kind) * _steps(d.kind, p) * d.hop_latency for d, p in chips)
 
     def _among(self, chips: Chips) -> dict[Collective, AffineTime]:
         """Return what every collective among some chips takes."""
@@ -224,42 +212,35 @@ class ReleaseCollectives(LeastTime):
         }
 
     def _slowest_pair(self, chips: Chips) -> float:
-        match self.exchange:
-            case ExchangeRule.ONE_WAY:
-                ring_links, all_pairs = 1, False
-            case ExchangeRule.ALL_PAIRS:
-                ring_links, all_pairs = 2, True
-            case ExchangeRule.TWO_WAY:
-                ring_links, all_pairs = 2, False
-            case _:
-                assert_never(self.exchange)
         return slowest_cut(
             [d.kind for d, _ in chips],
             [size for _, size in chips],
             [d.bandwidth for d, _ in chips],
-            ring_links=ring_links,
-            all_pairs=all_pairs,
+            ring_links=1 if self.exchange is ExchangeRule.ONE_WAY else 2,
+            all_pairs=self.exchange is ExchangeRule.ALL_PAIRS,
         )
 
 
 # ---------------------------------------------------------------- a byte on one dimension [s/B]
 
 
-def _unknown(kind: DimensionKind) -> InputError:
-    """Return the error for a kind of dimension that the releases do not know."""
-    known = f"{DimensionKind.RING}, {DimensionKind.SWITCH} or {DimensionKind.FULLY_CONNECTED}"
-    return InputError(Problem("network.kind", f"got {kind}; allowed under these rules: {known}."))
+def _by_kind(kind: DimensionKind, *, ring: float, switch: float, full: float) -> float:
+    """Return what a kind of dimension has; an `InputError` for one that no release knows."""
+    known = {
+        DimensionKind.RING: ring,
+        DimensionKind.SWITCH: switch,
+        DimensionKind.FULLY_CONNECTED: full,
+    }
+    if kind not in known:
+        names = f"{DimensionKind.RING}, {DimensionKind.SWITCH} or {DimensionKind.FULLY_CONNECTED}"
+        message = f"got {kind}; allowed under these rules: {names}."
+        raise InputError(Problem("network.kind", message))
+    return known[kind]
 
 
-def _steps(kind: DimensionKind, chips: int) -> int:
+def _steps(kind: DimensionKind, chips: int) -> float:
     """Hops of a reduce-scatter or all-gather: p - 1, or 1 where all meet. [1]"""
-    match kind:
-        case DimensionKind.FULLY_CONNECTED:
-            return min(chips - 1, 1)
-        case DimensionKind.RING | DimensionKind.SWITCH:
-            return chips - 1
-        case _:
-            raise _unknown(kind)
+    return _by_kind(kind, ring=chips - 1, switch=chips - 1, full=min(chips - 1, 1))
 
 
 def _gathered(dimension: Dimension, chips: int) -> float:
@@ -270,15 +251,7 @@ def _exchanged(dimension: Dimension, chips: int) -> float:
     """The whole tensor for each pair across the middle."""
     if chips == 1:
         return 0.0
-    match dimension.kind:
-        case DimensionKind.RING:
-            load = chips**2 / 8
-        case DimensionKind.SWITCH:
-            load = chips / 4
-        case DimensionKind.FULLY_CONNECTED:
-            load = 1.0
-        case _:
-            raise _unknown(dimension.kind)
+    load = _by_kind(dimension.kind, ring=chips**2 / 8, switch=chips / 4, full=1.0)
     return load / dimension.bandwidth
 
 
@@ -373,18 +346,6 @@ def slowest_cut(
         if torus:
             links = float(ring_links * n_chips // sizes[len(sizes) - 1 - j])
         else:
-            links = _links_cut(kind, size, ring_links)
+            links = _by_kind(kind, ring=ring_links, switch=size, full=size**2 / 4)
         slowest = max(slowest, pairs / (bandwidth * links))
     return slowest if n_chips > 1 else 0.0
-
-
-def _links_cut(kind: DimensionKind, size: int, ring_links: int) -> float:
-    match kind:
-        case DimensionKind.RING:
-            return float(ring_links)
-        case DimensionKind.SWITCH:
-            return float(size)
-        case DimensionKind.FULLY_CONNECTED:
-            return size**2 / 4
-        case _:
-            raise _unknown(kind)

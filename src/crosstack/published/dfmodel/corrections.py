@@ -14,22 +14,14 @@ from crosstack.model.rules import MAPPED, Rules, rule_names, rules_named
 from crosstack.published.case import markdown_table
 from crosstack.published.dfmodel.rules import as_dfmodel
 
-# Fields, or parts of another kind, that only make sense together are one correction.
+# Fields, or parts of another kind, in this order; those that only make sense together are one.
 TOGETHER = (
-    ("weights_read",),
-    ("weight_cuts",),
-    ("boundary",),
-    ("fan_out_copies",),
-    ("operand_by_size",),
-    ("stage_transfers",),
-    ("conversion_of_shard", "sums_at_once", "collectives"),
-    ("gradient_bytes", "optimizer_bytes", "weights_held_once"),
-    ("keeps_activations",),
-    ("periodic_per_microbatch",),
-    ("halves_of_slots", "full_count_unfused"),
-    ("rates_by_dtype",),
+    ("weights_read",), ("weight_cuts",), ("boundary",), ("fan_out_copies",), ("operand_by_size",),
+    ("stage_transfers",), ("conversion_of_shard", "sums_at_once", "collectives"),
+    ("gradient_bytes", "optimizer_bytes", "weights_held_once"), ("keeps_activations",),
+    ("periodic_per_microbatch",), ("halves_of_slots", "full_count_unfused"), ("rates_by_dtype",),
     ("bytes_first",),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +30,10 @@ class Correction:
 
     name: str
     value: str
-    time: float | None
-    layer_time: float | None
-    memory_used: float | None
     status: str
+    time: float | None = None
+    layer_time: float | None = None
+    memory_used: float | None = None
 
 
 def corrections(
@@ -63,14 +55,14 @@ def corrections(
     rows = [_row(task, base, base.name, "", progress)]
     for group in TOGETHER + left:
         change = {name: others[name] for name in group if name in others}
-        if not change:
-            continue
-        parts = {name: value for name, value in change.items() if name in MAPPED}
-        single = {name: value for name, value in change.items() if name not in MAPPED}
-        changed = base.changed(name=f"{base.name} + {next(iter(change))}", **single)
-        shown = ", ".join(_shown(value) for value in change.values())
-        rules = replace(changed, **parts)
-        rows.append(_row(task, rules, " and ".join(change), shown, progress))
+        if change:
+            single = {name: value for name, value in change.items() if name not in MAPPED}
+            changed = base.changed(name=f"{base.name} + {next(iter(change))}", **single)
+            parts = {name: value for name, value in change.items() if name in MAPPED}
+            shown = ", ".join(_shown(value) for value in change.values())
+            rows.append(
+                _row(task, replace(changed, **parts), " and ".join(change), shown, progress)
+            )
     rows.append(_row(task, target, target.name, "all of them", progress))
     return rows
 
@@ -114,18 +106,10 @@ def _row(
     try:
         answer: Plan = optimise(task, rules=rules, time_limit=60.0, progress=progress)
     except InfeasibleError as error:
-        return Correction(
-            name=name, value=value, time=None, layer_time=None, memory_used=None, status=str(error)
-        )
-    e = answer.evaluation
-    return Correction(
-        name=name,
-        value=value,
-        time=e.time,
-        layer_time=e.layer_time,
-        memory_used=e.memory_used,
-        status=answer.certificate.status.value,
-    )
+        return Correction(name=name, value=value, status=str(error))
+    e, status = answer.evaluation, answer.certificate.status.value
+    found = {"time": e.time, "layer_time": e.layer_time, "memory_used": e.memory_used}
+    return Correction(name=name, value=value, status=status, **found)
 
 
 def corrections_markdown(rows: Sequence[Correction]) -> str:

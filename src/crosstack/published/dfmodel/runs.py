@@ -36,13 +36,16 @@ def published_workload(name: str) -> Workload:
 
 
 def published_task(name: str, **changes: Any) -> Task:
-    """Return the task of a name, some of what ``setups.yaml`` says of it changed."""
+    """Return the task of a name, some of what ``setups.yaml`` says of it changed.
+
+    A ``workload`` is a name there, or the workload itself.
+    """
     told = _told("tasks", name) | changes
     given_powers = {key: told[key] for key in MACHINE if key in told}
     machine = system(chip(**told["chip"]), told["memory"], told["network"], **given_powers)
-    pins = tuple(told.get("partitions", {}).items())
+    pins, work = tuple(told.get("partitions", {}).items()), told["workload"]
     task = Task(
-        workload=published_workload(told["workload"]),
+        workload=work if isinstance(work, Workload) else published_workload(work),
         system=replace(machine, domain_size=told.get("domain_size")),
         constraints=Constraints(**told["constraints"], partitions=pins),
     )
@@ -64,18 +67,10 @@ def published_mapping(name: str, task: Task) -> Mapping:
     )
 
 
-def published_case(name: str, task: Task | None = None) -> Case:
-    """Return a published run.
-
-    Parameters
-    ----------
-    name : str
-        In ``cases.yaml``.
-    task : Task or None
-        What computes the same, where no task is named there.
-    """
+def published_case(name: str) -> Case:
+    """Return a published run of ``cases.yaml``."""
     told = PRINTED[name]
-    task = task or published_task(told["task"])
+    task = published_task(told["task"])
     return Case(
         name=name,
         source=told["source"],
@@ -86,3 +81,8 @@ def published_case(name: str, task: Task | None = None) -> Case:
         proved=told.get("proved", False),
         note=told.get("note", ""),
     )
+
+
+def dfmodel_cases() -> list[Case]:
+    """Return every case, in the order of the published table."""
+    return [published_case(name) for name in PRINTED]

@@ -33,22 +33,9 @@ N_CHIPS = 1024
 class PointResult:
     """A point mapped: its terms, what it costs and how sure it is.
 
-    Parameters
-    ----------
-    point : SpacePoint
-        Which.
-    time : float
-        Of one iteration. [s]
-    utilization : float
-        Of the peak. [1]
-    price, power : float
-        Of the system. [USD], [W]
-    compute_time, memory_time, network_time : float
-        Summed over the partitions of a layer. [s]
-    status : str
-        Of the certificate.
-    gap : float
-        Of the certificate. [1]
+    ``time`` of one iteration [s], ``utilization`` of the peak [1], ``price`` [USD] and ``power``
+    [W] of the system, ``*_time`` summed over the partitions of a layer [s]; ``status`` and ``gap``
+    [1] of the certificate.
     """
 
     point: SpacePoint
@@ -93,26 +80,12 @@ def result_in(point: SpacePoint, row: Table[str, Any]) -> PointResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatioClaim:
-    """One ratio of the paper.
+    """One ratio of the paper, over the 80 points of a workload: ``choices`` over ``others``.
 
-    Parameters
-    ----------
-    workload : str
-        Which 80 points.
-    axis : str
-        What is compared, of `AXES`.
-    choices, others : tuple of str
-        The better, or worse, and what it is compared with.
-    among : dict of str to tuple of str
-        The values of other axes that count; all where left out.
-    quantity : str
-        ``utilization``, ``cost_efficiency`` or ``power_efficiency``.
-    published : float
-        As printed. [1]
-    digit : float
-        Half of the last printed digit; within it a ratio agrees. [1]
-    reason : str
-        Why ours differs, where it does.
+    ``axis`` is what is compared, of `AXES`; ``among`` the values of other axes that count, all
+    where left out; ``quantity`` is ``utilization``, ``cost_efficiency`` or ``power_efficiency``;
+    ``digit`` half of the last printed digit, within which a ratio agrees [1]; ``reason`` why ours
+    differs, where it does.
     """
 
     workload: str
@@ -126,13 +99,7 @@ class RatioClaim:
     reason: str = ""
 
     def ratio(self, results: Sequence[PointResult]) -> float:
-        """Return our ratio from results that cover the points it needs.
-
-        Raises
-        ------
-        KeyError
-            If a point is missing.
-        """
+        """Return our ratio from results that cover the points it needs; else a `KeyError`."""
         known = {result.point: getattr(result, self.quantity) for result in results}
         values = {**AXES, **self.among, "workload": (self.workload,), self.axis: self.choices}
         logs = []

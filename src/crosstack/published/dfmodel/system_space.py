@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Constraints, Task
-from crosstack.published.dfmodel.machines import (
-    DATA,
-    PIPELINE,
-    SWITCH,
-    TENSOR,
-    chip,
-    given,
-    system,
-)
+from crosstack.published.dfmodel.machines import DATA, PIPELINE, SWITCH, TENSOR, chip, given, system
 from crosstack.published.dfmodel.runs import published_workload
 from crosstack.workload.workload import Workload
 
@@ -101,25 +93,26 @@ def task_of(point: SpacePoint) -> Task:
 
 
 def _sizes(point: SpacePoint) -> tuple[int, ...]:
-    flat = len(SPACE["topologies"][point.topology]) == 2
+    kinds = SPACE["topologies"][point.topology]
+    flat = len(kinds) == 2
     if point.workload == "llm":
         return (8, 128) if flat else (8, 64, 2)
     if point.workload == "hpl":
         return (32, 32) if flat else (4, 8, 32)
     if not flat:
         return 8, 8, 16
-    return (8, 128) if SWITCH in SPACE["topologies"][point.topology] else (32, 32)
+    return (8, 128) if SWITCH in kinds else (32, 32)
 
 
 def _given(point: SpacePoint) -> Constraints:
-    unfused = Constraints(microbatch_size=1, kernel_by_kernel=True)
-    if point.workload == "llm" and point != COUNTS_CYCLES:
-        unfused = replace(unfused, tile_size=2048)
-    if point.chip == "wse_2":
-        return replace(unfused, kernel_by_kernel=False, max_partitions=1)
-    if point.workload == "llm" and point.chip == "sn30":
-        return replace(unfused, kernel_by_kernel=False, max_partitions=6)
-    return unfused
+    transformer = point.workload == "llm"
+    fused = 1 if point.chip == "wse_2" else 6 if transformer and point.chip == "sn30" else None
+    return Constraints(
+        microbatch_size=1,
+        kernel_by_kernel=fused is None,
+        max_partitions=fused,
+        tile_size=2048 if transformer and point != COUNTS_CYCLES else None,
+    )
 
 
 def _workload(point: SpacePoint) -> Workload:

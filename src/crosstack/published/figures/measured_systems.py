@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from crosstack.published.case import Case, Progress, run_case
-from crosstack.published.dfmodel.cases import dfmodel_cases
-from crosstack.published.dfmodel.runs import published_task
+from crosstack.published.dfmodel.runs import dfmodel_cases, published_task
 from crosstack.published.figures.figure import (
     TEXTS,
     Cell,

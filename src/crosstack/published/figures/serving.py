@@ -12,12 +12,12 @@ from crosstack.evaluate.speculation import drafted_tokens, expected_tokens
 from crosstack.io import library
 from crosstack.published.case import Progress
 from crosstack.published.dfmodel.graphs.serving import decode, prefill
-from crosstack.published.dfmodel.machines import PIPELINE, RING, TENSOR
-from crosstack.published.dfmodel.serving import BATCH, published_8b, sn40l
+from crosstack.published.dfmodel.runs import published_task
 from crosstack.published.figures.figure import TEXTS, Figure, Ours, figure, mapped, published_points
+from crosstack.workload.architectures import Transformer
 
 RULES = "dfmodel-e5+separate"
-CHIPS, CONTEXT = 16, 4096
+CHIPS, CONTEXT, BATCH = 16, 4096, 16384
 
 # ---------------------------------------------------------------- Figure 20
 
@@ -26,15 +26,22 @@ TERMS = ("compute", "memory", "network")
 TOKENS = {"prefill": float(CONTEXT), "decode": 1.0}  # of a request
 
 
+def _as_published(name: str) -> Transformer:
+    """Return a model as published runs have it: keys and values for every head, no gate."""
+    model = library.model(name)
+    return replace(model, kv_heads=model.heads, gated=False)
+
+
 def _mapped(phase: str, tensor: int, link: float) -> Evaluation:
     """Return a phase on rings of ``link`` GB/s; one chip in a dimension is no dimension."""
-    rings = ((RING, tensor, link, TENSOR), (RING, CHIPS // tensor, link, PIPELINE))
-    network = tuple(ring for ring in rings if ring[1] > 1)
+    rings = (("ring", tensor, link, "tensor"), ("ring", CHIPS // tensor, link, "pipeline"))
+    network = [ring for ring in rings if ring[1] > 1]
+    model, run = _as_published("llama3-8b"), "sn40l"
     if phase == "prefill":
-        workload = prefill(published_8b(), tokens=CONTEXT, global_batch_size=BATCH)
+        run, workload = "sn40l_prefill", prefill(model, tokens=CONTEXT, global_batch_size=BATCH)
     else:
-        workload = decode(published_8b(), context=CONTEXT, global_batch_size=BATCH, chips=tensor)
-    return mapped(sn40l(workload, network, (0.0104,) * len(network)), RULES).evaluation
+        workload = decode(model, context=CONTEXT, global_batch_size=BATCH, chips=tensor)
+    return mapped(published_task(run, workload=workload, network=network), RULES).evaluation
 
 
 def serving_sweep(progress: Progress) -> Figure:
@@ -98,16 +105,13 @@ LOGS = {
 def _step(name: str, tokens: int) -> float:
     """Return the time that a model takes for ``tokens`` new tokens of one sequence. [s]
 
-    As in the published runs: no gate, every query head with keys and values of its own; the small
-    model has eight layers there, two in miao2024specinfer.
+    The small model has eight layers in the published runs, two in miao2024specinfer.
     """
-    model = library.model("llama-68m" if name == "68M" else f"llama3-{name.lower()}")
-    layers = 8 if name == "68M" else model.layers
-    model = replace(model, kv_heads=model.heads, gated=False, layers=layers)
+    model = _as_published("llama-68m" if name == "68M" else f"llama3-{name.lower()}")
+    model = replace(model, layers=8 if name == "68M" else model.layers)
     work = decode(model, context=CONTEXT, tokens=tokens, global_batch_size=1, chips=CHIPS)
     # The common sharding splits attention by heads; 12 heads leave 4 of 16 chips idle.
-    task = sn40l(work, ((RING, CHIPS, 50.0, TENSOR),), (0.0104,))
-    return mapped(task, RULES).evaluation.latency
+    return mapped(published_task("sn40l", workload=work), RULES).evaluation.latency
 
 
 def _rate(draft: str, window: int, acceptance: float, branches: int) -> float:

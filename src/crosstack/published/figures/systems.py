@@ -42,13 +42,13 @@ def _line(point: SpacePoint) -> tuple[str, str]:
     return row, LABELS[point.topology]
 
 
-def _heat_map(results: list[PointResult], quantity: str, measure: Measure, title: str) -> HeatMap:
+def _heat_map(results: list[PointResult], quantity: str, worth: float, unit: str) -> HeatMap:
     cells = {_line(r.point): getattr(r, quantity) for r in results}
     rows = tuple(dict.fromkeys(row for row, _ in cells))
-    columns = tuple(LABELS[name] for name in AXES["topology"])
+    columns, label = tuple(LABELS[name] for name in AXES["topology"]), quantity.replace("_", " ")
     return HeatMap(
-        title=title,
-        value=measure,
+        title=label.capitalize(),
+        value=Measure(label=label, unit=unit, worth=worth),
         columns=columns,
         rows=rows,
         column_title="topology",
@@ -108,7 +108,7 @@ def _systems(workload: str, progress: Progress) -> Figure:
 def systems_figure(workload: str, results: list[PointResult]) -> Figure:
     """Return the figures of a workload from what came of its 80 points."""
     title, place = SPACE["workloads"][workload]
-    claims = tuple(
+    claims = [
         claim(
             place,
             _words(ratio),
@@ -122,7 +122,7 @@ def systems_figure(workload: str, results: list[PointResult]) -> Figure:
         )
         for ratio in CLAIMS
         if ratio.workload == workload
-    )
+    ]
     giga = 1e9
     return Figure(
         name=f"systems-{workload}",
@@ -139,14 +139,9 @@ def systems_figure(workload: str, results: list[PointResult]) -> Figure:
         ),
         claims=(*claims, *_high(workload, results)),
         charts=(
-            _heat_map(results, "utilization", Measure(label="utilization", unit="%", worth=0.01),
-                      "Utilization"),
-            _heat_map(results, "power_efficiency",
-                      Measure(label="power efficiency", unit="GFLOP/s/W", worth=giga),
-                      "Power efficiency"),
-            _heat_map(results, "cost_efficiency",
-                      Measure(label="cost efficiency", unit="GFLOP/s/USD", worth=giga),
-                      "Cost efficiency"),
+            _heat_map(results, "utilization", 0.01, "%"),
+            _heat_map(results, "power_efficiency", giga, "GFLOP/s/W"),
+            _heat_map(results, "cost_efficiency", giga, "GFLOP/s/USD"),
             *(_breakdown(results, *both) for both in product(AXES["chip"], AXES["memory"])),
         ),
         notes=(*SPACE["notes"], *SPACE["settings"]),
