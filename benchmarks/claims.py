@@ -22,10 +22,9 @@ from crosstack.io import library
 from crosstack.mapping.mapping import Status
 from crosstack.model.kernels.clock import product_time
 from crosstack.model.kernels.roofline import Roofline
-from crosstack.published.dfmodel.runs import dfmodel_cases
 from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.published.dfmodel.machines import PIPELINE, RING, TENSOR, chip, system
-from crosstack.published.dfmodel.runs import published_task
+from crosstack.published.dfmodel.runs import dfmodel_cases, published_task
 from crosstack.published.runner import run_suite
 
 EXAMPLE = "examples/gpt3_1t_sn30.yaml"

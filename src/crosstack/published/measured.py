@@ -1,21 +1,4 @@
-"""Runs that were measured on machines, beside what we say of them.
-
-Each row names the measurement, what DFModel says of the same run where it prints or logs it, and
-what was assumed where neither the measurement nor the paper gives the input. Nothing is fitted:
-utilization 0.9 is DFModel's input, links and memories are those of its inputs or of the source.
-
-The tolerance is what the paper's own model reaches: 10 % on average over its measured systems
-(``ko2025dfmodel``, section VI.B and Fig. 6), 3 % for the SN10 (section VII.B), 8 % for the SN40L
-(section VIII.A). Fig. 6 is drawn without numbers, so the tolerance of a single one of its bars is
-not known. A row that misses says why.
-
-Where only the distance of DFModel's number from the measured one is published, that distance is
-the published number, and ours is taken relative to DFModel's too.
-
-Every number was looked up again at its source: the paper, the logs of the public tool (the file
-named in ``source``) and the vendor's page on its transforms. The pages of the TOP500's systems
-could not be opened; the notes of their rows say where the number was read instead.
-"""
+"""Runs that were measured on machines, beside what we say of them; see ``measured.yaml``."""
 
 from __future__ import annotations
 

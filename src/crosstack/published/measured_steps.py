@@ -1,19 +1,6 @@
 """Training steps that were measured on clusters of A100, beside what we predict.
 
-The machine is ``a100-dgx-80gb`` of the library, and nothing is fitted: the clock is the one of the
-data sheet, links carry what the data sheet says. Model, batch, strategy,
-what is computed again and what is exchanged are those of the sources.
-
-``korthikanti2023reducing``: table 5, one replica; 175B and 530B interleave three stages a chip. The
-columns are full recomputation, and attention's alone with the tokens spread.
-
-``narayanan2021megatron``: table 1 prints what a chip achieves, not a time, which follows from it by
-the paper's own count of operations (`recomputed_work`).
-
-Neither paper could be opened here: both tables were read in transcriptions that agree with one
-another (`READ_IN`) and with what the papers print beside them, utilizations and sums over all
-chips. The times of ``deepflow_measured``, a third party's, differ by up to 10 % from both papers;
-that collection gives the estimates of the public tool alone.
+See ``measured_steps.yaml``. The machine is ``a100-dgx-80gb`` of the library, and nothing is fitted.
 """
 
 from __future__ import annotations

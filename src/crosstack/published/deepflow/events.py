@@ -10,8 +10,6 @@ import numpy as np
 
 from crosstack.model.schedule.events import FREE, TaskGraph, Timeline
 
-__all__ = ["simulate"]
-
 
 def simulate(graph: TaskGraph, link: str) -> Timeline:
     """Run a task graph, a resource for one task at a time.

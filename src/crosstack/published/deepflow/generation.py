@@ -6,7 +6,7 @@ Source: ``deepflow_code``, releases of 2025-09-15 (commit e8fc755), 2021-09-11 (
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -18,8 +18,6 @@ from crosstack.machine.generate.generation import Generation
 from crosstack.machine.generate.generator import GeneratedChips
 from crosstack.machine.memory import Scope
 from crosstack.technology.voltage import OperatingPoint, Supply, point_at, voltage_for_power
-
-__all__ = ["GENERATION_2021", "GENERATION_2025", "ReleaseGeneration", "UnpoweredSram"]
 
 Floats = NDArray[np.float64]
 REAL = 1e-10  # of an eigenvalue: imaginary part below which the public tool takes it for real
@@ -81,10 +79,7 @@ class ReleaseGeneration(Generation):
 
     def __post_init__(self) -> None:
         """Check the kind of every switch."""
-        for item in fields(self):
-            if item.type == "bool":
-                value = getattr(self, item.name)
-                require(isinstance(value, bool), item.name, value, "true or false")
+        Generation.__post_init__(self)
         few = self.intra_neighbours
         require(few in range(7), "intra_neighbours", few, "a whole number, 0 to 6")
         known = isinstance(self.unpowered_sram, UnpoweredSram)
@@ -199,11 +194,7 @@ def first_eigenvalue(power: Floats, supply: Supply) -> Floats:
         found[~powered] = _first_real(np.linalg.eigvals(quadratic)[None, :])
     if powered.any():
         cubic = np.zeros((int(powered.sum()), 3, 3))
-        cubic[:, 0, 0], cubic[:, 0, 1], cubic[:, 0, 2] = (
-            2 * threshold,
-            -(threshold**2),
-            flat[powered],
-        )
+        cubic[:, :1, :2], cubic[:, 0, 2] = quadratic[:1], flat[powered]
         cubic[:, 1, 0] = cubic[:, 2, 1] = 1.0
         found[powered] = _first_real(np.linalg.eigvals(cubic))
     return found.reshape(c.shape)

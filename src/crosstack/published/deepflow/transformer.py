@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import product
 
 from crosstack.errors import InputError, Problem
 from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder, check_tasks
 from crosstack.published.deepflow.chips import HOST_BANDWIDTH
 from crosstack.published.deepflow.distributed import DP, Distributed
 from crosstack.workload.transformer_training import TransformerTraining
-
-__all__ = ["Operation", "operations_of", "products_time", "transformer_graph"]
 
 MOST_LAYERS = 100_000
 
@@ -72,16 +71,15 @@ def _sequences(job: TransformerTraining, chips: Distributed) -> int:
     if s.lp > 1:
         message = f"{s}: this release has no pipeline for transformers; use p1."
         raise InputError(Problem("strategy", message))
-    if job.model.layers > MOST_LAYERS:
-        message = (
-            f"got {job.model.layers:,}; allowed: up to {MOST_LAYERS:,}, each timed on its own."
-        )
+    layers = job.model.layers
+    if layers > MOST_LAYERS:
+        message = f"got {layers:,}; allowed: up to {MOST_LAYERS:,}, each timed on its own."
         raise InputError(Problem("layers", message))
-    each = math.ceil(job.batch / s.dp)
-    if each % (job.microbatches or 1):
-        message = f"{s}: {(job.microbatches or 1)} microbatches do not divide {each} sequences."
+    each, microbatches = math.ceil(job.batch / s.dp), job.microbatches or 1
+    if each % microbatches:
+        message = f"{s}: {microbatches} microbatches do not divide {each} sequences."
         raise InputError(Problem("strategy", message))
-    return max(1, each // (job.microbatches or 1))
+    return max(1, each // microbatches)
 
 
 def _pointwise(
@@ -97,13 +95,9 @@ def _product(
     chips: Distributed, name: str, m: int, k: int, n: int, reduce: float = 0.0
 ) -> Operation:
     """A product of a layer, launched twice."""
-    product, launch = chips.times.product, chips.times.launch_overhead
-    return Operation(
-        name=name,
-        forward=product(m, k, n) + launch,
-        backward=product(m, n, k) + product(k, m, n) + launch,
-        reduce=reduce,
-    )
+    of, launch = chips.times.product, chips.times.launch_overhead
+    forward, backward = of(m, k, n) + launch, of(m, n, k) + of(k, m, n) + launch
+    return Operation(name=name, forward=forward, backward=backward, reduce=reduce)
 
 
 def _layer(job: TransformerTraining, chips: Distributed, batch: int) -> tuple[Operation, ...]:
@@ -175,24 +169,25 @@ def transformer_graph(job: TransformerTraining, operations: tuple[Operation, ...
     for i in range(job.model.layers):
         whole += [(operation, f"layer {i} {operation.name}") for operation in layer]
     whole.append((last, last.name))
-    check_tasks(4 * (job.microbatches or 1) * len(whole))
+    microbatches = job.microbatches or 1
+    check_tasks(4 * microbatches * len(whole))
     build = TaskGraphBuilder(("stage 0",))
     task: int | None = None
     sums: list[tuple[int, str, float]] = []
-    for forward in (True, False):
-        for i in range(job.microbatches or 1):
-            for position, (operation, name) in enumerate(whole if forward else reversed(whole)):
-                if position and task is not None:
-                    task = build.add("hand over", after=[task], kind="hand over")
-                task = build.add(
-                    f"{name}, microbatch {i}",
-                    operation.forward if forward else operation.backward,
-                    resource="stage 0",
-                    after=[] if task is None else [task],
-                    kind="forward" if forward else "backward",
-                )
-                if operation.reduce and not forward and i == (job.microbatches or 1) - 1:
-                    sums.append((task, name, operation.reduce))
+    for way, i in product(("forward", "backward"), range(microbatches)):
+        ordered = whole if way == "forward" else whole[::-1]
+        for position, (operation, name) in enumerate(ordered):
+            if position and task is not None:
+                task = build.add("hand over", after=[task], kind="hand over")
+            task = build.add(
+                f"{name}, microbatch {i}",
+                getattr(operation, way),
+                resource="stage 0",
+                after=[] if task is None else [task],
+                kind=way,
+            )
+            if operation.reduce and way == "backward" and i == microbatches - 1:
+                sums.append((task, name, operation.reduce))
     for task, name, reduce in sums:  # last, so that what follows on the chip comes first
         build.add(
             f"sum gradient of {name}", reduce, resource="ring 0", after=[task], kind="reduction"
