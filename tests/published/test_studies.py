@@ -16,8 +16,14 @@ from crosstack.explore.pool import Serial
 from crosstack.explore.run import layout_of, run_study, sweep
 from crosstack.explore.store import Store
 from crosstack.explore.study import Study
-from crosstack.published.dfmodel.system_claims import CLAIMS, result_in, result_of
-from crosstack.published.dfmodel.system_space import AXES, SpacePoint, design_space
+from crosstack.published.dfmodel.system_space import (
+    AXES,
+    CLAIMS,
+    SpacePoint,
+    design_space,
+    result_in,
+    result_of,
+)
 from crosstack.published.studies import STUDIES, built_in, claims_text, study_list
 
 

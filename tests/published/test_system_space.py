@@ -9,8 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from crosstack.published.dfmodel.system_claims import CLAIMS, PointResult, RatioClaim, result_of
-from crosstack.published.dfmodel.system_space import AXES, SpacePoint, design_space, task_of
+from crosstack.published.dfmodel.system_space import (
+    AXES,
+    CLAIMS,
+    PointResult,
+    RatioClaim,
+    SpacePoint,
+    design_space,
+    result_of,
+    task_of,
+)
 
 LOGS = Path(__file__).with_name("design_space_logs.csv")
 

@@ -10,6 +10,7 @@ one of its published runs does.
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING
 
 from crosstack.registry import RELEASED_GRAPHS, register_rules
@@ -22,12 +23,8 @@ if TYPE_CHECKING:
 
 DFMODEL = ("dfmodel-readme", "dfmodel-e2", "dfmodel-e3b", "dfmodel-e4", "dfmodel-e5")
 DEEPFLOW = (
-    "deepflow-paper",
-    "deepflow-2025",
-    "deepflow-2025-graph",
-    "deepflow-2021",
-    "deepflow-2020",
-)
+    "deepflow-paper", "deepflow-2025", "deepflow-2025-graph", "deepflow-2021", "deepflow-2020",
+)  # fmt: skip
 
 
 def _crosstack() -> Rules:
@@ -36,15 +33,11 @@ def _crosstack() -> Rules:
     return crosstack()
 
 
-def _dfmodel(name: str) -> Rules:
-    from crosstack.published.dfmodel.rules import release
-
-    return release(name)
-
-
-def _deepflow(name: str) -> Rules:
-    from crosstack.published.deepflow.rules import release
-
+def _released(name: str) -> Rules:
+    if name.startswith("dfmodel"):
+        from crosstack.published.dfmodel.rules import release
+    else:
+        from crosstack.published.deepflow.rules import release
     return release(name)
 
 
@@ -58,9 +51,7 @@ def register_bundles() -> None:
     """Register every name, and the graphs that files name."""
     RELEASED_GRAPHS["dfmodel"] = _graphs
     register_rules("crosstack", _crosstack)
-    for name in DFMODEL:
-        register_rules(name, partial(_dfmodel, name))
-        for halves in ("+separate", "+separate-tensor"):
-            register_rules(name + halves, partial(_dfmodel, name + halves), variant=True)
-    for name in DEEPFLOW:
-        register_rules(name, partial(_deepflow, name))
+    for name in (*DFMODEL, *DEEPFLOW):
+        register_rules(name, partial(_released, name))
+    for name, halves in product(DFMODEL, ("+separate", "+separate-tensor")):
+        register_rules(name + halves, partial(_released, name + halves), variant=True)

@@ -17,8 +17,7 @@ from crosstack.explore.study import Goal, Study
 from crosstack.mapping.mapping import Task
 from crosstack.model.rules import Rules
 from crosstack.published.dfmodel.machines import GB
-from crosstack.published.dfmodel.system_claims import result_in
-from crosstack.published.dfmodel.system_space import AXES, RULES, SpacePoint, task_at
+from crosstack.published.dfmodel.system_space import AXES, RULES, SpacePoint, result_in, task_at
 from crosstack.published.figures import memory_sweep, stacked_memory
 from crosstack.published.figures.figure import Figure, MappedPoint
 from crosstack.published.figures.systems import systems_figure

@@ -25,22 +25,11 @@ TEXTS: Any = parse_yaml(files(__package__).joinpath("figures.yaml").read_text(en
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A figure of a paper and ours.
+    """A figure of a paper and ours: how it is asked for, what it shows, and where it stands.
 
-    Parameters
-    ----------
-    name, title, source : str
-        How it is asked for, what it shows, and where it stands.
-    header, rows : tuple
-        The points, ours and published ones, as a table; numbers in the units of the header.
-    claims : tuple of Row
-        What the paper says of the figure.
-    points : tuple of Row
-        Published runs behind single points.
-    charts : tuple of Chart
-        The picture.
-    notes : tuple of str
-        Where the published inputs differ from the paper's text, and what we did.
+    ``header`` and ``rows`` are the points, ours and published ones, in the units of the header;
+    ``claims`` what the paper says of them, ``points`` published runs behind single ones, ``notes``
+    where the published inputs differ from the paper's text, and what we did.
     """
 
     name: str
@@ -161,14 +150,10 @@ def claim(
 def published_points(
     name: str, runs: Iterable[tuple[str, float, float, str, str]]
 ) -> tuple[Row, ...]:
-    """Return the published runs behind single points of a figure, held against ours.
+    """Return the published runs behind points of a figure, held as ``figures.yaml`` says.
 
-    Parameters
-    ----------
-    name : str
-        Of the figure: ``figures.yaml`` says of what the numbers are.
-    runs : iterable of (words, published, ours, status, source)
-        What each is called, both numbers, how sure ours is, and where the other stands.
+    Of each run: what it is called, the published number and ours, how sure ours is, and where the
+    published one stands.
     """
     told = dict(TEXTS["figures"][name]["pointed"])
     place = told.pop("place")
@@ -192,25 +177,14 @@ def statement(
     source: str = "",
     reason: str = "",
 ) -> Row:
-    """Return a claim without a number: published is 1, ours the share of cases where it holds.
+    """Return a claim without a number, of one case or of many.
 
-    Parameters
-    ----------
-    holds : bool or sequence of bool
-        Whether it holds, or whether it does for each point or step of a sweep.
+    Published is 1, ours the share of cases where it holds.
     """
     cases = [holds] if isinstance(holds, bool) else list(holds)
-    return claim(
-        figure,
-        words,
-        1.0,
-        sum(cases) / len(cases),
-        quantity=STATEMENT,
-        tolerance=0.0,
-        rules=rules,
-        source=source,
-        reason=reason,
-    )
+    share = sum(cases) / len(cases)
+    told = {"rules": rules, "source": source, "reason": reason}
+    return claim(figure, words, 1.0, share, quantity=STATEMENT, tolerance=0.0, **told)
 
 
 def status(answer: Plan, *, given: bool = False) -> str:

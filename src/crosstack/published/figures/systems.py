@@ -8,13 +8,16 @@ from itertools import product
 
 from crosstack.charts import BarChart, Bars, HeatMap, Measure
 from crosstack.published.case import Progress, Row
-from crosstack.published.dfmodel.system_claims import CLAIMS, PointResult, RatioClaim, result_of
 from crosstack.published.dfmodel.system_space import (
     AXES,
+    CLAIMS,
     RULES,
     SPACE,
+    PointResult,
+    RatioClaim,
     SpacePoint,
     design_space,
+    result_of,
 )
 from crosstack.published.figures.figure import Figure, claim, statement
 

@@ -15,7 +15,6 @@ from crosstack.workload.kernels import (
     Communication,
     ComputeUnit,
     Consumer,
-    Direction,
     Kernel,
     KernelKind,
     Tensor,
@@ -59,8 +58,8 @@ def product_of(
     word: int,
     input_sizes: tuple[float, ...],
     weight_size: float = 0.0,
-    direction: Direction = Direction.FORWARD,
     weight_update: bool = False,
+    **more: Any,
 ) -> Kernel:
     """Return a product of ``shape`` (outer, M, K, N); ``weight_update`` makes gradients.
 
@@ -68,9 +67,14 @@ def product_of(
     """
     outer, m, k, n = shape
     output = float(outer * m * n * word)
+    summed = Communication(collective=Collective.ALL_REDUCE, size=output, periodic=True)
+    usual: dict[str, Any] = {
+        "kind": KernelKind.GEMM_WEIGHT if weight_size else KernelKind.GEMM,
+        "tiling": Axis.K if weight_update else Axis.N,
+        "communications": (summed,) if weight_update else (),
+    }
     return Kernel(
         name=name,
-        kind=KernelKind.GEMM_WEIGHT if weight_size else KernelKind.GEMM,
         outer=outer,
         m=m,
         k=k,
@@ -79,13 +83,7 @@ def product_of(
         weight_size=weight_size,
         output_size=output,
         unit=ComputeUnit.SYSTOLIC,
-        tiling=Axis.K if weight_update else Axis.N,
-        direction=direction,
-        communications=(
-            (Communication(collective=Collective.ALL_REDUCE, size=output, periodic=True),)
-            if weight_update
-            else ()
-        ),
+        **usual | more,
     )
 
 

@@ -7,8 +7,6 @@ chip runs the perceptrons on a batch of its own and gets the rows it looks up fr
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from crosstack.errors import require, require_whole
 from crosstack.published.dfmodel.graphs.builders import MOST_KERNELS, join, product_of
 from crosstack.records import require_type
@@ -27,20 +25,17 @@ def _graph(
     reads from main memory, and takes part in an all-to-all of, what is ``looked_up``. [B]
     """
     activation = float(width * samples * word)
+    exchange = Communication(collective=Collective.ALL_TO_ALL, size=looked_up)
 
     def perceptron(layer: int, suffix: str, direction: Direction) -> Kernel:
-        kernel = product_of(
+        embeds = layer == n_bottom
+        return product_of(
             f"MLP_{layer}{suffix}",
             (1, width, width, samples),
             word=word,
             input_sizes=(activation,),
             weight_size=float(width * width * word),
             direction=direction,
-        )
-        exchange = Communication(collective=Collective.ALL_TO_ALL, size=looked_up)
-        embeds = layer == n_bottom
-        return replace(
-            kernel,
             tiling=Axis.NONE,
             communications=(exchange,) if embeds else (),
             memory_traffic=looked_up if embeds else 0.0,
@@ -52,7 +47,14 @@ def _graph(
         return join(kernels, edges, word)
     back = Direction.BACKWARD
     kernels += [perceptron(i, "_bwd", back) for i in range(layers, 0, -1)]
-    kernels += [_update(i, width, samples, word) for i in range(layers, 0, -1)]
+    kernels += [
+        product_of(
+            f"MLP_{i}_bwd_weight_update", (1, width, samples, width), word=word,
+            input_sizes=(activation, activation), direction=back, weight_update=True,
+            tiling=Axis.NONE,
+        )
+        for i in range(layers, 0, -1)
+    ]  # fmt: skip
     edges += [(i, i + 1, 0) for i in range(layers + 1, 2 * layers)]
     # The update of layer l multiplies what layer l - 1 made and the gradient layer l + 1 handed
     # back; the first layer's input and the last one's gradient come from outside.
@@ -61,19 +63,6 @@ def _graph(
         (i, i + layers + 1, 0 if i == 2 * layers - 1 else 1) for i in range(layers + 1, 2 * layers)
     ]
     return join(kernels, edges, word)
-
-
-def _update(layer: int, width: int, samples: int, word: int) -> Kernel:
-    activation = float(width * samples * word)
-    kernel = product_of(
-        f"MLP_{layer}_bwd_weight_update",
-        (1, width, samples, width),
-        word=word,
-        input_sizes=(activation, activation),
-        direction=Direction.BACKWARD,
-        weight_update=True,
-    )
-    return replace(kernel, tiling=Axis.NONE)
 
 
 def dlrm(

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import TypeVar
 
 from crosstack.errors import require, require_whole
-from crosstack.published.dfmodel.graphs.builders import Chain
-from crosstack.workload.kernels import Axis, ComputeUnit, Kernel, KernelKind
+from crosstack.published.dfmodel.graphs.builders import Chain, product_of
+from crosstack.workload.kernels import Axis, Kernel, KernelKind
 from crosstack.workload.ssm_graph import Convolution
 from crosstack.workload.workload import Workload
-
-Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class Scan(StrEnum):
@@ -50,18 +47,14 @@ class _Draft(Chain):
         )
 
 
-def _choice(field: str, kind: type[Choice], value: str) -> Choice:
-    """Return the choice of a name."""
-    require(value in list(kind), field, value, f"one of {', '.join(kind)}")
-    return kind(value)
-
-
-def _check(**values: int) -> None:
+def _check(scan: str, **values: int) -> Scan:
     """Raise `InputError` for what is no whole number, or a filter longer than the sequence."""
     for name, value in values.items():
         require_whole(name, value)
     length, taps = values["sequence_length"], values["filter_size"]
     require(taps <= length, "filter_size", taps, f"at most the sequence of {length}")
+    require(scan in list(Scan), "scan", scan, f"one of {', '.join(Scan)}")
+    return Scan(scan)
 
 
 def mamba(
@@ -111,10 +104,9 @@ def mamba(
     ----------
     gu2023mamba, blelloch1990prefix
     """
-    scan = _choice("scan", Scan, scan)
     rank = -(-hidden // 16) if step_rank is None else step_rank
-    _check(
-        hidden=hidden, sequence_length=sequence_length, state_size=state_size,
+    scan = _check(
+        scan, hidden=hidden, sequence_length=sequence_length, state_size=state_size,
         expansion=expansion, filter_size=filter_size, step_rank=rank, word=word,
     )  # fmt: skip
     inner, kept = expansion * hidden, expansion * hidden * state_size
@@ -180,12 +172,13 @@ def hyena(
     ----------
     poli2023hyena, bailey1990fft, massaroli2023laughing
     """
-    _check(
-        hidden=hidden, sequence_length=sequence_length, state_size=state_size,
+    scan = _check(
+        scan, hidden=hidden, sequence_length=sequence_length, state_size=state_size,
         filter_size=filter_size, word=word,
     )  # fmt: skip
-    scan = _choice("scan", Scan, scan)
-    convolution = _choice("convolution", Convolution, convolution)
+    names = list(Convolution)
+    require(convolution in names, "convolution", convolution, f"one of {', '.join(names)}")
+    convolution = Convolution(convolution)
     c = _Draft(sequence_length, word)
     c.vector("Add_Prev_Layer", hidden)
     c.vector("Norm", hidden, "Add_Prev_Layer", each=4)
@@ -255,15 +248,7 @@ def _transform(name: str, channels: int, side: int, word: int) -> Kernel:
     The matrix is a constant, no weight. A complex product is a real one of twice the rows and
     twice the depth.
     """
-    return Kernel(
-        name=name,
-        kind=KernelKind.GEMM_WEIGHT,
-        outer=channels,
-        m=2 * side,
-        k=2 * side,
-        n=side,
-        input_sizes=(0.0,),
-        output_size=2.0 * channels * side * side * word,
-        unit=ComputeUnit.SYSTOLIC,
-        tiling=Axis.NONE,
+    shape = channels, 2 * side, 2 * side, side
+    return product_of(
+        name, shape, word=word, input_sizes=(0.0,), kind=KernelKind.GEMM_WEIGHT, tiling=Axis.NONE
     )
