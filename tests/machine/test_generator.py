@@ -24,14 +24,8 @@ from crosstack.machine.generate.template import (
 from crosstack.machine.memory import Scope
 from crosstack.model.rules import rule_names, rules_named
 from crosstack.published.deepflow.generation import GENERATION_2021, GENERATION_2025, UnpoweredSram
-from crosstack.technology import (
-    ComputeUnit,
-    DramTechnology,
-    LinkTechnology,
-    SramTechnology,
-    Supply,
-)
-from crosstack.technology.voltage import RateBound
+from crosstack.technology.parts import ComputeUnit, DramTechnology, LinkTechnology, SramTechnology
+from crosstack.technology.voltage import RateBound, Supply
 
 MM2 = 1e-6
 LOGIC = Supply(nominal=0.8, threshold=0.2, minimum=0.55)

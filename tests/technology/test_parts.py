@@ -8,20 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crosstack.errors import InputError
-from crosstack.technology import (
+from crosstack.technology.parts import (
     ComputeUnit,
     DramTechnology,
     LinkTechnology,
-    LogicNode,
-    Scaling,
     SramTechnology,
     Substrate,
-    Supply,
-    scaled_sram,
-    scaled_unit,
-    steps_between,
+    whole,
 )
-from crosstack.technology.parts import whole
+from crosstack.technology.scaling import LogicNode, Scaling, scaled_sram, scaled_unit, steps_between
+from crosstack.technology.voltage import Supply
 
 SUPPLY = Supply(nominal=1.0, threshold=0.3, minimum=0.7)
 SRAM = SramTechnology(

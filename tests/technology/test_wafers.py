@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.io.technology import shipped
-from crosstack.technology import Wafer, YieldModel, die_yield
+from crosstack.technology.wafers import Wafer, YieldModel, die_yield
 
 PLAIN = {"edge": 0.0, "scribe": 0.0}
 
