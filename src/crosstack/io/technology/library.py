@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import PlainValidator, create_model, model_validator
-
-from crosstack.errors import InputError, Problem, require_whole, unknown_name
+from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.io.files import of_file
-from crosstack.io.library import Entry, Figure, Origin
+from crosstack.io.library import Entry, Figure
 from crosstack.io.native.problems import unknown_field, validate
-from crosstack.io.native.schema import FileModel, one_of, shown
+from crosstack.io.native.schema import shown
+from crosstack.io.native.tables import Table
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.technology.parts import (
     ComputeUnit,
@@ -30,53 +29,45 @@ from crosstack.technology.parts import (
 )
 from crosstack.technology.scaling import LogicNode
 from crosstack.technology.voltage import Supply
-from crosstack.units import parse_quantity
 
-_TREE: Any = parse_yaml(files(__package__).joinpath("sections.yaml").read_text(encoding="utf-8"))
-SECTIONS = tuple(_TREE)
+# Section -> what one entry of it is.
+SECTIONS = {
+    "units": "compute unit",
+    "nodes": "node",
+    "srams": "on-chip memory",
+    "drams": "main memory",
+    "links": "link",
+    "substrates": "substrate",
+}
 # As `Supply` calls them.
 _VOLTAGES = {name: f"{name}_voltage" for name in ("nominal", "threshold", "minimum", "maximum")}
 
 
-def _value(value: object, unit: str) -> object:
-    if unit == "count":
-        require_whole("", value)
+class _Figures(Table):
+    """The fields of entries, each a number in a unit with what it rests on."""
+
+    def type_of(self, words: Any) -> Any:
+        """Return the type that words mean; of a figure a mapping, where null is left out."""
+        if not isinstance(words, str) or " figure" not in words:
+            return super().type_of(words)
+        figure = {"kind": "io.library.entries.Origin", "source": "any", "where": "any?"}
+        shape = super().type_of({"value": _unit(words)} | figure)
+        shape.before = _without_null
+        return shape | None if words.endswith("?") else shape
+
+
+def _unit(words: str) -> str:
+    """Return what the value of a figure is."""
+    return words.partition(" figure")[0]
+
+
+def _without_null(value: Any) -> Any:
+    if not isinstance(value, dict):
         return value
-    if unit == "text":
-        if not isinstance(value, str):
-            raise InputError(Problem("", f"got {shown(value)}; allowed: text."))
-        return value
-    return parse_quantity(value, unit)
+    return {name: part for name, part in value.items() if part is not None}
 
 
-class FigureFile(FileModel):
-    """A number as it is written down; null is left out."""
-
-    value: Any
-    kind: Annotated[Origin, one_of(Origin)]
-    source: Any
-    where: Any = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_null(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        return {name: part for name, part in value.items() if part is not None}
-
-
-def _section_file(section: str) -> type[FileModel]:
-    """Return the shape of one entry of a section."""
-    shape: dict[str, Any] = {"title": (Any, None)}
-    for field, words in _TREE[section]["fields"].items():
-        unit = str(words).removesuffix("?")
-        check = PlainValidator(partial(_value, unit=unit))
-        figure = create_model("FigureFile", __base__=FigureFile, value=(Annotated[Any, check], ...))
-        shape[field] = (figure, None if str(words).endswith("?") else ...)
-    return create_model("EntryFile", __base__=FileModel, **shape)
-
-
-_FILES = {section: _section_file(section) for section in SECTIONS}
+_FIELDS = _Figures(__package__, "sections.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +87,7 @@ class TechnologyLibrary:
         """Return one entry, every number with its source and kind."""
         found = self.entries[section]
         if name not in found:
-            raise unknown_name("", f"{_TREE[section]['one']} is", name, found, "In the library")
+            raise unknown_name("", f"{SECTIONS[section]} is", name, found, "In the library")
         return found[name]
 
     def find(self, name: str) -> Entry:
@@ -189,23 +180,23 @@ class TechnologyLibrary:
 def _entry(
     section: str, name: str, fields: object, path: str, problems: list[Problem]
 ) -> Entry | None:
-    found = validate(_FILES[section], fields, path, problems)
+    found = validate(_FIELDS[section], fields, path, problems)
     if found is None or not isinstance(fields, dict):
         return None
-    units = _TREE[section]["fields"]
     figures = []
     for field in [field for field in fields if field != "title"]:
-        figure, unit = getattr(found, field), str(units[field]).removesuffix("?")
-        figures.append(
-            Figure(
-                field=field,
-                value=figure.value,
-                unit="1" if unit in ("count", "text") else unit,
-                kind=figure.kind,
-                source=str(figure.source),
-                where=str(figure.where or ""),
+        figure, unit = getattr(found, field), _unit(_FIELDS.tree[section][field])
+        if figure is not None:
+            figures.append(
+                Figure(
+                    field=field,
+                    value=figure.value,
+                    unit="1" if unit in ("count", "text") else unit,
+                    kind=figure.kind,
+                    source=str(figure.source),
+                    where=str(figure.where or ""),
+                )
             )
-        )
     title = str(fields.get("title", name))
     return Entry(section=section, name=name, title=title, figures=tuple(figures))
 
