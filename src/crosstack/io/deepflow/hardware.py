@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from crosstack.errors import InputError, Problem
 from crosstack.io.deepflow import schema
 from crosstack.io.files import under
-from crosstack.io.native.schema import FileModel
+from crosstack.io.native.schema import FileModel, names_in_file
 from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.template import (
     ChipTemplate,
@@ -62,23 +61,19 @@ def hardware_of(
     name: str,
 ) -> DeepflowHardware:
     """Return what a file means; raises `InputError` where its sections do not fit together."""
-    levels = _levels(file)
-    srams, dram = _parts(file, levels)
-    network = file.tech_param.network
+    levels, system, technology = _levels(file), file.system_hierarchy, file.tech_param
     # A topology that is not named leaves the mesh that the public tool assumes.
     neighbours = _NEIGHBOURS.get(file.network_topology.intra_node.lower(), 4)
-    with_path = _links(network.intra_node, neighbours, "tech_param.network.intra_node")
-    system = file.system_hierarchy
     count = system.num_devices_per_node * system.num_nodes
     with under("sw_param.precision"):
         dtype = dtype_of_size(file.sw_param.precision)
     return DeepflowHardware(
         template=ChipTemplate(
-            compute=_compute(file.tech_param.core),
-            srams=srams,
-            dram=dram,
-            intra=with_path,
-            inter=_links(network.inter_node, 1, "tech_param.network.inter_node"),
+            compute=_compute(technology.core, "tech_param.core"),
+            srams=_srams(technology, levels[:-1]),
+            dram=_dram(technology.DRAM, "tech_param.DRAM"),
+            intra=_links(technology.network, "intra_node", neighbours),
+            inter=_links(technology.network, "inter_node", 1),
             launch_overhead=file.sw_param.kernel_launch_overhead,
             dtype=dtype,
             name=name,
@@ -118,119 +113,59 @@ def _levels(file: FileModel) -> list[FileModel]:
     return levels
 
 
-# Fields of records that are called otherwise in a file.
-_FILE_NAMES = {
-    "nominal": "nominal_voltage",
-    "threshold": "threshold_voltage",
-    "minimum": "margin_voltage",
-    "maximum": "max_voltage",
-    "rows": "FMA_d1",
-    "depth": "FMA_d2",
-    "units_per_multiprocessor": "num_mcu_per_bundle",
-}
+def _record(kind: Any, file: FileModel, path: str, **others: Any) -> Any:
+    """Return a record of the fields of a file that are called as its own, and of others.
 
-
-@contextmanager
-def _named(path: str) -> Iterator[None]:
-    """Say the errors of a record by the fields of the file."""
-    try:
-        yield
-    except InputError as error:
-        raise error.renamed(_FILE_NAMES).under(path) from None
-
-
-def _supply(file: FileModel, path: str, maximum: float | None) -> Supply:
-    with _named(path):
-        return Supply(
-            nominal=file.nominal_voltage,
-            threshold=file.threshold_voltage,
-            minimum=file.threshold_voltage + file.margin_voltage,
-            maximum=maximum,
-        )
-
-
-def _share(value: float, path: str) -> float:
-    if value > 1:
-        raise InputError(Problem(path, f"got {value:g}; allowed: above 0, at most 1."))
-    return value
-
-
-def _compute(file: FileModel) -> ComputePart:
-    path = "tech_param.core"
-    _require_frequency(file.operating_frequency, file.nominal_frequency, path)
-    # A unit drawn at another area does proportionally more or less work, for as much power.
-    scale = file.operating_area_per_mcu / (file.nominal_area_per_mcu or file.operating_area_per_mcu)
-    utilization = _share(file.util, f"{path}.util")
-    supply = _supply(file, path, None)
-    with _named(path):
-        unit = ComputeUnit(
-            work_per_cycle=file.nominal_flop_rate_per_mcu * scale,
-            rows=file.FMA_d1,
-            depth=file.FMA_d2,
-            area=file.operating_area_per_mcu * schema.MM2,
-            power=file.nominal_power_per_mcu * scale,
-            supply=supply,
-            nominal_frequency=file.nominal_frequency,
-        )
-        return ComputePart(
-            unit=unit,
-            units_per_multiprocessor=file.num_mcu_per_bundle,
-            dataflow=file.dataflow,
-            utilization=utilization,
-            n_multiprocessors=file.num_bundles,
-            frequency=file.operating_frequency,
-        )
-
-
-def _parts(file: FileModel, levels: list[FileModel]) -> tuple[tuple[SramPart, ...], DramPart]:
-    technologies = {
-        "SRAM-R": file.tech_param.SRAM_R,
-        "SRAM-L1": file.tech_param.SRAM_L1,
-        "SRAM-L2": file.tech_param.SRAM_L2,
-    }
-    srams = []
-    for level in levels[:-1]:
-        technology = technologies[level.type]
-        path = f"tech_param.{level.type}"
-        if technology is None:
-            raise InputError(Problem(path, "required by memory_hierarchy, but missing."))
-        srams.append(_sram(technology, level, path))
-    return tuple(srams), _dram(file.tech_param.DRAM)
-
-
-def _record(kind: Any, file: FileModel, **others: Any) -> Any:
-    """Return a record of the fields of a file that are called as its own, and of others."""
+    `InputError` by the fields of the file.
+    """
     given = {f.name: getattr(file, f.name) for f in fields(kind) if hasattr(file, f.name)}
-    return kind(**given, **others)
+    try:
+        return kind(**given | others)
+    except InputError as error:
+        raise error.renamed(names_in_file(type(file))).under(path) from None
 
 
-def _sram(file: FileModel, level: FileModel, path: str) -> SramPart:
-    if file.periphery >= 1:
-        message = f"got {file.periphery:g}; allowed: 0 to below 1."
-        raise InputError(Problem(f"{path}.overhead", message))
-    return SramPart(
-        name=_NAMES[level.type],
-        technology=_record(SramTechnology, file, name=level.type.value),
-        scope=level.scope,
-        utilization=_share(file.util, f"{path}.util"),
-        capacity=file.size,
-        bandwidth=file.bandwidth,
+def _supply(file: FileModel, path: str) -> Supply:
+    made: Supply = _record(Supply, file, path, minimum=file.threshold + file.minimum)
+    return made
+
+
+def _compute(file: FileModel, path: str) -> ComputePart:
+    _require_frequency(file.frequency, file.nominal_frequency, path)
+    # A unit drawn at another area does proportionally more or less work, for as much power.
+    area = file.operating_area_per_mcu
+    scale = area / (file.nominal_area_per_mcu or area)
+    unit = _record(
+        ComputeUnit,
+        file,
+        path,
+        work_per_cycle=file.nominal_flop_rate_per_mcu * scale,
+        area=area * schema.MM2,
+        power=file.nominal_power_per_mcu * scale,
+        supply=_supply(file, path),
     )
+    made: ComputePart = _record(ComputePart, file, path, unit=unit)
+    return made
 
 
-def _dram(file: FileModel) -> DramPart:
-    path = "tech_param.DRAM"
-    _require_frequency(file.operating_frequency, file.nominal_rate, path)
-    supply = _supply(file, path, file.max_voltage)
-    return DramPart(
-        name=_NAMES["DRAM"],
-        technology=_record(DramTechnology, file, supply=supply, name="DRAM"),
-        utilization=_share(file.util, f"{path}.util"),
-        capacity=file.size,
-        bandwidth=file.bandwidth,
-        n_stacks=file.num_stacks,
-        rate=file.operating_frequency,
-    )
+def _srams(technology: FileModel, levels: Sequence[FileModel]) -> tuple[SramPart, ...]:
+    srams = []
+    for level in levels:
+        path, name = f"tech_param.{level.type}", level.type.value
+        file = getattr(technology, name.replace("-", "_"))
+        if file is None:
+            raise InputError(Problem(path, "required by memory_hierarchy, but missing."))
+        made = _record(SramTechnology, file, path, name=name)
+        others = {"name": _NAMES[name], "scope": level.scope, "technology": made}
+        srams.append(_record(SramPart, file, path, **others))
+    return tuple(srams)
+
+
+def _dram(file: FileModel, path: str) -> DramPart:
+    _require_frequency(file.rate, file.nominal_rate, path)
+    made = _record(DramTechnology, file, path, supply=_supply(file, path), name="DRAM")
+    part: DramPart = _record(DramPart, file, path, name=_NAMES["DRAM"], technology=made)
+    return part
 
 
 def _require_frequency(operating: float | None, nominal: float | None, path: str) -> None:
@@ -239,13 +174,11 @@ def _require_frequency(operating: float | None, nominal: float | None, path: str
         raise InputError(Problem(f"{path}.nominal_frequency", message))
 
 
-def _links(file: FileModel, neighbours: int, path: str) -> LinkPart:
-    name, supply = path.rpartition(".")[2], _supply(file, path, None)
-    return LinkPart(
-        technology=_record(LinkTechnology, file, supply=supply, name=name),
-        n_neighbours=neighbours,
-        utilization=_share(file.util, f"{path}.util"),
-    )
+def _links(network: FileModel, name: str, neighbours: int) -> LinkPart:
+    file, path = getattr(network, name), f"tech_param.network.{name}"
+    made = _record(LinkTechnology, file, path, supply=_supply(file, path), name=name)
+    part: LinkPart = _record(LinkPart, file, path, technology=made, n_neighbours=neighbours)
+    return part
 
 
 def _budget(file: FileModel, levels: list[FileModel]) -> Budget:

@@ -61,6 +61,20 @@ def _number(
     return float(value) * factor
 
 
+def _ratio(value: object) -> float:
+    number = _number(value, above_zero=True)
+    if number > 1:
+        raise refused(value, "above 0, at most 1")
+    return number
+
+
+def _part(value: object) -> float:
+    number = _number(value)
+    if number >= 1:
+        raise refused(value, "0 to below 1")
+    return number
+
+
 def _word(value: object) -> str:
     if not isinstance(value, str):
         raise refused(value, "text")
@@ -90,6 +104,8 @@ FIELDS = Table(
     {
         "amount": _real(),
         "positive": _real(above_zero=True),
+        "ratio": Annotated[float, PlainValidator(_ratio)],
+        "part": Annotated[float, PlainValidator(_part)],
         "bytes": _real(above_zero=True, bytes_=True),
         "mm2": _real(above_zero=True, factor=MM2),
         "mm2 from 0": _real(factor=MM2),

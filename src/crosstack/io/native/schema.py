@@ -136,7 +136,8 @@ class FileModel(BaseModel):
 
     def given(self, *nullable: str) -> dict[str, Any]:
         """Return the fields that the file gives; null is as left out, but of ``nullable``."""
-        given = {name: getattr(self, name) for name in self.model_fields_set}
+        named = (name for name in type(self).model_fields if name in self.model_fields_set)
+        given = {name: getattr(self, name) for name in named}
         return {name: v for name, v in given.items() if v is not None or name in nullable}
 
     if TYPE_CHECKING:  # fields are in tables, see `crosstack.io.native.tables`
