@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from crosstack.errors import InputError, Problem
 from crosstack.io.deepflow import schema
 from crosstack.io.files import under
-from crosstack.io.native.schema import FileModel, names_in_file
+from crosstack.io.native.schema import FileModel
 from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.template import (
     ChipTemplate,
@@ -113,21 +112,8 @@ def _levels(file: FileModel) -> list[FileModel]:
     return levels
 
 
-def _record(kind: Any, file: FileModel, path: str, **others: Any) -> Any:
-    """Return a record of the fields of a file that are called as its own, and of others.
-
-    `InputError` by the fields of the file.
-    """
-    given = {f.name: getattr(file, f.name) for f in fields(kind) if hasattr(file, f.name)}
-    try:
-        return kind(**given | others)
-    except InputError as error:
-        raise error.renamed(names_in_file(type(file))).under(path) from None
-
-
 def _supply(file: FileModel, path: str) -> Supply:
-    made: Supply = _record(Supply, file, path, minimum=file.threshold + file.minimum)
-    return made
+    return file.record(Supply, path, minimum=file.threshold + file.minimum)
 
 
 def _compute(file: FileModel, path: str) -> ComputePart:
@@ -135,17 +121,15 @@ def _compute(file: FileModel, path: str) -> ComputePart:
     # A unit drawn at another area does proportionally more or less work, for as much power.
     area = file.operating_area_per_mcu
     scale = area / (file.nominal_area_per_mcu or area)
-    unit = _record(
+    unit = file.record(
         ComputeUnit,
-        file,
         path,
         work_per_cycle=file.nominal_flop_rate_per_mcu * scale,
         area=area * schema.MM2,
         power=file.nominal_power_per_mcu * scale,
         supply=_supply(file, path),
     )
-    made: ComputePart = _record(ComputePart, file, path, unit=unit)
-    return made
+    return file.record(ComputePart, path, unit=unit)
 
 
 def _srams(technology: FileModel, levels: Sequence[FileModel]) -> tuple[SramPart, ...]:
@@ -155,17 +139,16 @@ def _srams(technology: FileModel, levels: Sequence[FileModel]) -> tuple[SramPart
         file = getattr(technology, name.replace("-", "_"))
         if file is None:
             raise InputError(Problem(path, "required by memory_hierarchy, but missing."))
-        made = _record(SramTechnology, file, path, name=name)
+        made = file.record(SramTechnology, path, name=name)
         others = {"name": _NAMES[name], "scope": level.scope, "technology": made}
-        srams.append(_record(SramPart, file, path, **others))
+        srams.append(file.record(SramPart, path, **others))
     return tuple(srams)
 
 
 def _dram(file: FileModel, path: str) -> DramPart:
     _require_frequency(file.rate, file.nominal_rate, path)
-    made = _record(DramTechnology, file, path, supply=_supply(file, path), name="DRAM")
-    part: DramPart = _record(DramPart, file, path, name=_NAMES["DRAM"], technology=made)
-    return part
+    made = file.record(DramTechnology, path, supply=_supply(file, path), name="DRAM")
+    return file.record(DramPart, path, name=_NAMES["DRAM"], technology=made)
 
 
 def _require_frequency(operating: float | None, nominal: float | None, path: str) -> None:
@@ -176,9 +159,8 @@ def _require_frequency(operating: float | None, nominal: float | None, path: str
 
 def _links(network: FileModel, name: str, neighbours: int) -> LinkPart:
     file, path = getattr(network, name), f"tech_param.network.{name}"
-    made = _record(LinkTechnology, file, path, supply=_supply(file, path), name=name)
-    part: LinkPart = _record(LinkPart, file, path, technology=made, n_neighbours=neighbours)
-    return part
+    made = file.record(LinkTechnology, path, supply=_supply(file, path), name=name)
+    return LinkPart(technology=made, n_neighbours=neighbours, utilization=file.utilization)
 
 
 def _budget(file: FileModel, levels: list[FileModel]) -> Budget:

@@ -121,17 +121,9 @@ def _transformer(file: FileModel, feed_forward: int) -> Transformer:
 def workload_of(model: FileModel) -> Step:
     """Return what a model file describes; raises `InputError` where its numbers do not fit."""
     if model.mode == "GEMM":
-        return Product(m=model.M, k=model.K, n=model.N)
+        return model.record(Product)
     if model.mode == "LSTM":
-        return LstmModel(
-            batch=model.batch_size,
-            sequence=model.seq_len,
-            vocabulary=model.vocab_size,
-            layers=model.num_layers,
-            width=model.layer_size,
-            gates=model.num_gates,
-            projection=model.projection,
-        )
+        return model.record(LstmModel)
     if model.ffn_mult is not None:
         feed_forward = round(model.ffn_mult * model.hidden_dim)
     elif model.ffn_dim is not None:

@@ -143,7 +143,7 @@ def _constraints(
         return Constraints()
     values = file.given()
     if (degrees := values.pop("degrees", None)) is not None:
-        values["degrees"] = Degrees(**degrees.given())
+        values["degrees"] = degrees.record(Degrees)
     for name in ("partitions", "sharding"):
         given = values.pop(name, None) or {}
         values[name] = tuple(given.items())

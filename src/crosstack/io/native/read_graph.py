@@ -147,7 +147,7 @@ class _Written:
                 axes=axes,
                 dtype=said.dtype or index,
                 role=role,
-                mask=Causal(**said.mask.given()) if said.mask else None,
+                mask=said.mask.record(Causal) if said.mask else None,
                 of=(said.of or "") if path.startswith("tensors.") else "",
             )
 
@@ -218,7 +218,7 @@ class _Written:
             inputs=tuple(Operand(tensor=x.tensor, axes=x.axes or ()) for x in said.reads),
             output=Operand(tensor=said.makes, axes=(said.axes or ()) if listed else ()),
             over=said.over,
-            windows=tuple(Window(**dict(window)) for window in said.windows),
+            windows=tuple(window.record(Window) for window in said.windows),
             parameter=said.parameter,
             reverse=said.reverse,
             twin=said.twin or "",

@@ -290,13 +290,13 @@ def _whole_chip(file: FileModel) -> Chip:
     given["levels"], given["memories"] = _levels(file.levels or ()), ()
     for name in ("intra", "inter"):
         if name in given:
-            given[name] = Link(**given[name].given())
+            given[name] = given[name].record(Link)
     return Chip(**given)
 
 
 def _levels(files: Iterable[FileModel]) -> tuple[MemoryLevel, ...]:
     """Return levels of memory; raises `InputError` for the first that is wrong."""
-    return tuple(MemoryLevel(**level.given()) for level in files)
+    return tuple(level.record(MemoryLevel) for level in files)
 
 
 def _flat_of(given: dict[str, Any]) -> Chip:

@@ -289,9 +289,9 @@ class _Builder:
             for size, own in itertools.zip_longest(sizes, usual[: len(sizes)], fillvalue=0.0)
         )
         given = values.pop("communications", ())
-        values["communications"] = tuple(Communication(**one.given()) for one in given)
+        values["communications"] = tuple(one.record(Communication) for one in given)
         if "routing" in values:
-            values["routing"] = Routing(**values["routing"].given())
+            values["routing"] = values["routing"].record(Routing)
         values.pop("inputs", None)
         return Kernel(**values)
 

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeGuard, Union, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    TypeGuard,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+)
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, PlainValidator, model_validator
 from pydantic.fields import FieldInfo
@@ -118,6 +130,9 @@ Index = Annotated[int, _checked(_whole, minimum=0)]
 Names = Annotated[list[str], _checked(_names)]
 
 
+Record = TypeVar("Record")
+
+
 class FileModel(BaseModel):
     """Base of every mapping in a file: an unknown field is an error."""
 
@@ -139,6 +154,19 @@ class FileModel(BaseModel):
         named = (name for name in type(self).model_fields if name in self.model_fields_set)
         given = {name: getattr(self, name) for name in named}
         return {name: v for name, v in given.items() if v is not None or name in nullable}
+
+    def record(self, kind: type[Record], path: str = "", **others: Any) -> Record:
+        """Return a record of the fields that are called as its own, and of others.
+
+        `InputError` by the fields of the file, under ``path``.
+        """
+        made: Any = kind
+        shared = {f.name for f in dataclasses.fields(made)} & type(self).model_fields.keys()
+        given = {name: v for name in shared if (v := getattr(self, name)) is not None}
+        try:
+            return cast(Record, made(**given | others))
+        except InputError as error:
+            raise error.renamed(names_in_file(type(self))).under(path) from None
 
     if TYPE_CHECKING:  # fields are in tables, see `crosstack.io.native.tables`
 
