@@ -150,13 +150,8 @@ def _level(
     if file is None:
         return usual
     with collecting(problems, name):
-        level = NetworkLevel(
-            kind=file.kind or usual.kind,
-            shape=() if file.shape is None else parse_shape(file.shape),
-            oversubscription=file.oversubscription,
-            pod_size=file.pod_size,
-            reduces=file.reduces,
-        )
+        shape = () if file.shape is None else parse_shape(file.shape)
+        level = file.record(NetworkLevel, kind=file.kind or usual.kind, shape=shape)
         if level.shape:
             level.axes(size)
         return level
@@ -183,27 +178,19 @@ def _parts(
         parts["largest"] = substrate.maximum_area
         with collecting(problems, "memory"):
             technology = substrate.carry_memory(library.dram(file.memory.dram))
-            given = file.memory.model_dump(exclude={"dram", "stacks"})
-            parts["dram"] = DramPart(technology=technology, n_stacks=file.memory.stacks, **given)
+            parts["dram"] = file.memory.record(DramPart, technology=technology)
     with collecting(problems, "unit"):
         unit, node = library.unit(file.unit)
         unit = scaled_unit(unit, steps(node)) if known else unit
         with collecting(problems, ""):
-            parts["compute"] = ComputePart(
-                unit=unit,
-                units_per_multiprocessor=file.units_per_multiprocessor,
-                dataflow=file.dataflow,
-                utilization=file.utilization,
-                n_multiprocessors=file.multiprocessors,
-                frequency=file.frequency,
-            )
+            parts["compute"] = file.record(ComputePart, unit=unit)
     srams = []
     for i, level in enumerate(file.levels):
         with collecting(problems, f"levels[{i}].sram"):
             sram, node = library.sram(level.sram)
             if known:
                 sram = scaled_sram(sram, steps(node))
-                srams.append(SramPart(technology=sram, **level.model_dump(exclude={"sram"})))
+                srams.append(level.record(SramPart, technology=sram))
     parts["srams"] = tuple(srams)
     for name, link in (("intra", file.intra), ("inter", file.inter)):
         if link is not None:
@@ -211,29 +198,26 @@ def _parts(
                 wire = library.link(link.link)
                 if name == "intra" and not problems:
                     wire = substrate.carry_link(wire)
-                parts[name] = LinkPart(
-                    technology=wire,
-                    n_neighbours=link.neighbours or (neighbours[name] if link.kind else 1),
-                    utilization=link.utilization,
-                )
+                usual = neighbours[name] if link.kind else 1
+                others = {"technology": wire, "n_neighbours": link.neighbours or usual}
+                parts[name] = link.record(LinkPart, **others)
     return parts
 
 
 def _budget(file: FileModel, template: ChipTemplate, package_area: float) -> Budget:
     given = file.shares.given() if file.shares is not None else {}
-    shares = {kind: given.get(kind) or default for kind, default in _SHARES.items()}
     components = template.components
     problems = [
         Problem(f"shares.{kind}.{name}", unknown_field(name, components))
         for kind, parts in given.items()
-        for name in parts or {}
+        for name in parts
         if name not in components
     ]
     if problems:
         raise InputError(problems)
     known = {
-        kind: {name: share for name, share in parts.items() if name in components}
-        for kind, parts in shares.items()
+        kind: {n: share for n, share in (given.get(kind) or usual).items() if n in components}
+        for kind, usual in _SHARES.items()
     }
     return Budget(
         package_area=package_area,

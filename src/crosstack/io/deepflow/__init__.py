@@ -3,8 +3,9 @@
 Source of the format: ``deepflow_code``.
 """
 
-from crosstack.io.deepflow.hardware import DeepflowHardware, check_devices
+from crosstack.io.deepflow.hardware import DeepflowHardware
 from crosstack.io.deepflow.read import looks_like, read_hardware, read_model
+from crosstack.io.deepflow.steps import check_devices
 
 __all__ = [
     "DeepflowHardware",

@@ -179,39 +179,3 @@ def _budget(file: FileModel, levels: list[FileModel]) -> Budget:
         powers=powers,
         edges={name: getattr(edge, name) for name in (*links, "DRAM")},
     )
-
-
-def check_devices(hardware: DeepflowHardware) -> None:
-    """Raise `InputError` where a file's parallelism does not fill its devices; says what to change.
-
-    Only a prediction needs that; a chip can be generated from such a file.
-    """
-    schedule, system = hardware.schedule, hardware.system
-    dp, lp = schedule.dp or 1, schedule.lp or 1
-    kp1 = schedule.kp1 or schedule.kp_hidden_dim1
-    kp2 = schedule.kp2 or schedule.kp_hidden_dim2
-    product = dp * lp * kp1 * kp2
-    problems = []
-    if product != hardware.n_devices:
-        if hardware.form == 2025:
-            has = f"{system.num_devices_per_node} devices x {system.num_nodes} nodes"
-            change = (
-                f"set system_hierarchy.num_devices_per_node and num_nodes to a product of "
-                f"{product}, or scheduling_param.kp1, kp2, dp and lp to a product of "
-                f"{hardware.n_devices}"
-            )
-        else:
-            has = f"num_workers {hardware.n_devices}"
-            change = f"set system_hierarchy.num_workers: {product}"
-        message = (
-            f"{has} are {hardware.n_devices} devices, but the parallelism kp1 {kp1} x kp2 {kp2} x "
-            f"dp {dp} x lp {lp} fills {product}; {change}."
-        )
-        problems.append(Problem("system_hierarchy", message))
-    # What crosses nodes cannot use the links inside one.
-    inside = hardware.system.num_devices_per_node
-    if dp > inside and not system.dp_inter:
-        message = f"dp {dp} is more than the {inside} devices of a node; set dp_inter: true."
-        problems.append(Problem("system_hierarchy.dp_inter", message))
-    if problems:
-        raise InputError(problems)

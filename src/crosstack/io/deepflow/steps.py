@@ -23,15 +23,6 @@ from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
 from crosstack.workload.transformer_training import TransformerTraining
 
-__all__ = [
-    "crossing_of",
-    "order_of",
-    "program_of",
-    "strategy_of",
-    "system_of",
-    "workload_of",
-]
-
 CR_TYPE = 1  # of kp_hidden_type; 2 is RC, -1 none
 
 
@@ -53,6 +44,39 @@ def strategy_of(hardware: DeepflowHardware) -> Strategy:
         dp=schedule.dp or 1,
         lp=schedule.lp or 1,
     )
+
+
+def check_devices(hardware: DeepflowHardware) -> None:
+    """Raise `InputError` where a file's parallelism does not fill its devices; says what to change.
+
+    Only a prediction needs that; a chip can be generated from such a file.
+    """
+    system, asked, problems = hardware.system, strategy_of(hardware), []
+    kp1, kp2, dp, lp = asked.kp1, asked.kp2, asked.dp, asked.lp
+    product = kp1 * kp2 * dp * lp
+    if product != hardware.n_devices:
+        if hardware.form == 2025:
+            has = f"{system.num_devices_per_node} devices x {system.num_nodes} nodes"
+            change = (
+                f"set system_hierarchy.num_devices_per_node and num_nodes to a product of "
+                f"{product}, or scheduling_param.kp1, kp2, dp and lp to a product of "
+                f"{hardware.n_devices}"
+            )
+        else:
+            has = f"num_workers {hardware.n_devices}"
+            change = f"set system_hierarchy.num_workers: {product}"
+        message = (
+            f"{has} are {hardware.n_devices} devices, but the parallelism kp1 {kp1} x kp2 {kp2} x "
+            f"dp {dp} x lp {lp} fills {product}; {change}."
+        )
+        problems.append(Problem("system_hierarchy", message))
+    # What crosses nodes cannot use the links inside one.
+    inside = system.num_devices_per_node
+    if dp > inside and not system.dp_inter:
+        message = f"dp {dp} is more than the {inside} devices of a node; set dp_inter: true."
+        problems.append(Problem("system_hierarchy.dp_inter", message))
+    if problems:
+        raise InputError(problems)
 
 
 def system_of(hardware: DeepflowHardware, chip: Chip) -> System:

@@ -155,7 +155,7 @@ class FileModel(BaseModel):
         given = {name: getattr(self, name) for name in named}
         return {name: v for name, v in given.items() if v is not None or name in nullable}
 
-    def record(self, kind: type[Record], path: str = "", **others: Any) -> Record:
+    def record(self, kind: type[Record], path: str = "", /, **others: Any) -> Record:
         """Return a record of the fields that are called as its own, and of others.
 
         `InputError` by the fields of the file, under ``path``.
