@@ -141,19 +141,18 @@ def _constraints(
 ) -> Constraints:
     if file is None:
         return Constraints()
-    values = file.given()
-    if (degrees := values.pop("degrees", None)) is not None:
-        values["degrees"] = degrees.record(Degrees)
-    for name in ("partitions", "sharding"):
-        given = values.pop(name, None) or {}
-        values[name] = tuple(given.items())
-        kernels = given if workload is None else workload.graph.index
-        for i, kernel in enumerate(given):
+    values = {
+        name: tuple((getattr(file, name) or {}).items()) for name in ("partitions", "sharding")
+    }
+    for name, given in values.items():
+        kernels = dict(given) if workload is None else workload.graph.index
+        for i, (kernel, _) in enumerate(given):
             if kernel not in kernels:
                 message = unknown_kernel(kernel, kernels, hint=i < MOST_SHOWN)
                 problems.append(Problem(f"constraints.{name}.{kernel}", message))
     if workload is not None:
         problems.extend(_unknown_axes(values["sharding"], workload))
+    degrees = Degrees() if file.degrees is None else file.degrees.record(Degrees)
     with collecting(problems, "constraints"):
-        return Constraints(**values)
+        return file.record(Constraints, degrees=degrees, **values)
     return Constraints()

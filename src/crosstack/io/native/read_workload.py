@@ -278,22 +278,22 @@ class _Builder:
         made = [output_of(operand) for operand in range(file.kind.n_inputs)]
         usual = default_input_sizes(file.kind, (outer, file.m, k, file.n), word, made)
         sizes = file.input_sizes or [None] * file.kind.n_inputs
-        values: dict[str, Any] = {
-            "weight_size": default_weight_size(file.kind, outer, file.m, k, word),
-            "unit": default_unit(file.kind),
-        }
-        values |= file.given()
-        values["output_size"] = outputs[i]
-        values["input_sizes"] = tuple(
-            own if size is None else size
-            for size, own in itertools.zip_longest(sizes, usual[: len(sizes)], fillvalue=0.0)
+        others: dict[str, Any] = {}
+        if file.routing is not None:
+            others["routing"] = file.routing.record(Routing)
+        if file.weight_size is None:
+            others["weight_size"] = default_weight_size(file.kind, outer, file.m, k, word)
+        return file.record(
+            Kernel,
+            unit=file.unit or default_unit(file.kind),
+            output_size=outputs[i],
+            input_sizes=tuple(
+                own if size is None else size
+                for size, own in itertools.zip_longest(sizes, usual[: len(sizes)], fillvalue=0.0)
+            ),
+            communications=tuple(one.record(Communication) for one in file.communications or ()),
+            **others,
         )
-        given = values.pop("communications", ())
-        values["communications"] = tuple(one.record(Communication) for one in given)
-        if "routing" in values:
-            values["routing"] = values["routing"].record(Routing)
-        values.pop("inputs", None)
-        return Kernel(**values)
 
     def _graph(self, kernels: list[Kernel], word: int) -> KernelGraph | None:
         tensors = (
