@@ -15,7 +15,7 @@ from typing import Any
 from crosstack.errors import InputError, Problem
 from crosstack.io.files import of_file
 from crosstack.io.kinds import FileKind
-from crosstack.io.native.fields import read_fields
+from crosstack.io.native.overrides import read_fields
 from crosstack.io.native.problems import collecting, unknown_field
 from crosstack.io.native.schema import FileModel
 from crosstack.io.native.tables import Table

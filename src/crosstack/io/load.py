@@ -16,17 +16,11 @@ _DFMODEL = (".txt", ".pbtxt")
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Task:
-    """Return the task that a file holds.
+    """Return the task that a file holds, changed by ``path=value`` before it is checked.
 
-    `InputError` with every problem found, one line each: ``FILE: path: what is wrong``.
-
-    Parameters
-    ----------
-    path : str or Path
-        Native YAML, or DFModel's protobuf text; ``.yaml`` and ``.yml`` are native, anything else
-        is told by what it looks like.
-    overrides : sequence of str
-        ``path=value``, applied before the file is checked.
+    ``.yaml`` and ``.yml`` are native, anything else is that or DFModel's protobuf text by what it
+    looks like. `InputError` with every problem found, one line each:
+    ``FILE: path: what is wrong``.
     """
     require_type("path", path, str | Path)
     listed = isinstance(overrides, Sequence) and not isinstance(overrides, str)
@@ -81,14 +75,8 @@ def as_in_file(
 def save(task: Task, path: str | Path) -> None:
     """Write a task to a file, in the format of its suffix.
 
-    `InputError` if the suffix is another, or the file cannot be written.
-
-    Parameters
-    ----------
-    task : Task
-        What to write.
-    path : str or Path
-        ``.yaml`` or ``.yml``: native; ``.txt`` or ``.pbtxt``: DFModel's protobuf text.
+    ``.yaml`` or ``.yml``: native; ``.txt`` or ``.pbtxt``: DFModel's protobuf text. `InputError` if
+    the suffix is another, or the file cannot be written.
     """
     require_type("task", task, Task)
     require_type("path", path, str | Path)

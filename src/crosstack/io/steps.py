@@ -24,15 +24,10 @@ def step_named(
 ) -> LstmModel | TransformerTraining:
     """Return one step of training the model called ``name``.
 
-    `InputError` if there is no such model, saying the nearest; if nothing is published of its
-    batch and ``changes`` do not say it; or if they do not fit the model.
-
-    Parameters
-    ----------
-    name : str
-        Of the library, of `LSTMS`, or the path of a ``config.json``.
-    changes : mapping of str to object
-        Values for `crosstack.workload.published_steps.CHANGES`; what is None stays as published.
+    That is one of the library, of `LSTMS`, or the path of a ``config.json``. ``changes`` are values
+    for `crosstack.workload.published_steps.CHANGES`; what is None stays as published. `InputError`
+    if there is no such model, saying the nearest; if nothing is published of its batch and
+    ``changes`` do not say it; or if they do not fit the model.
     """
     if name in LSTMS:
         return changed_step(LSTMS[name], changes)

@@ -14,7 +14,7 @@ from crosstack.errors import InputError, Problem
 from crosstack.io.files import of_file
 from crosstack.io.kinds import FileKind
 from crosstack.io.load import load
-from crosstack.io.native.fields import read_fields
+from crosstack.io.native.overrides import read_fields
 from crosstack.io.native.problems import validate
 from crosstack.io.native.read_workload import read_workload
 from crosstack.io.native.schema import FileModel, Text

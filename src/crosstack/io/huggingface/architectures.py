@@ -84,18 +84,10 @@ def _shape(file: FileModel, kind: str) -> dict[str, Any]:
 
 
 def _windows(kinds: Sequence[str] | None, window: int | None, every: int) -> dict[str, int]:
-    """Return ``window`` and ``global_every`` of a model.
+    """Return ``window`` and ``global_every``: each so-manyth layer looks at all keys, 0: none. [1]
 
-    `InputError` if the kinds follow no such rule, or one is not known; names the nearest.
-
-    Parameters
-    ----------
-    kinds : sequence of str, optional
-        Kinds of attention layer by layer, in place of ``every``.
-    window : int, optional
-        Keys that a token looks at. [1]
-    every : int
-        Each so-manyth layer looks at all, 0: none. [1]
+    ``kinds`` of attention layer by layer are in place of ``every``. `InputError` if they follow no
+    such rule, or one is not known; names the nearest.
     """
     if window is None:
         return {}

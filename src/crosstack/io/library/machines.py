@@ -53,22 +53,12 @@ class NetworkLink:
 
 
 def chip(name: str, *, frequency: float | None = None) -> Chip:
-    """Return the chip called ``name``.
+    """Return the chip called ``name``; at another clock [Hz], if one is given.
 
-    `InputError` if there is none of that name; names the nearest. If the clock is not above 0.
-
-    Parameters
-    ----------
-    name : str
-        In the section ``chips``.
-    frequency : float, optional
-        Another clock, which the levels that follow it have, too. [Hz]
-
-    Notes
-    -----
-    A rate is work a cycle times units times clock where the library has the work, else that of
-    the data sheet. Main memory has the share of its bandwidth that streaming kernels reach. The
-    way past the last cache takes the same time at every clock.
+    A rate is work a cycle times units times clock where the library has the work, else that of the
+    data sheet. Levels that follow the clock do; the way past the last cache takes the same time at
+    every clock. Main memory has the share of its bandwidth that streaming kernels reach.
+    `InputError` if there is none of that name, saying the nearest, or the clock is not above 0.
     """
     if frequency is not None:
         require_quantity("frequency", frequency, "Hz", above_zero=True)

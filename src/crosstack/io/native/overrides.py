@@ -1,4 +1,4 @@
-"""``--set system.chip.utilization=0.8``: changes to a file's tree before it is checked."""
+"""``--set system.chip.utilization=0.8``: changes to a file's tree before it is checked, and the check."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import Any, get_origin
 
 from crosstack.errors import InputError, Problem
-from crosstack.io.native.problems import collecting, path_of, unknown_field
-from crosstack.io.native.schema import inside, is_model, shown
+from crosstack.io.kinds import FileKind, refuse_other_kinds
+from crosstack.io.native.problems import checked, collecting, path_of, unknown_field
+from crosstack.io.native.schema import FileModel, inside, is_model, shown
 from crosstack.io.native.task_fields import TaskFile
-from crosstack.io.yaml_tree import Change, parse_yaml
+from crosstack.io.yaml_tree import Change, Content, parse_yaml, tree_of
 
 _PART = re.compile(r'\.?([^.\[\]"=]+)|\[(\d{1,9})\]|\["([^"]+)"\]')
 
@@ -46,6 +47,21 @@ def override(
     if problems:
         raise InputError(problems)
     return changed
+
+
+def read_fields(
+    model: type[FileModel], kind: FileKind, content: Content, overrides: Sequence[Change] = ()
+) -> FileModel:
+    """Return what YAML of a kind holds, changed by ``path=value`` and checked field by field.
+
+    `InputError` with every problem found, by the path of its field.
+    """
+    tree = tree_of(content)
+    if not isinstance(tree, dict):
+        allowed = f"a mapping of {', '.join(model.model_fields)}"
+        raise InputError(Problem("", f"got {shown(tree)}; allowed: {allowed}."))
+    refuse_other_kinds(tree, kind)
+    return checked(model, override(tree, overrides, Any))
 
 
 def _parse(change: Change) -> tuple[list[str | int], Any]:

@@ -15,7 +15,7 @@ from typing import Any
 from crosstack.errors import InputError, Problem
 from crosstack.io.files import of_file, read_text
 from crosstack.io.kinds import FileKind
-from crosstack.io.native.fields import read_fields
+from crosstack.io.native.overrides import read_fields
 from crosstack.io.native.problems import collecting
 from crosstack.io.native.schema import FileModel
 from crosstack.io.native.task_fields import FIELDS, is_graph

@@ -125,16 +125,9 @@ def default_boundary_size(graph: KernelGraph) -> float:
 
 
 def read_workload(file: FileModel, name: str | None, problems: list[Problem]) -> Workload | None:
-    """Return the workload, or None with ``problems`` longer.
+    """Return the workload of a section; None, with ``problems`` longer, where something is wrong.
 
-    Parameters
-    ----------
-    file : FileModel
-        The section.
-    name : str or None
-        What to call it, unless the section says.
-    problems : list of Problem
-        Grows by everything that is wrong.
+    ``name`` is what to call it, unless the section says.
     """
     name = file.name or name
     if section := section_of(file):

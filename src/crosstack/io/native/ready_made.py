@@ -39,18 +39,9 @@ def section_of(file: FileModel) -> str:
 
 
 def made_of_section(file: FileModel, section: str, name: str | None) -> Workload:
-    """Return the workload of a section of ``file``.
+    """Return the workload of a section of ``file``; ``name`` is what to call it.
 
     `InputError` by the fields of the section.
-
-    Parameters
-    ----------
-    file : FileModel
-        Where it stands.
-    section : str
-        Its name.
-    name : str or None
-        What to call the workload.
     """
     if section in RELEASES:
         return _of_release(file, section, name)
