@@ -1,4 +1,4 @@
-"""``--set system.chip.utilization=0.8``: changes to a file's tree before it is checked, and the check."""
+"""``--set system.chip.utilization=0.8``: a file's tree is changed before it is checked."""
 
 from __future__ import annotations
 
