@@ -336,7 +336,7 @@ def test_a_product_on_a_chip_file_needs_no_strategy(run):
         (("a100-pcie-80gb", "--gemm", "8,8,8"), 2, "did you mean --on a100-pcie-80gb?"),
         (("--on", "a100-pcie-80gbb", "--gemm", "8,8,8"), 2, 'Did you mean "a100-pcie-80gb"'),
         ((), 2, "FILE: required, or --on"),
-        ((EXAMPLE, *CARD), 2, "--on: given with FILE"),
+        ((EXAMPLE, *CARD), 2, "is a chip, not a task"),
         ((EXAMPLE, "--chips", 8), 2, "--chips: allowed with --on"),
         ((*DGX, "--chips", 12, "--gemm", "8,8,8"), 2, "--chips: got 12"),
         ((*CARD, "--chips", 2, "--gemm", "8,8,8"), 2, "--chips: got 2; allowed: 1"),
@@ -398,6 +398,21 @@ def test_ways_to_run_a_step_are_checked(run, asked, message):
 LLAMA = ("--on", "h100-dgx", "--chips", 512, "--parallel", "tp=8,pp=4,dp=16")
 RUN = ("--microbatches", 128, "--schedule", "1f1b", "--recompute", "attention", "--exchange",
        "sequence")  # fmt: skip
+
+
+def test_a_graph_of_ones_own_is_predicted_and_traced_as_it_is_mapped(run, tmp_path):
+    graph = "examples/graphs/my_transformer.yaml"
+    asked = (graph, "--on", "h100-dgx", "--chips", "16", "--parallel", "tp=4,pp=2,dp=2")
+    said, mapped, chart = (tmp_path / name for name in ("said.json", "mapped.json", "chart.svg"))
+    assert run("predict", *asked, "--json", str(said)).code == 0
+    assert run("map", *asked, "--json", str(mapped)).code == 0
+    times = {
+        json.loads(said.read_text())["time"],
+        json.loads(mapped.read_text())["time_s"],
+    }
+    assert len(times) == 1
+    assert run("trace", *asked, "--svg", str(chart)).code == 0
+    assert "my_transformer under" in chart.read_text()
 
 
 def test_the_argument_is_a_model_where_a_machine_is_named(run):

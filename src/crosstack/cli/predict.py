@@ -84,9 +84,8 @@ class StepOptions:
         return kept | paths | {"set": self.set_ or []}
 
     def named_first(self) -> StepOptions:
-        """Return them; the argument is a model's name where the machine has one too."""
-        machine = self.file is None or self.file.suffix.lower() in YAML_SUFFIXES
-        if machine or self.on is None or self.model is not None or self.gemm is not None:
+        """Return them; the argument is a model or a graph where the machine has a name."""
+        if None in (self.file, self.on) or self.model is not None or self.gemm is not None:
             return self
         return replace(self, file=None, model=str(self.file))
 
@@ -161,8 +160,24 @@ def _workload(file: Path, hardware: Machine, asked: StepOptions) -> Step:
     with options_named({name: f"--{name}" for name in ("model", *changes)}):
         if model is not None and Path(model).suffix.lower() not in YAML_SUFFIXES:
             return step_named(model, changes)
-        found = _product(gemm) if gemm is not None else _model(file, hardware, model)
+        found = _product(gemm) if gemm is not None else _held(file, hardware, asked)
         return changed_step(found, changes)
+
+
+def _held(file: Path, hardware: Machine, asked: StepOptions) -> Step:
+    """Return what a YAML file holds: a graph, or a model in DeepFlow's form."""
+    from crosstack.io.deepflow.read import looks_like
+    from crosstack.io.files import read_text
+    from crosstack.io.yaml_tree import tree_of
+
+    if asked.model is not None and asked.on is not None:
+        held = Path(asked.model)
+        with in_file(held):
+            native = not looks_like(tree_of(read_text(held)))
+        if native:
+            machine = MachineOptions(on=asked.on, chips=asked.chips, fabric=asked.fabric)
+            return machine.task(held, None).workload
+    return _model(file, hardware, asked.model)
 
 
 def _served(asked: StepOptions) -> Step:
