@@ -13,6 +13,7 @@ import numpy as np
 from crosstack.machine.chip import Chip
 from crosstack.mapping.incumbent import PROOF
 from crosstack.mapping.paid_layouts import least_with_layouts
+from crosstack.mapping.pricing import Domains
 from crosstack.mapping.sharding import dominated, eliminate
 from crosstack.model.choices import Choices
 from crosstack.model.decisions import Decisions
@@ -20,8 +21,6 @@ from crosstack.workload.kernel_graph import Floats, Ints
 
 # Of compute and memory beside the network, in sums that first shardings are the best for.
 REST_WEIGHTS = (1e-6, 0.3, 1.0, 3.0, 10.0)
-
-Domains = tuple[tuple[int, ...], ...]
 
 
 @dataclass(slots=True)

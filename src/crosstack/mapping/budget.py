@@ -19,18 +19,9 @@ DEAL = 250  # of dealing out cores and memory units together, for one partition
 
 @dataclass(slots=True)
 class Budget:
-    """What a search may still spend.
+    """What a search may spend: units of ``work`` [1], until ``deadline`` (`time.perf_counter`). [s]
 
-    Parameters
-    ----------
-    work : float
-        Units of work at most; infinite for no limit. [1]
-    deadline : float
-        `time.perf_counter` at which to stop. [s]
-    used : int
-        Units spent so far. [1]
-    cut : Stop or None
-        The limit that was reached first, if one was.
+    ``used`` are those spent so far [1], ``cut`` the limit that was reached first, if one was.
     """
 
     work: float = math.inf

@@ -8,33 +8,22 @@ from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Axis
 from crosstack.workload.transformer_training import Exchange
 
-__all__ = ["exchange_sharding", "sum_sharding"]
-
 Sharding = tuple[tuple[str, str], ...]
 SPLIT = ("heads", "kv_heads", "feed_forward")  # that no chip has all of
 TOKENS = "sequence"
 
 
 def exchange_sharding(graph: KernelGraph, exchange: Exchange) -> Sharding:
-    """Return the sharding of every kernel of a transformer's layer, as constraints take it.
+    """Return the sharding of every kernel of a layer over named axes, as constraints take it.
 
-    Parameters
-    ----------
-    graph : KernelGraph
-        A layer over named axes.
-    exchange : Exchange
-        ``paired`` or ``sequence``.
+    Kernels that have heads or the width of the feed-forward network are split along those, so that
+    the second product of each pair leaves sums to be added up; all others are done by every chip
+    (``paired``), or along tokens (``sequence``). Parts of sums are added up once.
 
     Raises
     ------
     InputError
         For another exchange, which is one of releases, and for a graph without such axes.
-
-    Notes
-    -----
-    Kernels that have heads or the width of the feed-forward network are split along those, so that
-    the second product of each pair leaves sums to be added up; all others are done by every chip,
-    or along tokens. Parts of sums are added up once.
 
     References
     ----------

@@ -207,11 +207,11 @@ def valid_ideals(slots: Slots, tables: IdealTables) -> Bools:
 
 def fuse(
     problem: FusionProblem,
-    *,
     incumbent: float = math.inf,
-    most_ideals: int = 60_000,
     cache: TableCache | None = None,
     budget: Budget = UNLIMITED,
+    *,
+    most_ideals: int = 60_000,
     bound_only: bool = False,
 ) -> Fusion | None:
     """Return the best sequence of partitions faster than ``incumbent``, or None if none is.
@@ -220,12 +220,12 @@ def fuse(
     ----------
     incumbent : float
         Only sequences below this are of interest. [s]
-    most_ideals : int
-        Above this many order ideals the answer may be a heuristic's, with a true bound. [1]
     cache : dict, optional
         Keeps tables of ideals for problems with the same graph and precedence.
     budget : Budget
         Work and time left; once spent, the best so far comes back with its bound.
+    most_ideals : int
+        Above this many order ideals the answer may be a heuristic's, with a true bound. [1]
     bound_only : bool
         Whether only the bound matters: no time is spent on better heuristics.
     """
@@ -311,11 +311,7 @@ def all_ideals(problem: FusionProblem, most: int, cache: TableCache) -> IdealTab
 
 
 def quick_sequence(
-    problem: FusionProblem,
-    limit: float = math.inf,
-    *,
-    cache: TableCache,
-    budget: Budget,
+    problem: FusionProblem, limit: float = math.inf, *, cache: TableCache, budget: Budget
 ) -> _Chain:
     """Return the best sequence over a few topological orders below ``limit``, and its time. [s]"""
     load = problem.load

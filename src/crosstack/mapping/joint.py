@@ -1,9 +1,8 @@
 """A bound on fusion and sharding together: a shortest path whose states know tensors' layouts.
 
-A node (`crosstack.mapping.search_node`) is bounded by fusing a load in which every kernel takes its
-cheapest axis on its own. That ignores what layouts agree on: two neighbours may each look free
-while no choice of axes makes both free. Branching closes the difference kernel by kernel, which
-several layers multiply. Here the layouts are part of the path.
+Fusing a load in which every kernel takes its cheapest axis ignores what layouts agree on: two
+neighbours may each look free while no choice of axes makes both free. Here the layouts are part of
+the path.
 
 Sets and parameters: choices of every kernel and profiles of every ideal, as in
 `crosstack.mapping.layouts`. Variables: a chain of order ideals, one choice per kernel.

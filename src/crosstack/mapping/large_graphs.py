@@ -305,13 +305,7 @@ def improve(
     *,
     budget: Budget,
 ) -> tuple[float, tuple[int, ...]]:
-    """Move single kernels between partitions while that shortens the sequence.
-
-    Parameters
-    ----------
-    movable : sequence of int
-        Kernels to move, in the order tried.
-    """
+    """Move single kernels, in the order of ``movable``, while that shortens the sequence."""
     masks = list(partitions)
     costs = [partition_cost(load, mask) for mask in masks]
     each = STEP if load.unit is None or load.staircases is None else DEAL

@@ -1,10 +1,8 @@
 """Which layouts go together, and what they cost over the cheapest terms of every kernel.
 
-Sets and parameters: kernel i has *layout choices* (a, K): a choice a of its domain and the set K
-of layouts that it pays to have its output in (`crosstack.mapping.paid_layouts`). A layout choice
-costs network and memory time over those of the cheapest one. Which choices of a producer and its
-reader go together is known. A join goes back to a kernel that ran before: the two choices meet when
-the later one is made.
+Kernel i has *layout choices* (a, K): a choice a of its domain and the set K of layouts that it pays
+to have its output in (`crosstack.mapping.paid_layouts`), with network and memory time over those of
+the cheapest one. Which choices of a producer and its reader go together is known.
 
 The *profile* of an order ideal is the choices of its kernels that others still read: nothing else
 about the past matters. Within one partition the excess over the cheapest terms adds up kernel by

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -73,17 +73,6 @@ class _Whole:
     more: Ints
 
 
-@dataclass(frozen=True, slots=True)
-class _Left:
-    """What is left of pairs: ``rows`` among all of them, those of kernel i from ``ends[i]`` on."""
-
-    rows: Ints
-    ends: tuple[int, ...]
-    codes: tuple[Ints, ...]
-    agree: dict[tuple[int, int], Bools]
-    apart: dict[tuple[int, ...], Floats]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Before:
     """What is known of pairs before any price; the nodes of a search share nearly all of it."""
@@ -95,7 +84,7 @@ class _Before:
     of_kernel: dict[object, _Pairs] = field(default_factory=dict)
     of_edge: dict[object, Bools | None] = field(default_factory=dict)
     wholes: dict[object, _Whole] = field(default_factory=dict)
-    left: dict[object, _Left] = field(default_factory=dict)
+    left: dict[object, tuple[Ints, PaidLayouts]] = field(default_factory=dict)
 
     def whole(self, domains: tuple[tuple[int, ...], ...]) -> _Whole:
         """Return the pairs of all kernels within ``domains``."""
@@ -105,14 +94,15 @@ class _Before:
             of = tuple(self._pairs(i, domains) for i in range(len(domains)))
             counts = [len(pairs.codes) for pairs in of]
             ends = tuple(itertools.accumulate(counts, initial=0))
+            placed = list(zip(of, ends, strict=False))
             self.wholes[domains] = _Whole(
                 of,
                 codes=np.concatenate([pairs.codes for pairs in of]),
                 sets=np.concatenate([pairs.sets for pairs in of]),
                 owner=np.repeat(np.arange(len(of)), counts),
                 ends=ends,
-                fewer=np.concatenate([p.fewer + at for p, at in zip(of, ends, strict=False)]),
-                more=np.concatenate([p.more + at for p, at in zip(of, ends, strict=False)]),
+                fewer=np.concatenate([pairs.fewer + at for pairs, at in placed]),
+                more=np.concatenate([pairs.more + at for pairs, at in placed]),
             )
         return self.wholes[domains]
 
@@ -145,8 +135,10 @@ class _Before:
         self.of_kernel[key] = _Pairs(codes, numbers, fewer, more)
         return self.of_kernel[key]
 
-    def kept(self, domains: tuple[tuple[int, ...], ...], dropped: Bools) -> _Left:
-        """Return what is left where some pairs are ``dropped``, and what goes with what."""
+    def kept(
+        self, domains: tuple[tuple[int, ...], ...], dropped: Bools
+    ) -> tuple[Ints, PaidLayouts]:
+        """Return the pairs left where some are ``dropped``, and what goes with what, unpriced."""
         key = domains, dropped.tobytes()
         if key not in self.left:
             if len(self.left) >= MOST_DOMAINS:
@@ -154,7 +146,7 @@ class _Before:
             self.left[key] = self._settled(self.whole(domains), dropped)
         return self.left[key]
 
-    def _settled(self, whole: _Whole, dropped: Bools) -> _Left:
+    def _settled(self, whole: _Whole, dropped: Bools) -> tuple[Ints, PaidLayouts]:
         alive = [~dropped[a:b] for a, b in itertools.pairwise(whole.ends)]
         agree: dict[tuple[int, int], Bools] = {}
         for e, (i, j) in enumerate(self.ends):
@@ -170,13 +162,9 @@ class _Before:
                 continue
             key, fits = ((i, j), good) if i < j else ((j, i), good.T)
             apart[key] = apart.get(key, 0.0) + np.where(fits, 0.0, np.inf)
-        return _Left(
-            rows=np.flatnonzero(np.concatenate(alive)),
-            ends=tuple(itertools.accumulate((int(some.sum()) for some in alive), initial=0)),
-            codes=tuple(of.codes[some] for of, some in zip(whole.of, alive, strict=True)),
-            agree=agree,
-            apart=apart,
-        )
+        codes = tuple(of.codes[some] for of, some in zip(whole.of, alive, strict=True))
+        left = PaidLayouts(codes=codes, price=(), agree=agree, apart=apart)
+        return np.flatnonzero(np.concatenate(alive)), left
 
     def _agree(self, e: int, before: _Pairs, after: _Pairs) -> Bools | None:
         """Which pairs of the ends of an edge go together; None: all."""
@@ -230,14 +218,9 @@ def _paid(choices: Choices, domains: tuple[tuple[int, ...], ...]) -> PaidLayouts
     price[whole.sets == 0] = 0.0
     dropped = np.zeros(len(price), dtype=np.bool_)
     dropped[whole.fewer[price[whole.more] <= price[whole.fewer]]] = True
-    left = before.kept(domains, dropped)
-    paid = price[left.rows]
-    return PaidLayouts(
-        codes=left.codes,
-        price=tuple(paid[a:b] for a, b in itertools.pairwise(left.ends)),
-        agree=left.agree,
-        apart=left.apart,
-    )
+    rows, left = before.kept(domains, dropped)
+    ends = itertools.accumulate(map(len, left.codes), initial=0)
+    return replace(left, price=tuple(price[rows[a:b]] for a, b in itertools.pairwise(ends)))
 
 
 def _passes(known: Conversions) -> Floats:

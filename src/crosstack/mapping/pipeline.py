@@ -38,13 +38,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from crosstack.mapping.budget import UNLIMITED, Budget
-from crosstack.mapping.fusion import (
-    LONG_GRAPH,
-    FusionProblem,
-    all_ideals,
-    fuse,
-    simple_bound,
-)
+from crosstack.mapping.fusion import LONG_GRAPH, FusionProblem, all_ideals, fuse, simple_bound
 from crosstack.mapping.ideals import (
     IdealTables,
     Order,
@@ -57,12 +51,7 @@ from crosstack.mapping.ideals import (
     topological_chains,
 )
 from crosstack.mapping.large_graphs import segment
-from crosstack.mapping.stage_times import (
-    StageChoices,
-    StageTimes,
-    make_stage_choices,
-    on_one_chip,
-)
+from crosstack.mapping.stage_times import StageChoices, StageTimes, make_stage_choices, on_one_chip
 from crosstack.mapping.steps import TOLERANCE
 from crosstack.model.iteration import last_transfer
 from crosstack.model.mesh_plan import MeshPlan
@@ -199,11 +188,7 @@ class _Chain:
 
 
 def _least(
-    taken: Floats,
-    slots: Floats,
-    limit: float,
-    moves: list[tuple[Ints, Ints]],
-    together: np.ufunc,
+    taken: Floats, slots: Floats, limit: float, moves: list[tuple[Ints, Ints]], together: np.ufunc
 ) -> _Chain | None:
     """Stages from the first border to the last whose slots x times ``together`` are the least.
 
@@ -378,11 +363,11 @@ def _longest(problem: StageProblem, limit: float, work: float) -> Floats:
 
 def split(
     problem: StageProblem,
-    *,
     incumbent: float = math.inf,
-    most_ideals: int = MOST_IDEALS,
     cache: TableCache | None = None,
     budget: Budget = UNLIMITED,
+    *,
+    most_ideals: int = MOST_IDEALS,
     bound_only: bool = False,
 ) -> StageSplit | None:
     """Return the best stages, of an iteration faster than ``incumbent``, or None if none is.
@@ -479,7 +464,7 @@ def _least_work(problem: StageProblem, limit: float, cache: TableCache, budget: 
     if not simple_bound(free) < longest:
         return math.inf
     alone = replace(problem.fusion, load=free)
-    found = fuse(alone, incumbent=longest, cache=cache, budget=budget, bound_only=True)
+    found = fuse(alone, longest, cache, budget, bound_only=True)
     return math.inf if found is None else microbatch * found.bound
 
 

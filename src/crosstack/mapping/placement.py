@@ -5,11 +5,9 @@ of the dimensions, innermost first, and the axis on which each begins
 (`crosstack.mapping.placement_rules`). Minimised, in this order: the edges on the busiest link
 between packages, those on the busiest link inside one, the hops of all edges.
 
-Every order of the dimensions, where none is given, and every first axis is tried; other layouts are
-not, so the placement is the best of these and no more. The bandwidth of an edge is that of a link
-over the edges that share it (the *derate*).
-
-References: ``ardalani2022deepflow``, section 5.2.
+Every order of the dimensions, where none is given, and every first axis is tried, other layouts are
+not. The bandwidth of an edge is that of a link over the edges that share it (the *derate*);
+``ardalani2022deepflow``, section 5.2.
 """
 
 from __future__ import annotations
@@ -73,16 +71,8 @@ def place(
 ) -> Placement:
     """Return the placement with the least sharing, the first of equals.
 
-    Parameters
-    ----------
-    strategy : Strategy
-        What is placed.
-    grid : Grid
-        Where.
-    rules : PlacementRules or None
-        How; None: crosstack's own.
-    order : tuple of ParallelDimension or None
-        The dimensions, innermost first, where not every order is to be tried.
+    ``rules`` are crosstack's own where left out; ``order`` gives the dimensions, innermost first,
+    where not every order is to be tried.
 
     Raises
     ------
@@ -115,9 +105,9 @@ def placements(
         tried = [tuple(d for d in whole_order(strategy, order) if strategy.degree(d) > 1)]
     found = []
     for each in tried:
-        candidates = _candidates(strategy, grid, each, chosen)
-        if candidates is not None:
-            found.append(_best(strategy, grid, each, candidates, chosen))
+        layouts = chosen.layouts(tuple(strategy.degree(d) for d in each), grid)
+        if layouts:
+            found.append(_best(strategy, grid, each, layouts, chosen))
     if not found:
         fits = "fits in no order" if order is None else f"does not fit in order {','.join(order)}"
         raise InputError(Problem("strategy", f"{strategy} {fits} on {grid.n_packages} packages."))
@@ -144,44 +134,25 @@ def logical_edges(
     return np.take(numbers, kept, axis).ravel(), np.take(following, kept, axis).ravel()
 
 
-# ---------------------------------------------------------------- orders and layouts
-
-
-def _candidates(
-    strategy: Strategy, grid: Grid, order: MappingOrder, rules: PlacementRules
-) -> Ints | None:
-    """Positions (candidate, kp1, kp2, dp, lp, axis) of the layouts of an order, or None."""
-    degrees = tuple(strategy.degree(d) for d in order)
-    positions = rules.layouts(degrees, grid)
-    if not positions:
-        return None
-    shape = tuple(strategy.degree(d) for d in DIMENSIONS)
-    by_canon = sorted(range(len(order)), key=lambda i: DIMENSIONS.index(order[i]))
-    return np.stack(
-        [np.transpose(p, (*by_canon, len(order))).reshape(*shape, -1) for p in positions]
-    )
-
-
 # ---------------------------------------------------------------- routing
 
 
 def _best(
-    strategy: Strategy,
-    grid: Grid,
-    order: MappingOrder,
-    candidates: Ints,
-    rules: PlacementRules,
+    strategy: Strategy, grid: Grid, order: MappingOrder, layouts: list[Ints], rules: PlacementRules
 ) -> Placement:
-    """The candidate with the least sharing, with everything that is known about it."""
-    flat = candidates.reshape(len(candidates), strategy.n_chips, -1)
+    """The layout with the least sharing, with everything that is known about it."""
+    shape = tuple(strategy.degree(d) for d in DIMENSIONS)
+    by_canon = sorted(range(len(order)), key=lambda i: DIMENSIONS.index(order[i]))
+    placed = [np.transpose(each, (*by_canon, len(order))) for each in layouts]
+    positions = np.stack([each.reshape(*shape, -1) for each in placed])
+    flat = positions.reshape(len(positions), strategy.n_chips, -1)
     both = rules.ring_of_two_has_two_edges
     edges = {d: logical_edges(strategy, d, both_ways=both) for d in DIMENSIONS}
-    starts = np.concatenate([first for first, _ in edges.values()])
-    ends = np.concatenate([last for _, last in edges.values()])
+    starts, ends = (np.concatenate(column) for column in zip(*edges.values(), strict=True))
     best, least = 0, (np.iinfo(np.int64).max,) * 3
-    each = max(1, MOST_COORDINATES // max(1, starts.size + grid.n_chips))
-    for k in range(0, len(flat), each):
-        some = flat[k : k + each]
+    each_time = max(1, MOST_COORDINATES // max(1, starts.size + grid.n_chips))
+    for k in range(0, len(flat), each_time):
+        some = flat[k : k + each_time]
         loads = rules.loads(grid, some[:, starts], some[:, ends])
         between, inside = (loads.largest(between=across) for across in (True, False))
         hops = sum(counts.reshape(len(some), -1).sum(axis=1) for counts in loads.counts)
@@ -189,29 +160,26 @@ def _best(
             if score < least:
                 best, least = k + i, score
     at = flat[best]
-    loads = rules.loads(grid, at[None, starts], at[None, ends])
-    by_dimension = {}
-    for d, (first, last) in edges.items():
-        by_dimension[d] = _sharing(rules.loads(grid, at[None, first], at[None, last]))
-    unused = [d for d in DIMENSIONS if d not in order]
+    packages = at // np.array(grid.package)
+
+    def loads_of(first: Ints, last: Ints) -> LinkLoads:
+        return rules.loads(grid, at[None, first], at[None, last])
+
     return Placement(
         strategy=strategy,
         grid=grid,
-        order=(*order, *unused),
-        positions=candidates[best],
-        sharing=_sharing(loads),
-        by_dimension=by_dimension,
-        crosses=frozenset(d for d, ends in edges.items() if _crosses(grid, at, ends)),
-        loads=loads,
+        order=(*order, *(d for d in DIMENSIONS if d not in order)),
+        positions=positions[best],
+        sharing=_sharing(loads_of(starts, ends)),
+        by_dimension={d: _sharing(loads_of(*ends)) for d, ends in edges.items()},
+        crosses=frozenset(
+            d for d, (first, last) in edges.items() if (packages[first] != packages[last]).any()
+        ),
+        loads=loads_of(starts, ends),
         hops=int(least[2]),
     )
 
 
 def _sharing(loads: LinkLoads) -> Sharing:
-    between, inside = (loads.largest(between=across) for across in (True, False))
-    return Sharing(between=int(between[0]), inside=int(inside[0]))
-
-
-def _crosses(grid: Grid, at: Ints, ends: tuple[Ints, Ints]) -> bool:
-    packages = at // np.array(grid.package)
-    return bool((packages[ends[0]] != packages[ends[1]]).any())
+    between, inside = (int(loads.largest(between=across)[0]) for across in (True, False))
+    return Sharing(between=between, inside=inside)

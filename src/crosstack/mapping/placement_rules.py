@@ -45,11 +45,8 @@ class PlacementRules:
     def layouts(self, degrees: tuple[int, ...], grid: Grid) -> list[Ints]:
         """Return the distinct positions of shards with ``degrees``, the innermost first.
 
-        Returns
-        -------
-        list of int array, shape (degree of the innermost, ..., of the outermost, axis)
-            Empty where none fits. By the default, one layout at least, where there are as many
-            chips as shards: the walk over the whole grid as one line fits any degrees.
+        Each of shape (degree of the innermost, ..., of the outermost, axis); none where none fits.
+        By the default, the walk over the whole grid as one line fits any degrees.
         """
         axes = len(grid.shape)
         orders = list(permutations(range(axes)))
@@ -57,12 +54,12 @@ class PlacementRules:
         axis_orders = [(order,) * len(degrees) for order in orders]
         if math.prod(degrees) <= MOST_CHIPS:
             axis_orders += product(rotated, repeat=len(degrees))
-        plans: dict[tuple[tuple[Factor, ...], ...], None] = {}
-        for axis_order in axis_orders:
-            for exact in (True, False):
-                plan = _plan(degrees, grid, axis_order, exact=exact)
-                if plan is not None:
-                    plans[plan] = None
+        tried = (
+            _plan(degrees, grid, axis_order, exact=exact)
+            for axis_order in axis_orders
+            for exact in (True, False)
+        )
+        plans = dict.fromkeys(plan for plan in tried if plan is not None)
         found = [_laid(degrees, plan, axes, back=True) for plan in plans]
         # Back and forth is the same as forth where no dimension takes two factors.
         bent = [plan for plan in plans if any(len(factors) > 1 for factors in plan)]
@@ -71,10 +68,9 @@ class PlacementRules:
         for order in orders:
             line = _plan((grid.n_chips,), grid, (order,), exact=True)
             if line is not None:
-                walk = _laid((grid.n_chips,), line, axes, back=True)[:count].reshape(
-                    *degrees[::-1], axes
-                )
-                found.append(np.moveaxis(walk, range(len(degrees)), range(len(degrees))[::-1]))
+                walk = _laid((grid.n_chips,), line, axes, back=True)[:count]
+                places = range(len(degrees))
+                found.append(np.moveaxis(walk.reshape(*degrees[::-1], axes), places, places[::-1]))
         return found
 
     def loads(self, grid: Grid, starts: Ints, ends: Ints) -> LinkLoads:

@@ -20,8 +20,10 @@ from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.objective import TIME, LayerPrices, Weights, layer_prices
 from crosstack.model.partition import ChipLoad, partition_cost
 from crosstack.model.rules import Rules
-from crosstack.workload.kernel_graph import Floats, Ints
+from crosstack.workload.kernel_graph import Ints
 from crosstack.workload.workload import Workload
+
+Domains = tuple[tuple[int, ...], ...]  # choices left to each kernel
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,39 +112,26 @@ class Pricing:
         added = sum(cost.cost for cost in costs) - layer + load.extra
         return self.offered(plan, layer) + price.second * price.per_layer * added
 
-    def priced(self, load: ChipLoad, plan: MeshPlan, choices: Choices, codes: Ints) -> ChipLoad:
-        """Return a load of one sharding with what the objective adds."""
-        if self.weights.only_time:
-            return load
-        return self._with(load, plan, float(self._tolls(load, choices, plan)[codes].sum()))
-
-    def priced_least(
-        self, load: ChipLoad, plan: MeshPlan, choices: Choices, domains: tuple[tuple[int, ...], ...]
+    def priced(
+        self, load: ChipLoad, plan: MeshPlan, choices: Choices, among: Ints | Domains
     ) -> ChipLoad:
-        """Return a load of many shardings with the least that the objective adds."""
-        if self.weights.only_time:
-            return load
-        index = choices.index
-        tolls = index.least(self._tolls(load, choices, plan), index.inside(domains))
-        return self._with(load, plan, float(tolls.sum()))
-
-    def _with(self, load: ChipLoad, plan: MeshPlan, extra: float) -> ChipLoad:
-        """Add prices to a load, and ``extra`` whatever its partitions.
+        """Return a load with what the objective adds for one sharding, or least for many.
 
         Where the longer of two networks is what a partition waits for, both are paid: by kernel,
         as neither depends on the partitions.
         """
-        price = self.of(plan)
-        if load.network_takes_maximum:
-            extra += price.network * sum(load.network)
-            return replace(load, memory_price=price.memory, extra=extra)
-        return replace(load, memory_price=price.memory, network_price=price.network, extra=extra)
-
-    def _tolls(self, load: ChipLoad, choices: Choices, plan: MeshPlan) -> Floats:
-        """What every choice adds whatever the partitions. [s]"""
-        price = self.of(plan)
+        if self.weights.only_time:
+            return load
+        price, index = self.of(plan), choices.index
         data = price.data if load.network_takes_maximum else price.data - price.network
         tolls = price.work * choices.work + data * choices.data_time
         if choices.clocked is not None:
             tolls = tolls + price.on_chip * choices.clocked.joules
-        return np.asarray(tolls)
+        if isinstance(among, np.ndarray):
+            extra = float(tolls[among].sum())
+        else:
+            extra = float(index.least(tolls, index.inside(among)).sum())
+        network = price.network
+        if load.network_takes_maximum:
+            extra, network = extra + network * sum(load.network), load.network_price
+        return replace(load, memory_price=price.memory, network_price=network, extra=extra)

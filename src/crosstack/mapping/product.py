@@ -70,12 +70,7 @@ def least_product(
 ) -> tuple[Mapping, Certificate]:
     """Return the mapping of least energy times time that weighted sums find, with its bound.
 
-    Parameters
-    ----------
-    find : callable
-        Searches with prices of time and energy: the mapping it found, and its certificate.
-    gap : float
-        Relative gap at which to stop. [1]
+    ``find`` searches with prices of time and energy; ``gap`` is the relative one to stop at. [1]
     """
     cuts: list[Cut] = []
     points: list[Point] = []

@@ -1,8 +1,7 @@
 """Main memory of the plans of a search: which cannot fit, which always do, which variants to try.
 
 What a plan keeps follows from the choices of its kernels, so the least and the most of each say
-what is sure before anything is decided. A plan that always fits has nothing to gain by computing
-again; others are there once for each `Recompute`, the least first.
+what is sure before anything is decided.
 """
 
 from __future__ import annotations
@@ -66,16 +65,14 @@ class Room:
             plan.recompute, plan.schedule, plan.interleave, plan.graph_stages, plan.ends,
         )  # fmt: skip
         if key not in self.demands:  # wherever its chips lie
-            self.demands[key] = self._demand(plan)
+            memory = self.lightest(plan)
+            total = float(static_size(self.workload, plan, memory))
+            if plan.graph_stages > 1:  # the fullest stage holds at least its share
+                held = float(memory.resident.sum())
+                total += held / plan.graph_stages - held
+            activations = float(activations_held(plan, memory))
+            self.demands[key] = Demand(total=total, activations=activations)
         return self.demands[key]
-
-    def _demand(self, plan: MeshPlan) -> Demand:
-        memory = self.lightest(plan)
-        total = float(static_size(self.workload, plan, memory))
-        if plan.graph_stages > 1:  # the fullest stage holds at least its share
-            held = float(memory.resident.sum())
-            total += held / plan.graph_stages - held
-        return Demand(total=total, activations=float(activations_held(plan, memory)))
 
     def lightest(self, plan: MeshPlan) -> CopyMemory:
         """Return the least that a copy of the graph takes under a plan, choice by choice."""
@@ -104,11 +101,7 @@ class Room:
         return float(most)
 
     def variants(
-        self,
-        plans: Sequence[MeshPlan],
-        given: Constraints | Mapping,
-        *,
-        only_time: bool,
+        self, plans: Sequence[MeshPlan], given: Constraints | Mapping, *, only_time: bool
     ) -> list[MeshPlan]:
         """Return plans with what may be computed again, the least first, and their pieces.
 

@@ -212,16 +212,9 @@ def search_state(
     weights: Weights = FASTEST,
     tables: TableCache | None = None,
 ) -> SearchState:
-    """Return a search that has found nothing yet.
+    """Return a search that has found nothing yet; parameters as `search`.
 
-    Parameters
-    ----------
-    gap : float
-        Relative gap at which it stops. [1]
-    weights : Weights
-        Prices of time and energy.
-    tables : dict, optional
-        What is known of the shapes of graphs: layers and ends may have the same.
+    ``tables`` is what is known of the shapes of graphs: layers and ends may have the same.
     """
     arrays, tables = workload.graph, {} if tables is None else tables
     slots, separate = make_slots(arrays, constraints, rules)
@@ -254,15 +247,7 @@ def _end_search(
     rules: Rules,
     tables: TableCache,
 ) -> EndSearch:
-    """Return what maps an end under a plan: a head is proved, layers are within limits on work.
-
-    Parameters
-    ----------
-    end : End
-        One of the workload's.
-    tables : dict
-        See `search_state`.
-    """
+    """Return what maps an end under a plan: a head is proved, layers are within limits on work."""
     free = Constraints(
         kernel_by_kernel=constraints.kernel_by_kernel,
         separate_directions=constraints.separate_directions,

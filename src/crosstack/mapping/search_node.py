@@ -15,7 +15,7 @@ import numpy as np
 from crosstack.errors import require
 from crosstack.machine.chip import Execution, Overlap
 from crosstack.machine.system import Parallelism, System
-from crosstack.mapping.branching import Domains, FirstCosts, branches, first_shardings, tightened
+from crosstack.mapping.branching import FirstCosts, branches, first_shardings, tightened
 from crosstack.mapping.budget import Budget
 from crosstack.mapping.following import choices_excess, following_bound, one_by_one_bound
 from crosstack.mapping.fusion import Fusion, fuse, make_problem, simple_bound
@@ -33,7 +33,7 @@ from crosstack.mapping.pipeline import (
     make_stage_problem,
     split,
 )
-from crosstack.mapping.pricing import Pricing
+from crosstack.mapping.pricing import Domains, Pricing
 from crosstack.mapping.room import Demand, Room
 from crosstack.mapping.sharding import with_given
 from crosstack.mapping.slots import Slots
@@ -72,6 +72,7 @@ class SearchNode:
     fused: bool = False
 
 
+Masks = tuple[int, ...]  # partitions, in the order they run
 EndSearch = Callable[[MeshPlan], tuple[EndMapping, EndCost] | Lack]  # the fastest of one end
 
 
@@ -269,7 +270,7 @@ class SearchState:
             given = (self.workload, self.system, self.arrays, node.plan, choices)
             load = relaxed_load(*given, node.domains, self.rules)
             load = one_by_one(load, self.rules) if self.unfused else load
-            load = self.pricing.priced_least(load, node.plan, choices, node.domains)
+            load = self.pricing.priced(load, node.plan, choices, node.domains)
             if len(self.lightest) * self.arrays.n > MOST_LOADS:
                 self.lightest.clear()
             self.lightest[key] = choices, load
@@ -280,8 +281,7 @@ class SearchState:
         return least_with_layouts(choices, domains, choices.network_time).bound
 
     def _fits(self, load: ChipLoad, node: SearchNode) -> bool:
-        capacity = self.system.chip.memory_room(spilled=node.plan.spilled)
-        plan = node.plan
+        plan, capacity = node.plan, self.room.capacity(node.plan)
         if plan.graph_stages > 1:
             least = least_memory(load, plan.graph_stages)
             if least > capacity:
@@ -319,13 +319,7 @@ class SearchState:
             layer += load.extra
             return Fusion(partitions=masks, time=layer, bound=layer)
         problem = make_problem(load, slots=self.slots, separate_directions=self.separate)
-        found = fuse(
-            problem,
-            incumbent=limit,
-            cache=self.tables,
-            budget=self.budget,
-            bound_only=bound_only,
-        )
+        found = fuse(problem, limit, self.tables, self.budget, bound_only=bound_only)
         if found is None or not load.extra:
             return found
         return replace(found, time=found.time + load.extra, bound=found.bound + load.extra)
@@ -334,31 +328,25 @@ class SearchState:
         self, node: SearchNode, load: ChipLoad, limit: float, *, bound_only: bool = False
     ) -> StageSplit | None:
         """Return the best stages of a node that splits the graph, below an objective."""
-        fusion = make_problem(load, slots=self.slots, separate_directions=self.separate)
+        plan, pricing = node.plan, self.pricing
         problem = make_stage_problem(
-            fusion,
-            node.plan,
+            make_problem(load, slots=self.slots, separate_directions=self.separate),
+            plan,
             self.rules,
-            capacity=self.system.chip.memory_room(spilled=node.plan.spilled),
+            capacity=self.room.capacity(plan),
             one_by_one=self.unfused,
-            per_layer=self.pricing.of(node.plan).per_layer,
+            per_layer=pricing.of(plan).per_layer,
         )
-        found = split(
-            problem,
-            incumbent=self.pricing.stages_below(node.plan, load, limit),
-            cache=self.tables,
-            budget=self.budget,
-            bound_only=bound_only,
-        )
-        if found is None and math.isinf(limit):  # nothing at all fits
-            demand = fullest_stage(problem, self.tables)
-            if demand > problem.capacity:
-                self.incumbent.lack.stage(node.plan, demand, problem.capacity)
+        below = pricing.stages_below(plan, load, limit)
+        given = below, self.tables, self.budget
+        found = split(problem, *given, bound_only=bound_only)
         if found is None:
+            if math.isinf(limit):  # nothing at all fits
+                demand = fullest_stage(problem, self.tables)
+                if demand > problem.capacity:
+                    self.incumbent.lack.stage(plan, demand, problem.capacity)
             return None
-        time, bound = (
-            self.pricing.of_stages(node.plan, load, x) for x in (found.time, found.bound)
-        )
+        time, bound = (pricing.of_stages(plan, load, x) for x in (found.time, found.bound))
         return replace(found, time=time, bound=bound)
 
     def settle(self, node: SearchNode, codes: Ints, limit: float) -> float:
@@ -386,12 +374,7 @@ class SearchState:
         return max(live_sizes(load, masks)) <= load.memory_limit * (1 + 1e-12)
 
     def offer(
-        self,
-        node: SearchNode,
-        codes: Ints,
-        load: ChipLoad,
-        partitions: tuple[int, ...],
-        layer: float,
+        self, node: SearchNode, codes: Ints, load: ChipLoad, partitions: Masks, layer: float
     ) -> None:
         """Keep a mapping whose layer costs so much if it is the best so far."""
         total = self.total(node.plan, layer)
@@ -406,7 +389,7 @@ class SearchState:
         node: SearchNode,
         codes: Ints,
         total: float,
-        partitions: tuple[int, ...],
+        partitions: Masks,
         stages: tuple[int, ...] | None = None,
     ) -> None:
         if total > self.incumbent.best:
@@ -455,23 +438,14 @@ class SearchState:
     def plan_of(self, mapping: Mapping) -> MeshPlan:
         """Return the plan of a mapping, of the first memory where all it keeps fits there.
 
-        With the ends that are fastest.
-
-        Raises
-        ------
-        InputError
-            If the batch does not divide into its microbatches.
+        With the ends that are fastest; `InputError` if its microbatches do not divide the batch.
         """
         batches = (mapping.microbatch_size,)
         use = Use(mapping.sizes, mapping.parallelism, batches, mapping.dimensions)
         made = [self.ended(one) for one in self.plans(use, mapping.microbatch_size, mapping)]
         plans = [one for one in made if one is not None]
-        require(
-            bool(plans),
-            "microbatch_size",
-            mapping.microbatch_size,
-            f"a size that divides the batch of {self.workload.global_batch_size} a pipeline",
-        )
+        allowed = f"a size that divides the batch of {self.workload.global_batch_size} a pipeline"
+        require(bool(plans), "microbatch_size", mapping.microbatch_size, allowed)
         masks, codes = masks_of(mapping), self.codes(mapping)
         for plan in plans[:-1]:
             if self.rooms(self.load(SearchNode(plan, mapping.n_tiles, None), codes), masks):

@@ -1,19 +1,17 @@
 """Mappings to start from: cheap ones for every use of the network, before anything is bounded.
 
-A bound takes long to say that a use of the network is poor, and nothing about the good ones. So
-every plan (sizes and uses of the dimensions, microbatch) first gets the mappings that are quick to
-make: kernels one by one and fused along a few orders, for shardings that weigh the network
-against the rest differently and for numbers of tiles that double.
+Every plan (sizes and uses of the dimensions, microbatch) gets the mappings that are quick to make:
+kernels one by one and fused along a few orders, for shardings that weigh the network against the
+rest differently and for numbers of tiles that double.
 
 What a chip does for one layer depends on the tensor-parallel dimensions alone, but for what the
 gradient exchange and small microbatches add. So a *candidate* (those dimensions, a number of
 tiles, a sharding) is fused once, without what its plans add; its time bounds it under each of them,
-and it is priced exactly where that bound is below the best so far. Nothing that could have been
-best is left out by this, so what a question with more given finds here, a freer one finds too.
+and it is priced exactly where that bound is below the best so far. So what a question with more
+given finds here, a freer one finds too.
 
-Every use of the network has a *lane*: the best of its mappings. The best few lanes are improved,
-each on its own, by other numbers of tiles and other choices kernel by kernel, as long as that
-helps; then the best of all gets its best partitions.
+Every use of the network has a *lane*: the best of its mappings. The best few lanes are improved by
+other numbers of tiles and other choices kernel by kernel; then the best of all by its partitions.
 """
 
 from __future__ import annotations

@@ -126,25 +126,27 @@ def eliminate_tables(
 @lru_cache(maxsize=4096)
 def _order_of(sizes: tuple[int, ...], given: tuple[tuple[int, ...], ...], most: int) -> _Order:
     """Eliminate first what has the fewest neighbours; ``most`` entries a table. [1]"""
-    scopes = list(given)
+    scopes: list[tuple[int, ...]] = []
     neighbours: list[set[int]] = [set() for _ in sizes]
-    at: list[set[int]] = [set() for _ in sizes]
-    for t, scope in enumerate(scopes):
+    at: list[set[int]] = [set() for _ in sizes]  # tables over every kernel
+
+    def add(scope: tuple[int, ...]) -> None:
         for i in scope:
-            at[i].add(t)
+            at[i].add(len(scopes))
             neighbours[i].update(scope)
+        scopes.append(scope)
+
+    for scope in given:
+        add(scope)
     heap = [(len(neighbours[i]), i) for i in range(len(sizes))]
     heapq.heapify(heap)
-    left = set(range(len(sizes)))
-    steps: list[_Step] = []
-    exact = True
+    left, steps, exact = set(range(len(sizes))), list[_Step](), True
     while left:
         size, kernel = heapq.heappop(heap)
         if kernel not in left or size != len(neighbours[kernel]):
             continue
         left.discard(kernel)
-        bucket = tuple(sorted(at[kernel]))
-        groups = []
+        bucket, groups = tuple(sorted(at[kernel])), []
         around = neighbours[kernel] - {kernel}
         split = _mini_buckets([(t, scopes[t]) for t in bucket], sizes, most)
         for t in bucket:
@@ -156,13 +158,8 @@ def _order_of(sizes: tuple[int, ...], given: tuple[tuple[int, ...], ...], most: 
             shapes = (tuple(sizes[i] if i in scopes[t] else 1 for i in scope) for t in members)
             axis = scope.index(kernel)
             groups.append((tuple(zip(members, shapes, strict=True)), axis))
-            rest = scope[:axis] + scope[axis + 1 :]
-            if not rest:
-                continue
-            for i in rest:
-                at[i].add(len(scopes))
-                neighbours[i].update(rest)
-            scopes.append(rest)
+            if len(scope) > 1:
+                add(scope[:axis] + scope[axis + 1 :])
         for i in around:
             heapq.heappush(heap, (len(neighbours[i]), i))
         exact = exact and len(split) == 1
@@ -209,13 +206,7 @@ def _mini_buckets(
 def given_choices(
     arrays: KernelGraph, sharding: Sequence[tuple[str, str]], index: ChoiceIndex
 ) -> dict[int, int]:
-    """Return the choice of every kernel whose sharding is given.
-
-    Raises
-    ------
-    InputError
-        For unknown kernels and axes the kernel cannot be split along.
-    """
+    """Return the choice of every kernel whose sharding is given; `InputError` where none is."""
     number = {name: i for i, name in enumerate(arrays.names)}
     problems, given = [], {}
     for name, along in sharding:
@@ -225,11 +216,11 @@ def given_choices(
             continue
         i = number[name]
         axes, axis = index.axes(i), named_axis(arrays, i, along)
-        if axis not in axes:
+        if axis in axes:
+            given[i] = int(index.start[i]) + axes.index(axis)
+        else:
             can = ", ".join(axis_names(arrays, i)[each] for each in axes)
             problems.append(Problem(path, f"got {along}; allowed for this kernel: {can}."))
-            continue
-        given[i] = int(index.start[i]) + axes.index(axis)
     if problems:
         raise InputError(problems)
     return given
@@ -241,10 +232,7 @@ def with_given(index: ChoiceIndex, given: dict[int, int]) -> tuple[tuple[int, ..
 
 
 def dominated(
-    domains: Sequence[Sequence[int]],
-    terms: Sequence[Floats],
-    index: ChoiceIndex,
-    edges: Floats,
+    domains: Sequence[Sequence[int]], terms: Sequence[Floats], index: ChoiceIndex, edges: Floats
 ) -> list[list[int]]:
     """Drop every choice that another one of the same kernel beats in all respects, until none is.
 

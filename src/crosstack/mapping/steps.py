@@ -1,8 +1,7 @@
 """What every step from one order ideal to a larger one costs, priced all at once with arrays.
 
 The terms of S = J' - J are differences of sums over J' and over J, corrected for the few tensors
-that are alive at J. The formulas are those of `crosstack.model.partition.partition_cost`, which
-the tests compare step by step.
+that are alive at J. The formulas are those of `crosstack.model.partition.partition_cost`.
 """
 
 from __future__ import annotations
@@ -84,8 +83,8 @@ class Deferred:
     ``compute`` and ``memory``: what those take at least that may run by each ideal [s]. A second of
     each that fills what is idle has a price, at least 0, their sum at most 1. Of the tensors that
     they read ``made`` and ``waits`` (ideals, tensors) tell whether the producer has run, and
-    whether it leaves for them alone: it has, all readers in the load have too, and the reader left
-    out cannot have. ``time``: to leave the partition, or to enter the reader's. [s]
+    whether it leaves for them alone: all other readers have run, too, and they cannot have.
+    ``time``: to leave the partition, or to enter the reader's. [s]
     """
 
     compute: Floats
@@ -190,18 +189,14 @@ class Steps:
         # Cheap sums first, then the superset test: buffers and weights only grow.
         near = self.sram[start:] <= self.sram[j] + load.sram_capacity * (1 + TOLERANCE)
         near[: int(self.ends[tables.count[j] + 2]) - start] = True  # a kernel alone may be cut
-        near &= (
-            self.least_share * (self.compute[start:] - self.compute[j]) + self.rest[start:] < limit
-        )
-        to = np.nonzero(near)[0] + start
+        least = self.least_share * (self.compute[start:] - self.compute[j])
+        to = np.nonzero(near & (least + self.rest[start:] < limit))[0] + start
         for w in range(words.shape[1]):
             to = to[(words[to, w] & words[j, w]) == words[j, w]]
         # Cheap terms first: they drop most steps.
-        compute = self.compute[to] - self.compute[j]
-        network = self._network(to, j)
-        least = np.maximum(compute, network)
-        if self.deferred is not None:
-            least = self.least_share * compute
+        compute, network = self.compute[to] - self.compute[j], self._network(to, j)
+        alone = self.deferred is None
+        least = np.maximum(compute, network) if alone else self.least_share * compute
         keep = least + self.rest[to] < limit
         to, compute, network = to[keep], compute[keep], network[keep]
         if not len(to):
@@ -268,9 +263,8 @@ class Steps:
 
     def _network(self, to: Ints, j: int | Ints) -> Floats:
         network, data = self.network[to] - self.network[j], self.data[to] - self.data[j]
-        if self.load.network_takes_maximum:
-            return np.asarray(np.maximum(network, data))
-        return np.asarray(network + data)
+        longer = self.load.network_takes_maximum
+        return np.asarray(np.maximum(network, data) if longer else network + data)
 
     def _reads(self, to: Ints, live: Ints, alive_total: Floats, j: int) -> tuple[Floats, Floats]:
         """Memory time and SRAM of tensors made before that the partition reads."""

@@ -262,10 +262,7 @@ class TemporalSteps(Steps):
         return float(best[-1]), path[::-1]
 
     def leave(self, j: int, limit: float) -> tuple[Ints, Floats]:
-        """Return the ideals reachable from ideal ``j`` in one partition and the partition's time.
-
-        Only steps whose time plus the bound of the rest stays below ``limit`` are returned.
-        """
+        """Return the ideals that steps from ``j`` lead to, and what they take; as `Steps`."""
         terms, priced, at = self._from(j)
         to, priced = terms.to[at], priced[at]
         keep = priced + self.rest[to] < limit

@@ -107,10 +107,6 @@ def transform(
 
     Parameters
     ----------
-    graph : KernelGraph
-        One sequence.
-    strategy : Strategy
-        What to apply: pipeline, data, kernel rows, kernel columns.
     batch : int
         Sequences of one step. [1]
     stages : sequence of int or None
