@@ -67,9 +67,7 @@ def report_rows(rows: Sequence[Row], style: str = "table") -> str:
     by_suite: dict[str, list[Row]] = {}
     for row in rows:
         by_suite.setdefault(row.suite, []).append(row)
-    if style == "md":
-        return _markdown(by_suite)
-    return _table(by_suite)
+    return (_markdown if style == "md" else _table)(by_suite)
 
 
 # What a suite says of its rows beside how many hold.
@@ -130,21 +128,6 @@ HEADER = (
 )  # fmt: skip
 
 
-def _cells(row: Row) -> list[str]:
-    return [
-        row.case,
-        row.rules,
-        f"{row.quantity} [{row.unit}]",
-        f"{row.published:.12g}",
-        f"{row.ours:.12g}",
-        f"{row.error:+.1e}",
-        f"{row.sense} ({row.tolerance:.0e})",
-        row.status,
-        _verdict(row),
-        row.source,
-    ]
-
-
 def _markdown(by_suite: Mapping[str, Sequence[Row]]) -> str:
     lines = [
         "# Validation",
@@ -173,13 +156,16 @@ def _markdown(by_suite: Mapping[str, Sequence[Row]]) -> str:
 def _markdown_table(rows: Sequence[Row]) -> list[str]:
     """Return the table of a suite, with the source's own model where one of its rows has it."""
     modelled = any(row.modelled is not None for row in rows)
-    header = (*HEADER, "source's model", "its error") if modelled else HEADER
     table = []
     for row in rows:
-        cells = _cells(row)
+        cells = [
+            row.case, row.rules, f"{row.quantity} [{row.unit}]", f"{row.published:.12g}",
+            f"{row.ours:.12g}", f"{row.error:+.1e}", f"{row.sense} ({row.tolerance:.0e})",
+            row.status, _verdict(row), row.source,
+        ]  # fmt: skip
         if row.modelled_error is not None:
             cells += [f"{row.modelled:.12g}", f"{row.modelled_error:+.1e}"]
         elif modelled:
             cells += ["", ""]
         table.append(cells)
-    return markdown_table(header, table)
+    return markdown_table((*HEADER, "source's model", "its error") if modelled else HEADER, table)

@@ -1,6 +1,6 @@
 """Kernels and collectives of one chip among many, and products split RC or CR.
 
-What a chip can do comes in as `KernelTimes`, whom it communicates with as `Peers`, so that this
+What a chip can do comes in as kernel times, whom it communicates with as `Peers`, so that this
 module is arithmetic only. A collective is one kernel, launched once
 (`crosstack.model.collectives.arrival`).
 """
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from crosstack.errors import InputError, Problem
 from crosstack.machine.system import AllReduceAlgorithm
 from crosstack.mapping.strategy import KernelSplit, ParallelDimension, Strategy, share_of
 from crosstack.model.collectives import NONE, Arrival, Group, collective_lines
+from crosstack.model.kernels.clock import ChipTimes
 from crosstack.model.schedule.events import TaskGraph, Timeline, simulate
 from crosstack.units import format_quantity
 from crosstack.workload.kernels import Collective
@@ -23,32 +24,10 @@ KP1, KP2, DP, LP = ParallelDimension
 SLOWEST = 1.0  # less than that many bytes a second is no link [B/s]
 
 
-class KernelTimes(Protocol):
-    """What one chip takes for a kernel."""
-
-    @property
-    def element_size(self) -> float:
-        """Bytes of an element. [B]"""
-
-    @property
-    def launch_overhead(self) -> float:
-        """Of one kernel. [s]"""
-
-    @property
-    def arrival(self) -> Arrival:
-        """What the chip takes for what arrives from others."""
-
-    def product(self, m: float, k: float, n: float, batch: float = 1.0) -> float:
-        """Time of ``batch`` products of M x K by K x N, one kernel with its launch. [s]"""
-
-    def elementwise(self, work: float, traffic: float) -> float:
-        """Time of ``work`` [FLOP] on ``traffic`` bytes, without a launch. [s]"""
-
-
 class _RecordedProducts:
     """Kernel times of nothing, that remember which products were asked for."""
 
-    def __init__(self, times: KernelTimes) -> None:
+    def __init__(self, times: ChipTimes) -> None:
         self.element_size, self.launch_overhead = times.element_size, times.launch_overhead
         self.arrival = times.arrival
         self.shapes: dict[tuple[float, float, float, float], None] = {}
@@ -61,14 +40,14 @@ class _RecordedProducts:
         return 0.0
 
 
-def prepare(times: KernelTimes, run: Callable[[KernelTimes], object]) -> None:
+def prepare(times: ChipTimes, run: Callable[[ChipTimes], object]) -> None:
     """Time all products that ``run`` will ask ``times`` for at once, where they can do that.
 
     One search over the tilings of many products takes a fraction of as many searches.
     """
     at_once = getattr(times, "prepare", None)
     if at_once is not None:
-        asked = _RecordedProducts(times)
+        asked: Any = _RecordedProducts(times)
         run(asked)
         at_once(list(asked.shapes))
 
@@ -118,7 +97,7 @@ class Distributed:
     """
 
     strategy: Strategy
-    times: KernelTimes
+    times: ChipTimes
     links: Mapping[ParallelDimension, Any]
 
     # ------------------------------------------------------------ what a release does otherwise

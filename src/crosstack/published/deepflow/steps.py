@@ -15,7 +15,7 @@ from crosstack.model.memory import MemoryAccount
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.events import TaskGraphBuilder, Timeline, simulate
 from crosstack.published.deepflow.chips import Chips, links_of
-from crosstack.published.deepflow.distributed import Distributed, KernelTimes, prepare
+from crosstack.published.deepflow.distributed import Distributed, prepare
 from crosstack.published.deepflow.edges import Edges, edges_of_file, stated_peers
 from crosstack.published.deepflow.events import simulate as simulate_release
 from crosstack.published.deepflow.lstm import lstm_step
@@ -81,7 +81,7 @@ class ReleaseSteps:
             peers = peers_of(strategy, system, order or NESTED)
         else:
             peers = stated_peers(strategy, system, self.edges(strategy, system))
-        times: KernelTimes = rules.clock.kernels.times(system.chip, dtype)
+        times = rules.clock.kernels.times(system.chip, dtype)
         if self.release is None:
             chips = Distributed(strategy=strategy, times=times, links=peers)
             return step_of(workload, chips, settings)

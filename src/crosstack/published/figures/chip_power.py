@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
+from typing import Any
 
 import numpy as np
 
-from crosstack.charts import LineChart, Mark, Measure, Series
+from crosstack.charts import Mark
 from crosstack.published.case import Progress
 from crosstack.published.dfmodel.system_space import SPACE
 from crosstack.published.figures.figure import Figure, Ours, figure
@@ -49,6 +51,19 @@ def chip_power(progress: Progress) -> Figure:
         each = [value / rate for value, rate in zip(values, rates, strict=True)]
         claims[words] = [later > earlier for earlier, later in itertools.pairwise(each)]
     drawn = [power * KILO for power in powers]
+
+    def curve(name: str, of: Curve, colour: int, most: float = math.inf) -> dict[str, Any]:
+        x = tuple(float(x) for x in POINTS if x <= most)
+        y, ours = tuple(_at(of, value) for value in x), of is fit
+        look = {"colour": colour, "published": not ours, "mark": Mark.NONE}
+        return {"name": name, "x": x, "y": y, **look}
+
+    beside = {
+        "Power of a chip": [curve("our fit", fit, 0), curve("printed, with a plus", PLUS, 2)],
+        "The same, three chips of one die": [
+            curve("our fit", fit, 0, 1200.0), curve("as printed", PRINTED, 1, 1200.0),
+        ],
+    }  # fmt: skip
     return figure(
         "chip-power",
         rows=[
@@ -57,53 +72,9 @@ def chip_power(progress: Progress) -> Figure:
             for label, x, power, price in zip(labels, rates, drawn, prices, strict=True)
         ],
         claims=claims,
-        charts=_charts(rates, drawn, prices, fit),
+        beside=beside,
         fit=fit,
         sheet=sheet,
         below=", ".join(below),
         data_sheet=DATA_SHEET,
     )  # fmt: skip
-
-
-def _charts(
-    rates: list[float], powers: list[float], prices: list[float], fit: Curve
-) -> tuple[LineChart, ...]:
-    def curve(name: str, of: Curve, most: float, colour: int, *, paper: bool) -> Series:
-        x = tuple(float(x) for x in POINTS if x <= most)
-        y = tuple(_at(of, value) for value in x)
-        return Series(name=name, x=x, y=y, colour=colour, published=paper, mark=Mark.NONE)
-
-    def dots(values: list[float], most: float) -> Series:
-        x, y = zip(*[p for p in zip(rates, values, strict=True) if p[0] <= most], strict=True)
-        return Series(name="chips", x=x, y=y, line=False, published=True)
-
-    rate = Measure(label="throughput", unit="TFLOP/s", log=True)
-    near, far = 1200.0, float(POINTS[-1])
-    return (
-        LineChart(
-            title="Power of a chip",
-            x=rate,
-            y=Measure(label="power", unit="W", log=True),
-            series=(
-                dots(powers, far),
-                curve("our fit", fit, far, 0, paper=False),
-                curve("printed, with a plus", PLUS, far, 2, paper=True),
-            ),
-        ),
-        LineChart(
-            title="The same, three chips of one die",
-            x=Measure(label="throughput", unit="TFLOP/s"),
-            y=Measure(label="power", unit="W"),
-            series=(
-                dots(powers, near),
-                curve("our fit", fit, near, 0, paper=False),
-                curve("as printed", PRINTED, near, 1, paper=True),
-            ),
-        ),
-        LineChart(
-            title="Price of a chip",
-            x=rate,
-            y=Measure(label="price", unit="USD", log=True),
-            series=(dots(prices, far),),
-        ),
-    )
