@@ -83,8 +83,7 @@ def _lines(told: Any, title: str, rows: Rows, numbers: dict[str, Any]) -> LineCh
     elif "names" in measure:
         names = list(dict.fromkeys(row[measure["names"]] for row in rows))
         xs = {id(row): 1.0 + names.index(row[measure["names"]]) for row in rows}
-        shown = (name if isinstance(name, str) else f"{name:g}" for name in names)
-        measure["names"] = tuple(shown)
+        measure["names"] = tuple(map(_text, names))
     elif "values" in measure:
         values = numbers[measure.pop("values")]
         xs = {id(row): float(value) for row, value in zip(rows, values, strict=True)}
@@ -120,9 +119,13 @@ def _heat(told: Any, title: str, measure: Measure, rows: Rows) -> HeatMap:
     return HeatMap(
         title=title,
         value=measure,
-        columns=tuple(f"{name:g}" for name in across),
-        rows=tuple(f"{name:g}" for name in down),
+        columns=tuple(map(_text, across)),
+        rows=tuple(map(_text, down)),
         column_title=told["column_title"],
         row_title=told["row_title"],
         values=tuple(tuple(cells[a, b] for b in across) for a in down),
     )
+
+
+def _text(cell: str | float) -> str:
+    return cell if isinstance(cell, str) else f"{cell:g}"

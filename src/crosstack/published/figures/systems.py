@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from itertools import product
 
-from crosstack.charts import BarChart, Bars, HeatMap, Measure
 from crosstack.published.case import Progress, Row
 from crosstack.published.dfmodel.system_space import (
     AXES,
@@ -19,13 +17,14 @@ from crosstack.published.dfmodel.system_space import (
     design_space,
     result_of,
 )
+from crosstack.published.figures.drawing import charts_of
 from crosstack.published.figures.figure import Figure, claim, statement
 
 LABELS: dict[str, str] = SPACE["labels"]
 SIMPLE = "simple topologies"
 TERMS = ("compute", "memory", "network")
 LEAST_LOGGED = 0.7325745065429148  # of a factorisation; the other seventy logs have 0.9
-SHORT = {**LABELS, "2d_torus": "2-D", "3d_torus": "3-D", "dragonfly": "fly"}
+GIGA = 1e9
 
 
 def _words(ratio: RatioClaim) -> str:
@@ -45,41 +44,14 @@ def _line(point: SpacePoint) -> tuple[str, str]:
     return row, LABELS[point.topology]
 
 
-def _heat_map(results: list[PointResult], quantity: str, worth: float, unit: str) -> HeatMap:
-    cells = {_line(r.point): getattr(r, quantity) for r in results}
-    rows = tuple(dict.fromkeys(row for row, _ in cells))
-    columns, label = tuple(LABELS[name] for name in AXES["topology"]), quantity.replace("_", " ")
-    return HeatMap(
-        title=label.capitalize(),
-        value=Measure(label=label, unit=unit, worth=worth),
-        columns=columns,
-        rows=rows,
-        column_title="topology",
-        row_title="chip, memory, link",
-        values=tuple(tuple(cells[row, column] for column in columns) for row in rows),
-    )
-
-
-def _breakdown(results: list[PointResult], chip: str, memory: str) -> BarChart:
-    """Return the shares of compute, memory and network on the systems of a chip and a memory."""
-    mine = [r for r in results if (r.point.chip, r.point.memory) == (chip, memory)]
-    shares = [
-        tuple(
-            getattr(r, f"{term}_time") / (r.compute_time + r.memory_time + r.network_time)
-            for r in mine
-        )
-        for term in TERMS
-    ]
-    return BarChart(
-        title=f"Where the time goes: {LABELS[chip]} with {LABELS[memory]}",
-        y=Measure(label="share of the three", unit="%", worth=0.01),
-        groups=tuple(f"{SHORT[r.point.topology]} {LABELS[r.point.link]}" for r in mine),
-        bars=tuple(
-            Bars(name=name, values=values, colour=colour)
-            for colour, (name, values) in enumerate(zip(TERMS, shares, strict=True))
-        ),
-        stacked=True,
-    )
+def _drawn(r: PointResult) -> tuple[str | float, ...]:
+    """Return what charts are drawn from, see ``space.yaml``."""
+    p, times = r.point, [getattr(r, f"{term}_time") for term in TERMS]
+    short = f"{SPACE['short'][p.topology]} {LABELS[p.link]}"
+    efficiencies = r.power_efficiency / GIGA, r.cost_efficiency / GIGA
+    shares = (time / sum(times) for time in times)
+    names = LABELS[p.chip], LABELS[p.memory], short
+    return (*_line(p), r.utilization, *efficiencies, *names, *shares)
 
 
 def _high(workload: str, results: list[PointResult]) -> tuple[Row, ...]:
@@ -126,7 +98,6 @@ def systems_figure(workload: str, results: list[PointResult]) -> Figure:
         for ratio in CLAIMS
         if ratio.workload == workload
     ]
-    giga = 1e9
     return Figure(
         name=f"systems-{workload}",
         title=f"{place.replace('Fig.', 'Figures')}: {title} on 80 systems of 1,024 chips",
@@ -135,18 +106,13 @@ def systems_figure(workload: str, results: list[PointResult]) -> Figure:
         rows=tuple(
             (
                 ", ".join(_line(r.point)), r.time, r.utilization, r.price, r.power,
-                r.cost_efficiency / giga, r.power_efficiency / giga,
+                r.cost_efficiency / GIGA, r.power_efficiency / GIGA,
                 r.compute_time, r.memory_time, r.network_time, r.status,
             )
             for r in results
         ),
         claims=(*claims, *_high(workload, results)),
-        charts=(
-            _heat_map(results, "utilization", 0.01, "%"),
-            _heat_map(results, "power_efficiency", giga, "GFLOP/s/W"),
-            _heat_map(results, "cost_efficiency", giga, "GFLOP/s/USD"),
-            *(_breakdown(results, *both) for both in product(AXES["chip"], AXES["memory"])),
-        ),
+        charts=charts_of(SPACE["charts"], [_drawn(r) for r in results], {}),
         notes=(*SPACE["notes"], *SPACE["settings"]),
     )  # fmt: skip
 
