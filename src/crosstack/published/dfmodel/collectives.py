@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import assert_never
 
 from crosstack.errors import InputError, Problem, require
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism
@@ -191,11 +192,16 @@ class ReleaseCollectives(LeastTime):
 
     def _hops(self, chips: Chips) -> float:
         """Latency of an all-reduce of a kernel. [s]"""
-        if self.latency is LatencyRule.NONE:
-            return 0.0
-        if self.latency is LatencyRule.ALL_REDUCE:
-            return sum(2 * (p - 1) * d.hop_latency for d, p in chips)
-        return sum(self._halves(d.kind) * _steps(d.kind, p) * d.hop_latency for d, p in chips)
+        match self.latency:
+            case LatencyRule.NONE:
+                return 0.0
+            case LatencyRule.ALL_REDUCE:
+                return sum(2 * (p - 1) * d.hop_latency for d, p in chips)
+            case LatencyRule.KERNEL:
+                halves = self._halves
+                return sum(halves(d.kind) * _steps(d.kind, p) * d.hop_latency for d, p in chips)
+            case _:
+                assert_never(self.latency)
 
     def _among(self, chips: Chips) -> dict[Collective, AffineTime]:
         """Return what every collective among some chips takes."""
@@ -212,12 +218,17 @@ class ReleaseCollectives(LeastTime):
         }
 
     def _slowest_pair(self, chips: Chips) -> float:
+        ring_links, all_pairs = {
+            ExchangeRule.ONE_WAY: (1, False),
+            ExchangeRule.ALL_PAIRS: (2, True),
+            ExchangeRule.TWO_WAY: (2, False),
+        }[self.exchange]
         return slowest_cut(
             [d.kind for d, _ in chips],
             [size for _, size in chips],
             [d.bandwidth for d, _ in chips],
-            ring_links=1 if self.exchange is ExchangeRule.ONE_WAY else 2,
-            all_pairs=self.exchange is ExchangeRule.ALL_PAIRS,
+            ring_links=ring_links,
+            all_pairs=all_pairs,
         )
 
 
