@@ -2,14 +2,12 @@
 
 With one kernel a partition and the usual sharding there is nothing to search, so every point has a
 closed form; thousands are priced at once as arrays. A point is the same job under the same mapping
-as that of `ServingSweep.point`, and takes what `crosstack.evaluate` says of it: layers, and what
-runs before the first and behind the last one (`crosstack.evaluate.serving_graphs`).
-
-Kernels are priced by `crosstack.evaluate.serving_blocks`, iterations, latency and memory by the
-formulas of `crosstack.model`, with plans whose numbers are arrays. Tiles are tried over the
-divisors of the sequence, the fastest that fit are taken. Points that do not fit are marked and
-priced all the same, also those of more chips than the one dimension of a network has, where each
-degree by itself would fit.
+as that of `ServingSweep.point`, and takes what `crosstack.evaluate` says of it: kernels by
+`crosstack.evaluate.serving_blocks`, iterations, latency and memory by the formulas of
+`crosstack.model`, with plans whose numbers are arrays. Tiles are tried over the divisors of the
+sequence, the fastest that fit are taken. Points that do not fit are marked and priced all the same,
+also those of more chips than the one dimension of a network has, where each degree by itself would
+fit.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crosstack.errors import InputError, Problem, nearest, require_whole
+from crosstack.errors import InputError, Problem, did_you_mean, require_whole
 from crosstack.evaluate.evaluation import TERMS
 from crosstack.evaluate.serving_blocks import fastest_costs
 from crosstack.evaluate.serving_graphs import JobSeries, job_series
@@ -50,8 +48,6 @@ from crosstack.workload.job import Job, JobKind
 from crosstack.workload.kernel_graph import Bools, Floats, Ints
 from crosstack.workload.workload import Workload
 
-__all__ = ["Phase", "ServingSweep", "check_serving", "serving_sweep"]
-
 WorkloadOf = Callable[..., Workload]  # of a context and a batch
 UNIT = 1e9  # bytes that a layer hands on, of plans that say what one byte takes
 
@@ -64,7 +60,37 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServingSweep:
+class Asked:
+    """What all points of a sweep have in common."""
+
+    model: Transformer
+    phase: Phase
+    system: System
+    rules: Rules
+    tokens: int
+    dtype: Dtype
+
+    def job(self, context: int, batch: int) -> Job:
+        """Return the job of a point."""
+        kind, length, kept = JobKind.DECODE, self.tokens, context
+        if self.phase is Phase.PREFILL:
+            kind, length, kept = JobKind.PREFILL, context, 0
+        return Job(
+            model=self.model, kind=kind, batch=batch, sequence=length, context=kept or None,
+            dtype=self.dtype,
+        )  # fmt: skip
+
+    def workload(self, context: int, batch: int) -> Workload:
+        """Return the graphs of a point that count."""
+        return counted(self.job(context, batch).workload, self.rules)
+
+    def lengths(self, contexts: Ints) -> Ints:
+        """Return the tokens that run through a layer. [1]"""
+        return contexts if self.phase is Phase.PREFILL else np.full_like(contexts, self.tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingSweep(Asked):
     """Points of a sweep; every array has one entry a point.
 
     ``tensor`` and ``pipeline`` chips, ``batch`` sequences, ``context`` tokens, ``microbatch``
@@ -77,12 +103,6 @@ class ServingSweep:
     over all kernels; ``limit`` what a point that does not fit exceeds, empty where it fits.
     """
 
-    model: Transformer
-    phase: Phase
-    system: System
-    rules: Rules
-    tokens: int
-    dtype: Dtype
     tensor: Ints
     pipeline: Ints
     batch: Ints
@@ -106,25 +126,25 @@ class ServingSweep:
 
     def point(self, i: int) -> tuple[Job, System, Mapping]:
         """Return point ``i`` as the job, the system and the mapping that were priced."""
-        asked = _Asked(**{f.name: getattr(self, f.name) for f in fields(_Asked)})
-        job = asked.job(int(self.context[i]), int(self.batch[i]))
+        job = self.job(int(self.context[i]), int(self.batch[i]))
         workload = counted(job.workload, self.rules)
         (series,) = job_series(lambda _: workload, self.context[i : i + 1], self.rules)
+        tiles = int(self.n_tiles[i]), *self.end_tiles[i]
+        layer, *ends = (
+            EndMapping(
+                n_tiles=n_tiles, sharding=block.sharding, partitions=tuple(range(block.graph.n))
+            )
+            for block, n_tiles in zip(series.blocks, tiles, strict=True)
+        )
         sizes = int(self.tensor[i]), int(self.pipeline[i])
-        layer, *ends = series.blocks
         mapping = Mapping(
             sizes=sizes,
             parallelism=USES,
             microbatch_size=int(self.microbatch[i]),
-            n_tiles=int(self.n_tiles[i]),
+            n_tiles=layer.n_tiles,
             sharding=layer.sharding,
-            partitions=tuple(range(layer.graph.n)),
-            ends=tuple(
-                EndMapping(
-                    n_tiles=n_tiles, sharding=end.sharding, partitions=tuple(range(end.graph.n))
-                )
-                for end, n_tiles in zip(ends, self.end_tiles[i], strict=True)
-            ),
+            partitions=layer.partitions,
+            ends=tuple(ends),
         )
         return job, machine_of(self.system, *sizes), mapping
 
@@ -172,21 +192,9 @@ def serving_sweep(
     ----------
     ko2025dfmodel (section VIII.A, Fig. 20), dfmodel_code
     """
-    return _swept(
-        *_checked(
-            model,
-            system,
-            phase=phase,
-            tokens=tokens,
-            dtype=dtype,
-            rules=rules,
-            tensor=tensor,
-            pipeline=pipeline,
-            batch=batch,
-            context=context,
-            microbatch=microbatch,
-        )
-    )
+    numbers = {"tensor": tensor, "pipeline": pipeline, "batch": batch, "context": context}
+    common = {"phase": phase, "tokens": tokens, "dtype": dtype, "rules": rules}
+    return _swept(*_checked(model, system, **common, **numbers, microbatch=microbatch))  # type: ignore[arg-type]
 
 
 def check_serving(model: Transformer, system: System, **asked: Any) -> None:
@@ -203,16 +211,19 @@ def _checked(
     dtype: Dtype | str,
     rules: Rules | str | None,
     **numbers: ArrayLike | None,
-) -> tuple[_Asked, ServingPoints, WorkloadOf]:
+) -> tuple[Asked, ServingPoints, WorkloadOf]:
     """Return what all points have in common, the points, and what makes graphs of them."""
     chosen = chosen_rules(rules, MAPPED)
     if system.chip.levels[0].bank_capacity is not None:
         raise InputError(Problem("system.chip", "got memory units; allowed here: one SRAM."))
     require_whole("tokens", tokens)
     points = serving_points(**{name: given for name, given in numbers.items() if given is not None})
-    asked = _Asked(
+    if phase not in list(Phase):
+        message = f'got "{phase}".{did_you_mean(phase, Phase)} Allowed: {", ".join(Phase)}.'
+        raise InputError(Problem("phase", message))
+    asked = Asked(
         model=model,
-        phase=_phase(phase),
+        phase=Phase(phase),
         system=system,
         rules=chosen,
         tokens=tokens,
@@ -223,34 +234,7 @@ def _checked(
     return asked, points, made
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """What all points have in common."""
-
-    model: Transformer
-    phase: Phase
-    system: System
-    rules: Rules
-    tokens: int
-    dtype: Dtype
-
-    def job(self, context: int, batch: int) -> Job:
-        """Return the job of a point."""
-        given = {"model": self.model, "batch": batch, "dtype": self.dtype}
-        if self.phase is Phase.PREFILL:
-            return Job(kind=JobKind.PREFILL, sequence=context, **given)  # type: ignore[arg-type]
-        return Job(kind=JobKind.DECODE, sequence=self.tokens, context=context, **given)  # type: ignore[arg-type]
-
-    def workload(self, context: int, batch: int) -> Workload:
-        """Return the graphs of a point that count."""
-        return counted(self.job(context, batch).workload, self.rules)
-
-    def lengths(self, contexts: Ints) -> Ints:
-        """Return the tokens that run through a layer. [1]"""
-        return contexts if self.phase is Phase.PREFILL else np.full_like(contexts, self.tokens)
-
-
-def _swept(asked: _Asked, points: ServingPoints, made: WorkloadOf) -> ServingSweep:
+def _swept(asked: Asked, points: ServingPoints, made: WorkloadOf) -> ServingSweep:
     """Price every point."""
     found: dict[str, Any] = {}
     end_tiles: list[tuple[int, ...]] = [()] * len(points.context)
@@ -268,8 +252,7 @@ def _swept(asked: _Asked, points: ServingPoints, made: WorkloadOf) -> ServingSwe
     largest = np.stack([found[name] for name in TERMS]).argmax(axis=0)
     own = {f.name for f in fields(ServingSweep)}
     return ServingSweep(
-        **{f.name: getattr(asked, f.name) for f in fields(asked)},
-        **{f.name: getattr(points, f.name) for f in fields(points)},
+        **{f.name: getattr(some, f.name) for some in (asked, points) for f in fields(some)},
         **{name: values for name, values in found.items() if name in own},
         end_tiles=tuple(end_tiles),
         throughput=points.batch * asked.lengths(points.context) / found["time"],
@@ -279,7 +262,7 @@ def _swept(asked: _Asked, points: ServingPoints, made: WorkloadOf) -> ServingSwe
 
 
 def _parts(
-    asked: _Asked, points: ServingPoints, made: WorkloadOf
+    asked: Asked, points: ServingPoints, made: WorkloadOf
 ) -> Iterator[tuple[Ints, JobSeries]]:
     """Yield rows of points whose graphs are alike, and their graphs.
 
@@ -294,7 +277,7 @@ def _parts(
             yield rows[np.isin(contexts, series.contexts)[place.ravel()]], series
 
 
-def _priced(asked: _Asked, series: JobSeries, points: ServingPoints) -> dict[str, NDArray[Any]]:
+def _priced(asked: Asked, series: JobSeries, points: ServingPoints) -> dict[str, NDArray[Any]]:
     """Return what points take whose graphs are alike; what spills is priced so."""
     chip = asked.system.chip
     found = _taken(asked, series, points, spilled=False)
@@ -307,7 +290,7 @@ def _priced(asked: _Asked, series: JobSeries, points: ServingPoints) -> dict[str
 
 
 def _taken(
-    asked: _Asked, series: JobSeries, points: ServingPoints, *, spilled: bool
+    asked: Asked, series: JobSeries, points: ServingPoints, *, spilled: bool
 ) -> dict[str, NDArray[Any]]:
     """Return what points take with one memory or with both, an array a term."""
     given = points, asked.lengths(points.context), asked.system, asked.rules
@@ -336,7 +319,7 @@ def _taken(
 
 
 def _plan(
-    asked: _Asked, workload: Workload, stages: int, points: ServingPoints, boundary: Floats
+    asked: Asked, workload: Workload, stages: int, points: ServingPoints, boundary: Floats
 ) -> MeshPlan:
     """Return the plan of points with so many stages, its numbers arrays.
 
@@ -362,7 +345,7 @@ def _plan(
 
 
 def _times(
-    asked: _Asked, series: JobSeries, plan: MeshPlan, costs: list[dict[str, Floats]], batch: Ints
+    asked: Asked, series: JobSeries, plan: MeshPlan, costs: list[dict[str, Floats]], batch: Ints
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Return the time of a layer, of an iteration, and the latency [s]; memory used [B]."""
     layer, *rest = costs
@@ -397,17 +380,6 @@ def _times(
 
 
 # ---------------------------------------------------------------- points
-
-
-def _phase(phase: Phase | str) -> Phase:
-    try:
-        return Phase(phase)
-    except ValueError:
-        close = nearest(str(phase), list(Phase), 1)
-        hint = f' Did you mean "{close[0]}"?' if close else ""
-        raise InputError(
-            Problem("phase", f'got "{phase}".{hint} Allowed: {", ".join(Phase)}.')
-        ) from None
 
 
 def _batches(model: Transformer, points: ServingPoints) -> Ints:
