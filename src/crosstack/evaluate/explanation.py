@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from crosstack.errors import InputError, Problem, nearest, require_whole
+from crosstack.errors import InputError, Problem, did_you_mean, require_whole
 from crosstack.evaluate.evaluation import Evaluation, KernelTerms
 from crosstack.machine.system import System
 from crosstack.records import require_type
 from crosstack.units import format_quantity
-
-__all__ = ["explained"]
 
 
 def explained(evaluation: Evaluation, system: System, partition: int, term: str) -> str:
@@ -18,6 +16,8 @@ def explained(evaluation: Evaluation, system: System, partition: int, term: str)
 
     Parameters
     ----------
+    evaluation, system, partition
+        What is priced, on which machine, and the number of the partition.
     term : str
         ``time``, ``compute``, ``memory``, ``network`` or ``sram``.
 
@@ -56,9 +56,8 @@ def explained(evaluation: Evaluation, system: System, partition: int, term: str)
         f"{_bytes(sum(k.weight_size for k in members))} among them",
     }
     if term not in says:
-        close = nearest(term, says, 1)
-        hint = f' Did you mean "{close[0]}"?' if close else ""
-        raise InputError(Problem("term", f'got "{term}".{hint} Allowed: {", ".join(says)}.'))
+        message = f'got "{term}".{did_you_mean(term, says)} Allowed: {", ".join(says)}.'
+        raise InputError(Problem("term", message))
     return f"partition {partition}, {term}: {says[term]}."
 
 

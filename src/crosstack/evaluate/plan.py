@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from crosstack.errors import (
@@ -37,17 +38,15 @@ if TYPE_CHECKING:
     from crosstack.mapping.search import Progress
 
 __all__ = [
-    "Plan",
-    "as_task",
-    "evaluate_task",
-    "given_plan",
-    "mapping_from_dict",
-    "optimise",
-    "saved_plan",
-]
+    "Plan", "as_task", "evaluate_task", "given_plan", "mapping_from_dict", "optimise", "saved_plan",
+]  # fmt: skip
 
 WORK_LIMIT = 3e6  # units of work of a search that is given no limit: about 20 s
 SAME = 1e-9  # relative; what rounding may do to a saved time
+_GIVEN = (
+    "dimension sizes", "parallelism", "microbatch size", "number of tiles", "sharding",
+    "partitions",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,12 +131,8 @@ def as_task(
     require_type("system", system, System | None)
     require_type("constraints", constraints, Constraints | None)
     if isinstance(task, Task):
-        return Task(
-            workload=task.workload,
-            system=system or task.system,
-            constraints=constraints or task.constraints,
-            rules=task.rules,
-            paths=task.paths,
+        return replace(
+            task, system=system or task.system, constraints=constraints or task.constraints
         )
     if system is None:
         raise InputError(Problem("system", "missing: a workload alone cannot be mapped."))
@@ -202,8 +197,10 @@ def optimise(
     # The search is most of the package; pricing a given mapping needs none of it.
     from crosstack.mapping.search import search
 
-    metric = _objective(objective)
-    whole = as_task(task, system, constraints)
+    require_type("objective", objective, Objective | str)
+    if objective not in list(Objective):
+        raise unknown_name("objective", "objective is", str(objective), list(Objective))
+    metric, whole = Objective(objective), as_task(task, system, constraints)
     chosen = _rules(rules, whole)
     require_quantity("time_limit", time_limit, "s", infinite=True)
     require_quantity("gap", gap, "1")
@@ -215,39 +212,34 @@ def optimise(
         work_limit = WORK_LIMIT if math.isinf(time_limit) else math.inf
     require_quantity("work_limit", work_limit, "1", infinite=True)
     require(start is None or isinstance(start, Mapping), "start", start, "None or a Mapping")
-    limits: dict[str, Any] = {"work_limit": work_limit, "time_limit": time_limit, "jobs": jobs}
-    problem = (whole.workload, whole.system, whole.constraints, chosen)
+    asked = partial(
+        search,
+        *(whole.workload, whole.system, whole.constraints, chosen),
+        work_limit=work_limit,
+        time_limit=time_limit,
+        jobs=jobs,
+        progress=progress,
+    )
     try:
         if metric is Objective.ENERGY_DELAY:
-            mapping, certificate = _least_product(problem, limits, gap, progress)
+            mapping, certificate = _least_product(asked, whole, chosen, gap)
         else:
-            mapping, certificate = search(
-                *problem,
-                **limits,
-                gap=gap,
-                start=_started(whole, start, chosen, metric),
-                objective=metric,
-                progress=progress,
-            )
+            known = _started(whole, start, chosen, metric)
+            mapping, certificate = asked(gap=gap, start=known, objective=metric)
     except InputError as error:
         raise whole.as_in_file(error) from None
     evaluation = evaluate(whole.workload, whole.system, mapping, chosen)
+    # Sums in another order round otherwise.
+    value = _value(certificate.metric, whole.system, mapping, evaluation)
+    optimal = certificate.status is Status.OPTIMAL
+    bound = value if optimal else min(certificate.bound, value)
     return Plan(
         task=whole,
         rules=chosen,
         mapping=mapping,
-        certificate=_as_evaluated(
-            certificate, _value(certificate.metric, whole.system, mapping, evaluation)
-        ),
+        certificate=replace(certificate, objective=value, bound=bound),
         evaluation=evaluation,
     )
-
-
-def _objective(objective: Objective | str) -> Objective:
-    require_type("objective", objective, Objective | str)
-    if objective not in list(Objective):
-        raise unknown_name("objective", "objective is", str(objective), list(Objective))
-    return Objective(objective)
 
 
 def _value(metric: Objective, system: System, mapping: Mapping, found: Evaluation) -> float:
@@ -256,24 +248,16 @@ def _value(metric: Objective, system: System, mapping: Mapping, found: Evaluatio
 
 
 def _least_product(
-    problem: tuple[Workload, System, Constraints, Rules],
-    limits: dict[str, Any],
-    gap: float,
-    progress: Callable[[Progress], None] | None,
+    asked: Callable[..., tuple[Mapping, Certificate]], task: Task, rules: Rules, gap: float
 ) -> tuple[Mapping, Certificate]:
-    """Search for the least energy times time, each search within the limits."""
+    """Search for the least energy times time, each search ``asked`` within the limits."""
     from crosstack.mapping.product import Point, least_product
-    from crosstack.mapping.search import search
-
-    workload, system, _, rules = problem
 
     def find(weights: Weights) -> tuple[Point, Certificate]:
         metric = Objective.TIME if weights.only_time else Objective.ENERGY
-        mapping, certificate = search(
-            *problem, **limits, objective=metric, weights=weights, progress=progress
-        )
-        found = evaluate(workload, system, mapping, rules)
-        energy = _value(Objective.ENERGY, system, mapping, found)
+        mapping, certificate = asked(objective=metric, weights=weights)
+        found = evaluate(task.workload, task.system, mapping, rules)
+        energy = _value(Objective.ENERGY, task.system, mapping, found)
         return Point(found.time, energy, mapping), certificate
 
     return least_product(find, gap)
@@ -290,13 +274,6 @@ def _started(
         return start, _value(metric, task.system, start, found)
     except InfeasibleError:
         return None
-
-
-def _as_evaluated(certificate: Certificate, value: float) -> Certificate:
-    """Return the certificate of the evaluated mapping: sums in another order round otherwise."""
-    optimal = certificate.status is Status.OPTIMAL
-    bound = value if optimal else min(certificate.bound, value)
-    return replace(certificate, objective=value, bound=bound)
 
 
 def evaluate_task(
@@ -343,15 +320,7 @@ def given_plan(task: Task, mapping: Mapping, rules: Rules | str | None = None) -
         bound=0.0,
         method="evaluation of a given mapping",
         free=(),
-        given=(
-            "dimension sizes",
-            "parallelism",
-            "microbatch size",
-            "number of tiles",
-            "sharding",
-            "partitions",
-            *(() if mapping.stages is None else ("stages",)),
-        ),
+        given=_GIVEN + (() if mapping.stages is None else ("stages",)),
         runtime=0.0,
     )
     return Plan(

@@ -135,7 +135,7 @@ class _LaidOut:
         return np.asarray(values, dtype=np.float64).reshape(self.shape)
 
     def streamed(self) -> tuple[Floats, Bools, Bools]:
-        """Time of main memory of each kernel alone [s]; whether it fits, also with a whole weight."""
+        """Time of main memory of each kernel alone [s]; if it fits, and if with a whole weight."""
         block, chip, traffic = self.block, self.system.chip, self.rules.traffic
         weight, depth = self.pick("weight"), traffic.unfused_depth
         tile, total = (self.pick(f"output_{name}")[:, block.producer] for name in ("tile", "total"))
