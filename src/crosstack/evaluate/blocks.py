@@ -38,8 +38,6 @@ from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
 from crosstack.workload.workload import Workload
 
-__all__ = ["BLOCK_WORK", "NOUGHT", "BlockTable", "BlockTerms", "SolvedBlock"]
-
 BLOCK_WORK = 1e4  # units of work of the search of one block: about 0.1 s
 NOUGHT = np.zeros(())  # the time of main memory, where that on the chip has it
 BlockKey = tuple[int, int, int]  # group, microbatch size, place of what is computed again
@@ -89,12 +87,8 @@ class BlockTerms:
 class BlockTable:
     """Blocks of one workload on one system, solved when they are first asked for.
 
-    Parameters
-    ----------
-    constraints : Constraints
-        Decisions on kernels that are given.
-    work_limit : float
-        Units of work after which the search of a block ends. [1]
+    ``constraints`` are decisions on kernels that are given; the search of a block ends after
+    ``work_limit`` units of work. [1]
     """
 
     workload: Workload
@@ -121,31 +115,13 @@ class BlockTable:
         return self.groups.setdefault(key, len(self.groups))
 
     def solve(self, key: BlockKey, plan: MeshPlan) -> SolvedBlock | None:
-        """Return the answer to the block problem of a plan; None where nothing was found.
-
-        Parameters
-        ----------
-        key : tuple of int
-            What tells the block from others.
-        plan : MeshPlan
-            One of its plans.
-        """
+        """Return the answer to the block problem of one of its plans; None: nothing was found."""
         if key not in self.solved:
             self.solved[key] = self._solved(plan)
         return self.solved[key]
 
     def add(self, key: RowKey, plan: MeshPlan, block: SolvedBlock | None) -> int:
-        """Add what a block takes under a plan, and return its row.
-
-        Parameters
-        ----------
-        key : tuple of int
-            What tells the row from others.
-        plan : MeshPlan
-            With the microbatch size and what is computed again.
-        block : SolvedBlock or None
-            None: nothing was found.
-        """
+        """Add what a block takes under a plan, None: nothing was found; and return its row."""
         self.rows[key] = len(self._priced)
         self._priced.append(self._nothing() if block is None else self._terms(plan, block.mapping))
         return self.rows[key]

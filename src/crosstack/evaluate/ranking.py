@@ -46,9 +46,6 @@ from crosstack.model.partition import ROUNDING
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.workload.kernel_graph import Bools, Floats
 
-__all__ = ["RankedStrategies", "fastest_strategies"]
-
-
 RANKED_WORK = 1e5  # units of work of the search of a block: about a second
 MOST_SEARCHED = 3  # strategies of a block that are searched with the memory that there is
 
@@ -73,10 +70,8 @@ def fastest_strategies(
 
     Parameters
     ----------
-    task : Task
-        What is mapped, and what is given.
-    count : int
-        How many. [1]
+    task, count
+        What is mapped, with what is given; and how many. [1]
     rules : Rules or str, optional
         What is counted; by name, that of the task, or ``crosstack``.
     work_limit : float

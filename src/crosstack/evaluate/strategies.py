@@ -9,7 +9,7 @@ the closed forms of `crosstack.model`, which take arrays. The numbers are those 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,18 +32,6 @@ from crosstack.workload.kernel_graph import Bools, Floats, Ints
 from crosstack.workload.kernels import Placement
 from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
-
-__all__ = [
-    "ORDERS",
-    "RECOMPUTED",
-    "Strategies",
-    "StrategyTimes",
-    "all_strategies",
-    "mapping_of",
-    "plan_at",
-    "strategy_times",
-    "times_of_layers",
-]
 
 RECOMPUTED, ORDERS = tuple(Recompute), tuple(Schedule)
 
@@ -68,19 +56,18 @@ class NetworkPlans:
     @classmethod
     def of(cls, plans: Sequence[MeshPlan]) -> NetworkPlans:
         """Return the numbers of some plans."""
-        exchanges: dict[ConcaveTime, int] = {}
+        lines = [plan.stage_transfer for plan in plans]
+        exchanges = {line: i for i, line in enumerate(dict.fromkeys(p.periodic for p in plans))}
         return cls(
             plans=tuple(plans),
             tensor=np.array([plan.tensor for plan in plans]),
             pipeline=np.array([plan.pipeline for plan in plans]),
             data=np.array([plan.data for plan in plans]),
             layers=np.array([plan.layers_per_stage for plan in plans]),
-            exchange=np.array(
-                [exchanges.setdefault(plan.periodic, len(exchanges)) for plan in plans]
-            ),
+            exchange=np.array([exchanges[plan.periodic] for plan in plans]),
             exchanges=tuple(exchanges),
-            fixed=np.array([plan.stage_transfer.fixed for plan in plans]),
-            per_byte=np.array([plan.stage_transfer.per_byte for plan in plans]),
+            fixed=np.array([line.fixed for line in lines]),
+            per_byte=np.array([line.per_byte for line in lines]),
         )
 
     def exchange_lines(self, number: Ints) -> ConcaveTime:
@@ -138,6 +125,12 @@ class Strategies:
         }
         return replace(first, schedule=schedule, **numbers)
 
+    def by_schedule(self, workload: Workload) -> Iterator[tuple[Ints, MeshPlan]]:
+        """Yield the places of all that follow one schedule, with their plan as arrays."""
+        for number in np.unique(self.schedule).tolist():
+            here = np.flatnonzero(self.schedule == number)
+            yield here, self.at(here).plan(workload, ORDERS[number])
+
 
 def all_strategies(
     workload: Workload,
@@ -192,9 +185,7 @@ def all_strategies(
         interleave=np.array(cuts)[cut],
     )
     good = np.zeros(len(found), dtype=np.bool_)
-    for number in set(found.schedule.tolist()):
-        here = np.flatnonzero(found.schedule == number)
-        plan = found.at(here).plan(workload, ORDERS[number])
+    for here, plan in found.by_schedule(workload):
         good[here] = may_interleave(plan, rules)
     return found.at(good)
 
@@ -254,9 +245,7 @@ def times_of_layers(
         Time of a layer of one sequence. [s]
     """
     time = np.zeros(len(strategies))
-    for number in np.unique(strategies.schedule).tolist():
-        here = np.flatnonzero(strategies.schedule == number)
-        plan = strategies.at(here).plan(workload, ORDERS[number])
+    for here, plan in strategies.by_schedule(workload):
         work = layer[here] * plan.microbatch_size * plan.layers_per_stage
         pipeline = pipeline_of(plan, system.chip.overlap, rules)
         time[here] = iteration_time(pipeline, work, rules) / plan.copies
@@ -270,9 +259,8 @@ def _priced(
     rows = _rows(strategies, table, spilled=spilled)
     known = table.terms
     used = np.zeros(len(strategies))
-    for number in np.unique(strategies.schedule).tolist():
-        here = np.flatnonzero(strategies.schedule == number)
-        used[here] = _memory(strategies.at(here), known, rows[here], table, ORDERS[number])
+    for here, plan in strategies.by_schedule(table.workload):
+        used[here] = _memory(plan, known, rows[here], table.workload)
     exchange = strategies.network.exchange[strategies.use]
     count = len(strategies.network.exchanges)
     both, first, back = np.unique(rows * count + exchange, return_index=True, return_inverse=True)
@@ -284,22 +272,16 @@ def _priced(
     return used, np.full(len(used), capacity), layer[back], known.fits[rows]
 
 
-def _memory(
-    strategies: Strategies, known: BlockTerms, rows: Ints, table: BlockTable, order: Schedule
-) -> Floats:
+def _memory(plan: MeshPlan, known: BlockTerms, rows: Ints, workload: Workload) -> Floats:
     """Bytes of main memory that the fullest chip needs, of strategies by one schedule. [B]"""
-    plan = strategies.plan(table.workload, order)
-    none = np.zeros((len(rows), 1))
+    others = ("gradients", "optimizer_state", "caches", "buffers")
     memory = CopyMemory(
         weights=known.resident[rows, None],
-        gradients=none,
-        optimizer_state=none,
-        caches=none,
-        buffers=none,
         kept=known.kept[rows, None],
         again=known.again[rows, None],
+        **dict.fromkeys(others, np.zeros((len(rows), 1))),
     )
-    return static_size(table.workload, plan, memory) + known.working[rows] * plan.microbatch_size
+    return static_size(workload, plan, memory) + known.working[rows] * plan.microbatch_size
 
 
 def _layer_times(
@@ -307,14 +289,8 @@ def _layer_times(
 ) -> Floats:
     """Time of a layer of one sequence, with its share of the sums of gradients. [s]
 
-    Parameters
-    ----------
-    rows : array, shape (layers,)
-        Of ``known``. [1]
-    lines : ConcaveTime
-        What a sum of gradients takes, of arrays of shape (layers, 1).
-    spread : array, shape (layers,)
-        Sequences that one sum is spread over. [1]
+    Of every layer, ``rows`` is its place in ``known``, ``lines`` what a sum of gradients takes, of
+    arrays of shape (layers, 1), and ``spread`` how many sequences one sum is spread over. [1]
     """
     graph = table.workload.graph
     shares = spread[:, None] * graph.sharers[graph.periodic_size > 0]
@@ -322,10 +298,8 @@ def _layer_times(
     data, place = np.zeros(times.shape), known.place[rows]
     for kernel in range(times.shape[1]):
         data[np.arange(len(rows)), place[:, kernel]] += times[:, kernel]
-    network = known.network[rows]
-    both = (
-        np.maximum(network, data) if table.rules.traffic.network_takes_maximum else network + data
-    )
+    join = np.maximum if table.rules.traffic.network_takes_maximum else np.add
+    both = join(known.network[rows], data)
     summing = combine_arrays(known.device[rows], NOUGHT, both, table.system.chip.overlap)
     return np.asarray(known.others[rows] + summing.sum(axis=1))
 
