@@ -10,7 +10,7 @@ from crosstack.model.memory import MemoryAccount
 from crosstack.model.schedule.layer import TERMS, KernelRun
 from crosstack.records import brief
 
-__all__ = ["TERMS", "Evaluation", "KernelTerms", "PartitionTerms", "StageTerms"]
+__all__ = ["TERMS", "EndTerms", "Evaluation", "KernelTerms", "PartitionTerms", "StageTerms"]
 
 # How a saved answer calls a field (`crosstack.records.plain`): by its name with its unit, but for
 # a few.

@@ -14,8 +14,6 @@ from crosstack.records import require_type
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.published_steps import as_step
 
-__all__ = ["predict_job"]
-
 
 def predict_job(
     job: Step,

@@ -12,8 +12,6 @@ from crosstack.model.parts import Clock, MainMemory
 from crosstack.model.rules import Rules
 from crosstack.model.traffic import Traffic
 
-__all__ = ["crosstack"]
-
 
 def crosstack() -> Rules:
     """Return the default rules."""

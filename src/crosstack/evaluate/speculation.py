@@ -20,8 +20,6 @@ from crosstack.workload.architectures import Transformer
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.job import Job
 
-__all__ = ["Speculation", "drafted_tokens", "expected_tokens", "speculate"]
-
 MOST_DRAFTED = 2**20  # tokens of one tree
 
 
@@ -65,21 +63,12 @@ def expected_tokens(window: int, acceptance: float, branches: int = 1) -> float:
     branches : int
         Tokens drafted for each place; 1 is a sequence. [1]
 
-    Raises
-    ------
-    InputError
-        If one of them is out of range.
-
     Notes
     -----
     ``1 + b + ... + b^K`` with ``b = 1 - (1 - a)^w``: each level of the tree goes on if one of its w
     tokens is accepted, each on its own; the check adds one token in any case. For w = 1 this is
     ``(1 - a^(K+1)) / (1 - a)`` (``leviathan2023speculative``, equation 1); for larger w the
-    independence is an assumption.
-
-    References
-    ----------
-    leviathan2023speculative, miao2024specinfer
+    independence is an assumption (``miao2024specinfer``).
     """
     _check(window, acceptance, branches)
     goes_on = 1.0 - (1.0 - acceptance) ** branches
@@ -141,17 +130,10 @@ def speculate(
     -----
     The draft model runs once a level of the tree, on all tokens of that level; the target runs
     once, on all tokens. Each run is a decoding step, mapped on its own.
-
-    References
-    ----------
-    ko2025dfmodel (section VIII.B)
     """
-    for name, value, kind in (
-        ("draft", draft, Transformer),
-        ("target", target, Transformer),
-        ("system", system, System),
-    ):
-        require_type(name, value, kind)
+    require_type("draft", draft, Transformer)
+    require_type("target", target, Transformer)
+    require_type("system", system, System)
     tokens = expected_tokens(window, acceptance, branches)
     levels = drafted_tokens(window, branches)
 

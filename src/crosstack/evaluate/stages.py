@@ -17,8 +17,6 @@ from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import ChipLoad, PartitionCost
 from crosstack.workload.kernel_graph import KernelGraph, bits
 
-__all__ = ["stage_masks", "stage_memory", "stage_terms", "stages_latency"]
-
 
 def stage_masks(arrays: KernelGraph, mapping: Mapping, plan: MeshPlan) -> list[int] | None:
     """Return the kernels of every stage as masks, or None where stages hold whole copies.
@@ -35,13 +33,11 @@ def stage_masks(arrays: KernelGraph, mapping: Mapping, plan: MeshPlan) -> list[i
     if plan.graph_stages == 1 or len(masks) > plan.graph_stages:
         most = f"at most {plan.graph_stages}" if plan.graph_stages > 1 else "none"
         training = ", and a training graph is not split" if arrays.backward.any() else ""
-        raise InputError(
-            Problem(
-                "mapping.stages",
-                f"got {len(masks)} for each copy of the graph; allowed: {most}, as there are "
-                f"{plan.pipeline} pipeline stages for {plan.graph_repetitions} of it{training}.",
-            )
+        message = (
+            f"got {len(masks)} for each copy of the graph; allowed: {most}, as there are "
+            f"{plan.pipeline} pipeline stages for {plan.graph_repetitions} of it{training}."
         )
+        raise InputError(Problem("mapping.stages", message))
     for i, stage in enumerate(mapping.stages):
         masks[stage] |= 1 << i
     return masks
@@ -69,9 +65,8 @@ def stage_terms(
     for number, stage in enumerate(stages):
         inside = [p for p, mask in enumerate(masks) if mask & stage]
         done |= stage
-        alive = [flow.total for flow in load.flows if done >> flow.producer & 1]
-        readers = [flow.mask for flow in load.flows if done >> flow.producer & 1]
-        sent = sum(size for size, mask in zip(alive, readers, strict=True) if mask & ~done)
+        made = [flow for flow in load.flows if done >> flow.producer & 1]
+        sent = sum(flow.total for flow in made if flow.mask & ~done)
         transfer = float(border_time(plan, np.array(sent)))
         if done == load.everything:
             transfer = last_transfer(plan)

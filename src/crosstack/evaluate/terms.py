@@ -17,8 +17,6 @@ from crosstack.workload.kernel_graph import Ints, KernelGraph, bits
 from crosstack.workload.kernels import Axis, Collective
 from crosstack.workload.workload import End
 
-__all__ = ["end_terms", "kernel_terms", "partition_terms"]
-
 
 def partition_terms(
     load: ChipLoad,
@@ -32,8 +30,8 @@ def partition_terms(
 
     Parameters
     ----------
-    number, mask
-        Which it is, and its kernels.
+    load, number, mask, cost
+        Which it is, its kernels, and what they take on a chip.
     memory : float
         Bytes of its chip's main memory that are used while it runs. [B]
     stage : int or None
@@ -68,41 +66,32 @@ def kernel_terms(
     sharding: tuple[Axis, ...],
     partitions: tuple[int, ...],
 ) -> tuple[KernelTerms, ...]:
-    """Return the terms of every kernel.
-
-    Parameters
-    ----------
-    plan : MeshPlan
-        Of the block.
-    sharding, partitions : tuple
-        Of its mapping.
-    """
+    """Return the terms of every kernel of a block, under its plan and of its mapping."""
     choices, codes, load, costs = priced.choices, priced.codes, priced.load, priced.costs
     names = _collectives(arrays, plan, choices, codes)
     dealt = {
         kernel: (lanes, stages) for cost in costs for kernel, lanes, stages in cost.cores or ()
     }
     where = {i: number for number, mask in enumerate(priced.masks) for i in bits(mask)}
-    m, k, n = (t[codes].tolist() for t in (choices.m, choices.k, choices.columns))
-    work = choices.work[codes].tolist()
-    tile = choices.output_tile[codes].tolist()
+    names_of_columns = ("m", "k", "columns", "work", "output_tile")
+    columns = (getattr(choices, name)[codes].tolist() for name in names_of_columns)
     terms = []
-    for i in range(load.n):
+    for i, (m, k, n, work, tile) in enumerate(zip(*columns, strict=True)):
         lanes, stages = dealt.get(i, (None, None))
         terms.append(
             KernelTerms(
                 name=load.names[i],
                 partition=partitions[i],
                 sharding=axis_names(arrays, i)[sharding[i]],
-                m=m[i],
-                k=k[i],
-                n=n[i],
-                work=work[i],
+                m=m,
+                k=k,
+                n=n,
+                work=work,
                 compute_time=_compute_time(load, i, lanes, stages),
                 network_time=load.network[i] + load.data[i],
                 collective=names[i],
                 weight_size=load.weight[i],
-                output_size=tile[i],
+                output_size=tile,
                 lanes=lanes,
                 stages=stages,
                 weight_cuts=costs[where[i]].cuts,
@@ -122,13 +111,7 @@ def _compute_time(load: ChipLoad, i: int, lanes: int | None, stages: int | None)
 
 
 def end_terms(end: End, mapping: EndMapping, plan: MeshPlan, priced: PricedBlock) -> EndTerms:
-    """Return the terms of an end, of one run of it.
-
-    Parameters
-    ----------
-    plan : MeshPlan
-        Of the whole workload.
-    """
+    """Return the terms of an end, of one run of it, under the plan of the whole workload."""
     alive = live_sizes(priced.load, priced.masks)
     rows = zip(sorted({*mapping.partitions}), priced.masks, priced.costs, alive, strict=True)
     return EndTerms(
