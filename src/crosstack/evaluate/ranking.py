@@ -60,11 +60,7 @@ class RankedStrategies:
 
 
 def fastest_strategies(
-    task: Task,
-    count: int,
-    *,
-    rules: Rules | str | None = None,
-    work_limit: float = RANKED_WORK,
+    task: Task, count: int, *, rules: Rules | str | None = None, work_limit: float = RANKED_WORK
 ) -> RankedStrategies:
     """Return the fastest strategies of a task; fewer than ``count`` where fewer fit.
 

@@ -45,11 +45,7 @@ _SAME = (
     "outer", "m", "k", "operations", "row_wise", "memory_traffic", "cache_size", "sram_extra",
     "memory_extra", "density", "weight_size", "output_size",
 )  # fmt: skip
-_SAVED = {
-    "saved_input": Saved.INPUT,
-    "saved_output": Saved.OUTPUT,
-    "saved_mask": Saved.MASK,
-}
+_SAVED = {"saved_input": Saved.INPUT, "saved_output": Saved.OUTPUT, "saved_mask": Saved.MASK}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -362,11 +358,7 @@ def graph_of_columns(
 
 
 def kernel_graph(
-    *,
-    kernels: Sequence[Kernel],
-    tensors: Sequence[Tensor],
-    word: int,
-    dtype: Dtype | None = None,
+    *, kernels: Sequence[Kernel], tensors: Sequence[Tensor], word: int, dtype: Dtype | None = None
 ) -> KernelGraph:
     """Return the graph of kernels and tensors that are listed.
 

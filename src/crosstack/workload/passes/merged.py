@@ -175,10 +175,7 @@ def _beside(
 
 
 def _sent(
-    graph: Graph,
-    operations: Sequence[Where],
-    beside: frozenset[str],
-    weights: Mapping[str, str],
+    graph: Graph, operations: Sequence[Where], beside: frozenset[str], weights: Mapping[str, str]
 ) -> dict[str, float]:
     """Return bytes of gradients by the product that they are sent with, as often as they are. [B]
 
