@@ -14,7 +14,7 @@ all heads, and the vector alone the value: nothing else is kept, and writing rea
 from __future__ import annotations
 
 from crosstack.workload.architectures.layer import LatentAttention, Norm, Position
-from crosstack.workload.architectures.layer_draft import HIDDEN, TOKENS, LayerDraft
+from crosstack.workload.architectures.layer_draft import TOKENS, LayerDraft
 from crosstack.workload.draft import Read
 from crosstack.workload.functions import Function
 from crosstack.workload.operations import Role
@@ -26,9 +26,8 @@ def attention(layer: LayerDraft, x: str) -> str:
     """Add attention of tokens, normed where they are; return what it adds to them."""
     model = layer.model
     if model.latent is not None:
-        if layer.absorbed and layer.cached:
-            return _absorbed(layer, model.latent, x)
-        return _out(layer, _latent(layer, model.latent, x), "value_size")
+        absorbed = layer.absorbed and layer.cached
+        return (_absorbed if absorbed else _latent)(layer, model.latent, x)
     heads = "heads" if model.group == 1 else "kv_heads"
     queries = _turned(layer, _projected(layer, "queries", x, "heads"))
     keys = _turned(layer, _projected(layer, "keys", x, heads))
@@ -42,8 +41,7 @@ def _projected(layer: LayerDraft, name: str, x: str, heads: str) -> str:
     """Return queries, keys or values, with their bias and norm."""
     axes = f"{heads} head_size"
     bias = axes if layer.model.qkv_bias else ""
-    weight = layer.weight(f"w_{name}", f"hidden {axes}")
-    made = layer.product(name, x, weight, f"{TOKENS} {axes}", bias=bias)
+    made = layer.projected(name, x, "hidden", axes, bias=bias)
     if layer.model.qk_norm and name != "values":
         made = layer.norm(f"{name}_norm", made, "head_size", Norm.RMS)
     return made
@@ -53,16 +51,16 @@ def _turned(layer: LayerDraft, read: str, over: str = "head_size") -> str:
     """Turn pairs of an axis by the places of the tokens, where the model tells places that way."""
     if layer.model.position is not Position.ROTARY:
         return read
+    axes = " ".join(layer.draft.names(read))
     return layer.draft.make(
-        f"{read}_turned", Function.ROTARY, read, "places", axes=" ".join(layer.draft.names(read)),
-        over=over, parameter=ROTARY_BASE,
+        f"{read}_turned", Function.ROTARY, read, "places", axes=axes, over=over,
+        parameter=ROTARY_BASE,
     )  # fmt: skip
 
 
 def _out(layer: LayerDraft, attended: str, size: str) -> str:
-    weight = layer.weight("w_attention_out", f"heads {size} hidden")
     bias = "hidden" if layer.model.output_bias else ""
-    return layer.product("attention_out", attended, weight, HIDDEN, bias=bias)
+    return layer.projected("attention_out", attended, f"heads {size}", "hidden", bias=bias)
 
 
 def _attended(layer: LayerDraft, queries: str, keys: Read, values: Read, size: str) -> str:
@@ -75,36 +73,28 @@ def _weighted(
     layer: LayerDraft, queries: str, keys: Read, values: Read, heads: str, size: str
 ) -> str:
     """Return the weighted values, of queries whose width is last; scores call axes ``heads``."""
-    model, seen, draft = layer.model, layer.seen, layer.draft
-    factor = model.head_size**-0.5
+    model, draft = layer.model, layer.draft
+    factor, width = model.head_size**-0.5, draft.names(queries)[-1]
     if model.score_cap:
         axes = " ".join(draft.names(queries))
         queries = layer.make("queries_scaled", Function.SCALE, queries, axes=axes, parameter=factor)
         factor = 0.0
-    width = draft.names(queries)[-1]
     axes = f"batch {heads} sequence {layer.keys}"
-    scores = draft.product(
-        layer.named("scores"), _seen(layer, queries, f"{TOKENS} {heads} {width}"), keys, axes,
-        mask=seen,
-    )  # fmt: skip
+    seen = _seen(layer, queries, f"{TOKENS} {heads} {width}")
+    mask = {"mask": layer.seen}
+    scores = draft.product(layer.named("scores"), seen, keys, axes, **mask)
     if model.score_cap:
-        scores = draft.make(
-            layer.named("scores_capped"), Function.SOFT_CAP, scores, parameter=model.score_cap,
-            mask=seen,
-        )  # fmt: skip
+        cap = model.score_cap
+        scores = layer.make("scores_capped", Function.SOFT_CAP, scores, parameter=cap, **mask)
     if model.position is Position.ALIBI:
-        scores = draft.make(
-            layer.named("scores_sloped"), Function.ADD, scores, _slopes(layer, heads), axes=axes,
-            mask=seen,
-        )  # fmt: skip
-    weights = draft.rows(
-        layer.named("weights"), Function.SOFTMAX, scores, over=layer.keys, parameter=factor,
-        mask=seen,
-    )  # fmt: skip
-    return draft.product(
-        layer.named("attended"), values, weights, f"{TOKENS} {heads} {size}",
-        stored=f"{TOKENS} heads {size}",
-    )  # fmt: skip
+        slopes = _slopes(layer, heads)
+        scores = layer.make("scores_sloped", Function.ADD, scores, slopes, axes=axes, **mask)
+    weights = layer.rows(
+        "weights", Function.SOFTMAX, scores, over=layer.keys, parameter=factor, **mask
+    )
+    stored = f"{TOKENS} heads {size}"
+    axes = f"{TOKENS} {heads} {size}"
+    return draft.product(layer.named("attended"), values, weights, axes, stored=stored)
 
 
 def _seen(layer: LayerDraft, tensor: str, axes: str) -> Read:
@@ -117,10 +107,9 @@ def _slopes(layer: LayerDraft, heads: str) -> Read:
     A softmax does not change with what is added to a whole row, so that the place of the key says
     as much as its distance (``press2022alibi``).
     """
-    name, axes = "slopes", f"heads {layer.keys}"
-    if name not in layer.draft.tensors:
-        layer.draft.tensor(name, axes, Role.CONSTANT)
-    return _seen(layer, name, f"{heads} {layer.keys}")
+    if "slopes" not in layer.draft.tensors:
+        layer.draft.tensor("slopes", f"heads {layer.keys}", Role.CONSTANT)
+    return _seen(layer, "slopes", f"{heads} {layer.keys}")
 
 
 # ---------------------------------------------------------------- latent
@@ -131,15 +120,13 @@ def _queries(layer: LayerDraft, latent: LatentAttention, x: str) -> tuple[str, s
     read, width = x, "hidden"
     if latent.query_rank:
         layer.axes(query_rank=latent.query_rank)
-        weight = layer.weight("w_query_latent", "hidden query_rank")
-        read = layer.product("query_latent", x, weight, f"{TOKENS} query_rank")
+        read = layer.projected("query_latent", x, "hidden", "query_rank")
         read, width = layer.norm("query_norm", read, "query_rank", Norm.RMS), "query_rank"
-    parts = []
-    for part in ("content_size", "rotary_size"):
-        name = f"queries_{part.removesuffix('_size')}"
-        weight = layer.weight(f"w_{name}", f"{width} heads {part}")
-        parts.append(layer.product(name, read, weight, f"{TOKENS} heads {part}"))
-    return parts[0], _turned(layer, parts[1], "rotary_size")
+    content, turned = (
+        layer.projected(f"queries_{part}", read, width, f"heads {part}_size")
+        for part in ("content", "rotary")
+    )
+    return content, _turned(layer, turned, "rotary_size")
 
 
 def _kept(layer: LayerDraft, latent: LatentAttention, x: str) -> tuple[str, str]:
@@ -148,41 +135,35 @@ def _kept(layer: LayerDraft, latent: LatentAttention, x: str) -> tuple[str, str]
         key_value_rank=latent.key_value_rank, content_size=latent.content_size,
         rotary_size=latent.rotary_size, value_size=latent.value_size,
     )  # fmt: skip
-    weight = layer.weight("w_latent", "hidden key_value_rank")
-    vector = layer.product("latent", x, weight, f"{TOKENS} key_value_rank")
-    weight = layer.weight("w_rotary", "hidden rotary_size")
-    shared = layer.product("rotary", x, weight, f"{TOKENS} rotary_size")
+    vector = layer.projected("latent", x, "hidden", "key_value_rank")
+    shared = layer.projected("rotary", x, "hidden", "rotary_size")
     vector = layer.norm("latent_norm", vector, "key_value_rank", Norm.RMS)
     return vector, _turned(layer, shared, "rotary_size")
 
 
 def _latent(layer: LayerDraft, latent: LatentAttention, x: str) -> str:
-    """Return weighted values, keys and values being made of the latent vector."""
+    """Return what attention adds, keys and values being made of the latent vector."""
     vector, shared = _kept(layer, latent, x)
     if layer.keeps and layer.absorbed:
         layer.keep(vector)
         layer.keep(shared)
     content, turned = _queries(layer, latent, x)
-    axes = f"{TOKENS} heads head_size"
-    queries = _joined(layer, "queries", content, turned, axes, "head_size")
-    made = [
-        layer.product(
-            name, vector, layer.weight(f"w_{name}", f"key_value_rank heads {size}"),
-            f"{TOKENS} heads {size}",
-        )
+    queries = _joined(layer, "queries", content, turned, "heads head_size")
+    made, values = (
+        layer.projected(name, vector, "key_value_rank", f"heads {size}")
         for name, size in (("keys_content", "content_size"), ("values", "value_size"))
-    ]  # fmt: skip
-    keys = _joined(layer, "keys", made[0], shared, axes, "head_size")
-    return _attended(
-        layer, queries, layer.with_past("keys", keys, "heads head_size"),
-        layer.with_past("values", made[1], "heads value_size"), "value_size",
-    )  # fmt: skip
-
-
-def _joined(layer: LayerDraft, name: str, one: str, other: str, axes: str, over: str) -> str:
-    return layer.draft.make(
-        layer.named(name), Function.CONCATENATE, one, other, axes=axes, over=over
     )
+    keys = layer.with_past(
+        "keys", _joined(layer, "keys", made, shared, "heads head_size"), "heads head_size"
+    )
+    past = layer.with_past("values", values, "heads value_size")
+    return _out(layer, _attended(layer, queries, keys, past, "value_size"), "value_size")
+
+
+def _joined(layer: LayerDraft, name: str, one: str, other: str, rest: str) -> str:
+    """Put an axis of two parts together, the last of those besides tokens."""
+    axes, over = f"{TOKENS} {rest}", rest.rsplit(maxsplit=1)[-1]
+    return layer.make(name, Function.CONCATENATE, one, other, axes=axes, over=over)
 
 
 def _absorbed(layer: LayerDraft, latent: LatentAttention, x: str) -> str:
@@ -194,15 +175,12 @@ def _absorbed(layer: LayerDraft, latent: LatentAttention, x: str) -> str:
     content, turned = _queries(layer, latent, x)
     layer.axes(latent_size=latent.key_value_rank + latent.rotary_size, head_row=layer.model.heads)
     to_keys = layer.weight("w_keys_content", "key_value_rank heads content_size")
-    inside = f"{TOKENS} heads key_value_rank"
-    taken = layer.product("queries_latent", content, to_keys, inside)
-    queries = _joined(layer, "queries", taken, turned, f"{TOKENS} heads latent_size", "latent_size")
-    kept = _joined(layer, "kept", vector, shared, f"{TOKENS} latent_size", "latent_size")
+    taken = layer.product("queries_latent", content, to_keys, f"{TOKENS} heads key_value_rank")
+    queries = _joined(layer, "queries", taken, turned, "heads latent_size")
+    kept = _joined(layer, "kept", vector, shared, "latent_size")
     keys = layer.with_past("latent", kept, "latent_size")
-    values = layer.draft.make(
-        layer.named("values"), Function.SLICE, keys, axes=f"batch {layer.keys} key_value_rank",
-        over="latent_size",
-    )  # fmt: skip
+    axes = f"batch {layer.keys} key_value_rank"
+    values = layer.make("values", Function.SLICE, keys, axes=axes, over="latent_size")
     rows = _weighted(layer, queries, keys, values, "head_row", "key_value_rank")
     weight = layer.weight("w_values", "key_value_rank heads value_size")
     made = layer.product("head_values", rows, weight, f"{TOKENS} heads value_size")

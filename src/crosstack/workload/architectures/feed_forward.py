@@ -30,6 +30,7 @@ _PLAIN = {
 _GATED = {Activation.GELU: Function.GATED_GELU, Activation.SILU: Function.GATED_SILU}
 CHOICES = f"{TOKENS} choice"
 CHOSEN = f"{TOKENS} active"
+_INDEX = {"role": Role.INDEX, "dtype": Dtype.INT32}
 
 
 def feed_forward(layer: LayerDraft, x: str) -> str:
@@ -90,67 +91,50 @@ def _routed(layer: LayerDraft, experts: Experts, x: str) -> tuple[str, str]:
     Shares are chances, or where a bias keeps the load even a sigmoid of scores
     (``deepseek2024v3``, section 2.1.2), of those chosen, which add up to one.
     """
-    draft = layer.draft
     scores = layer.product("routes", x, layer.weight("w_router", "hidden choice"), CHOICES)
     if experts.router_bias:
         chances = layer.make("chances", Function.SIGMOID, scores, axes=CHOICES)
         ranked = layer.add("ranked", chances, layer.weight("b_router", "choice"))
     else:
-        chances = draft.rows(layer.named("chances"), Function.SOFTMAX, scores, over="choice")
-        ranked = chances
-    chosen = draft.make(
-        layer.named("chosen"), Function.SELECT, ranked, axes=CHOSEN, over="choice",
-        role=Role.INDEX, dtype=Dtype.INT32,
-    )  # fmt: skip
-    shares = draft.make(
-        layer.named("shares"), Function.GATHER, chances, chosen, axes=CHOSEN, over="choice"
-    )
-    total = draft.reduced(layer.named("shares_total"), Function.SUM, shares, over="active")
+        ranked = chances = layer.rows("chances", Function.SOFTMAX, scores, over="choice")
+    chosen = layer.make("chosen", Function.SELECT, ranked, axes=CHOSEN, over="choice", **_INDEX)
+    shares = layer.make("shares", Function.GATHER, chances, chosen, axes=CHOSEN, over="choice")
+    total = layer.reduced("shares_total", Function.SUM, shares, over="active")
     return chosen, layer.make("gates", Function.DIVIDE, shares, total, axes=CHOSEN)
 
 
 def _even(layer: LayerDraft, experts: Experts, x: str, chosen: str, gates: str) -> str:
     """Send tokens to experts that each take an even share."""
-    draft, slots = layer.draft, "expert capacity"
-    share = layer.n_tokens * experts.active / experts.count
+    slots, share = "expert capacity", layer.n_tokens * experts.active / experts.count
     size = min(math.ceil(layer.capacity * share), layer.n_tokens)
     layer.axes(AxisUse.TOKEN, capacity=size)
-    spread = draft.make(
-        layer.named("gates_spread"), Function.SCATTER, gates, chosen, axes=CHOICES, over="choice"
+    spread = layer.make(
+        "gates_spread", Function.SCATTER, gates, chosen, axes=CHOICES, over="choice"
     )
-    of_experts = draft.seen(spread, f"{TOKENS} expert")
-    place = draft.make(
-        layer.named("place"), Function.SELECT, of_experts, axes=slots, over=TOKENS,
-        role=Role.INDEX, dtype=Dtype.INT32,
-    )  # fmt: skip
+    sent = layer.draft.seen(spread, f"{TOKENS} expert")
+    place = layer.make("place", Function.SELECT, sent, axes=slots, over=TOKENS, **_INDEX)
 
     def weights(name: str, axes: str) -> str:
         return layer.weight(name, f"expert {axes}")
 
-    taken = draft.make(
-        layer.named("taken"), Function.GATHER, x, place, axes=f"{slots} hidden", over=TOKENS
-    )
+    wide = f"{slots} hidden"
+    taken = layer.make("taken", Function.GATHER, x, place, axes=wide, over=TOKENS)
     down = _network(layer, taken, slots, "expert_width", weights, "expert_")
-    part = draft.make(
-        layer.named("part"), Function.GATHER, of_experts, place, axes=slots, over=TOKENS
-    )
-    weighted = layer.make("weighted", Function.MULTIPLY, down, part, axes=f"{slots} hidden")
-    return draft.make(
-        layer.named("routed"), Function.SCATTER, weighted, place, axes=HIDDEN, over=TOKENS
-    )
+    part = layer.make("part", Function.GATHER, sent, place, axes=slots, over=TOKENS)
+    weighted = layer.make("weighted", Function.MULTIPLY, down, part, axes=wide)
+    return layer.make("routed", Function.SCATTER, weighted, place, axes=HIDDEN, over=TOKENS)
 
 
 def _each(layer: LayerDraft, x: str, chosen: str, gates: str) -> str:
     """Give each choice an expert to itself."""
-    draft = layer.draft
 
     def weights(name: str, axes: str) -> str:
         table = layer.weight(name, f"expert {axes}")
-        return draft.make(
-            f"{table}_chosen", Function.GATHER, table, chosen, axes=f"{CHOSEN} {axes}",
-            over="expert",
-        )  # fmt: skip
+        wide = f"{CHOSEN} {axes}"
+        return layer.draft.make(
+            f"{table}_chosen", Function.GATHER, table, chosen, axes=wide, over="expert"
+        )
 
     down = _network(layer, x, CHOSEN, "expert_width", weights, "expert_")
     weighted = layer.make("weighted", Function.MULTIPLY, down, gates, axes=f"{CHOSEN} hidden")
-    return draft.reduced(layer.named("routed"), Function.SUM, weighted, over="active")
+    return layer.reduced("routed", Function.SUM, weighted, over="active")

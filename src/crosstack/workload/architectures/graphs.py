@@ -184,18 +184,19 @@ class _Written:
     @property
     def narrow(self) -> str:
         """The axis of a row of the table of tokens."""
-        model = self.model
-        if model.embedding in (0, model.hidden):
+        if self.model.embedding in (0, self.model.hidden):
             return "hidden"
-        self.once.axes(embedding_size=model.embedding)
+        self.once.axes(embedding_size=self.model.embedding)
         return "embedding_size"
+
+    def _looked_up(self, name: str, table: str, places: str, axes: str, over: str) -> str:
+        return self.draft.make(name, Function.GATHER, table, places, axes=axes, over=over)
 
     def _vectors(self, name: str, tokens: str) -> str:
         """Return the vectors of tokens, as wide as a layer."""
         once, width = self.once, self.narrow
         table = self.draft.weight("embedding", f"vocabulary {width}")
-        axes = f"{TOKENS} {width}"
-        x = self.draft.make(name, Function.GATHER, table, tokens, axes=axes, over="vocabulary")
+        x = self._looked_up(name, table, tokens, f"{TOKENS} {width}", "vocabulary")
         if width == "hidden":
             return x
         return once.product(f"{name}_wide", x, once.weight("w_in", f"{width} hidden"), HIDDEN)
@@ -207,10 +208,7 @@ class _Written:
         if model.position is Position.LEARNED:
             once.axes(position=model.positions)
             table = once.weight("positions", "position hidden")
-            axes = "sequence hidden"
-            placed = self.draft.make(
-                "x_places", Function.GATHER, table, "places", axes=axes, over="position"
-            )
+            placed = self._looked_up("x_places", table, "places", "sequence hidden", "position")
             x = once.add("x_placed", x, placed)
         if model.embedding_norm:
             x = once.norm("x_normed", x)
@@ -219,25 +217,22 @@ class _Written:
 
     def words(self, x: str, tokens: str) -> str:
         """Return the scores of all words behind tokens: the last norm and the head."""
-        once = self.once
         if self.model.norms is not NormPlace.AFTER:
-            x = once.norm("norm", x)
-        return self._scores(once, x, tokens)
+            x = self.once.norm("norm", x)
+        return self._scores(self.once, x, tokens)
 
     def _scores(self, layer: LayerDraft, x: str, tokens: str) -> str:
         """Return the scores of all words for tokens that are normed."""
-        width = self.narrow
+        width, table, cap = self.narrow, "embedding", self.model.logit_cap
         if width != "hidden":
             weight = self.once.weight("w_last", f"hidden {width}")
             x = layer.product("narrowed", x, weight, f"{tokens} {width}")
-        table = "embedding"
         if not self.model.tied:
             table = self.draft.weight("head", f"vocabulary {width}")
-        axes = f"{tokens} vocabulary"
-        scores = layer.product("logits", x, table, axes)
-        cap = self.model.logit_cap
+        scores = layer.product("logits", x, table, f"{tokens} vocabulary")
         if not cap:
             return scores
+        axes = f"{tokens} vocabulary"
         return layer.make("logits_capped", Function.SOFT_CAP, scores, axes=axes, parameter=cap)
 
     # ------------------------------------------------------------ layers
@@ -290,9 +285,7 @@ class _Written:
         self.draft.close("loss")
 
     def _loss(self, name: str, layer: LayerDraft, logits: str, labels: str) -> str:
-        each = self.draft.reduced(
-            layer.named("losses"), Function.CROSS_ENTROPY, logits, labels, over="vocabulary"
-        )
+        each = layer.reduced("losses", Function.CROSS_ENTROPY, logits, labels, over="vocabulary")
         return self.draft.make(name, Function.MEAN, each, axes="", over=TOKENS, stored=layer.axis)
 
     def _predicted(self, last: str) -> str:
@@ -308,14 +301,10 @@ class _Written:
         tokens = draft.index("tokens_ahead", f"predictor {TOKENS}")
         labels = draft.index("labels_ahead", f"predictor {TOKENS}")
         with draft.repeated("predictors", "predictor", (last, layer.named("out"))):
-            both = (
-                layer.norm("state_norm", last),
-                layer.norm("token_norm", self._vectors(layer.named("x"), tokens)),
-            )
-            pair = draft.make(
-                layer.named("pair"), Function.CONCATENATE, *both, axes=f"{TOKENS} pair",
-                over="pair",
-            )  # fmt: skip
+            state = layer.norm("state_norm", last)
+            token = layer.norm("token_norm", self._vectors(layer.named("x"), tokens))
+            axes = f"{TOKENS} pair"
+            pair = layer.make("pair", Function.CONCATENATE, state, token, axes=axes, over="pair")
             x = layer.product("joined", pair, layer.weight("w_pair", "pair hidden"), HIDDEN)
             out = layer.norm("norm", _layer(layer, x))
             logits = self._scores(layer, out, TOKENS)

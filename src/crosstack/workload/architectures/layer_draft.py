@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from crosstack.workload.architectures.layer import LayerKind, Norm
 from crosstack.workload.architectures.transformer import Transformer
@@ -20,26 +21,12 @@ EPSILON = 1e-5  # keeps the root of a norm from zero
 class LayerDraft:
     """Layers of one kind, which repeat along an axis of their own.
 
-    Parameters
-    ----------
-    draft : Draft
-        Of the whole graph.
-    model : Transformer
-        The shape.
-    kind : LayerKind
-        What is particular to these layers.
-    label : str
-        What names of theirs begin with; empty where all layers are of one kind.
-    axis : str
-        The axis that they repeat along; empty: what is added runs once.
-    cached : int
-        Tokens of before whose keys and values these layers read. [1]
-    keeps : bool
-        Whether keys and values are kept for later.
-    absorbed : bool
-        Whether latent attention keeps the latent vector, and makes no keys and values of it.
-    capacity : float
-        Tokens that an expert takes at most, of an even share of them. [1]
+    ``kind`` is what is particular to these layers, ``label`` what names of theirs begin with, empty
+    where all layers are of one kind; ``axis`` is what they repeat along, empty: what is added runs
+    once. ``cached`` tokens of before have keys and values that they read [1]; ``keeps``: whether
+    keys and values are kept for later; ``absorbed``: whether latent attention keeps the latent
+    vector, and makes no keys and values of it. An expert takes at most ``capacity`` times an even
+    share of the tokens. [1]
     """
 
     draft: Draft
@@ -75,15 +62,12 @@ class LayerDraft:
     @property
     def context(self) -> str:
         """The axis of the tokens of before that these layers look at."""
-        return self._keys("context")
+        return "window_context" if self.cached and self.kind.window else "context"
 
     @property
     def keys(self) -> str:
         """The axis of all tokens that these layers look at."""
-        return self._keys("key_sequence")
-
-    def _keys(self, name: str) -> str:
-        return f"window_{name}" if self.cached and self.kind.window else name
+        return "window_key_sequence" if self.cached and self.kind.window else "key_sequence"
 
     @property
     def seen(self) -> Causal:
@@ -97,16 +81,9 @@ class LayerDraft:
         self.draft.tensors[name] = replace(made, axes=axes, role=Role.KV_CACHE)
 
     def with_past(self, name: str, new: str, rest: str) -> Read:
-        """Return something of all tokens, what is kept of before first.
+        """Return ``name`` of all tokens, what is kept first, then ``new`` of the new ones.
 
-        Parameters
-        ----------
-        name : str
-            Of it.
-        new : str
-            The same of the new tokens.
-        rest : str
-            Its axes besides those of tokens.
+        ``rest`` are its axes besides those of tokens.
         """
         if self.keeps and not self.absorbed:
             self.keep(new)
@@ -116,9 +93,7 @@ class LayerDraft:
         kept = self.draft.tensor(
             self.named(f"{name}_kept"), f"{self.axis} batch {self.context} {rest}", Role.KV_CACHE
         )
-        return self.draft.make(
-            self.named(f"{name}_all"), Function.CONCATENATE, kept, new, axes=axes, over=self.keys
-        )
+        return self.make(f"{name}_all", Function.CONCATENATE, kept, new, axes=axes, over=self.keys)
 
     # ------------------------------------------------------------ operations
 
@@ -126,11 +101,17 @@ class LayerDraft:
         """Add a weight that each of the layers has."""
         return self.draft.weight(self.named(name), f"{self.axis} {axes}")
 
-    def make(
-        self, name: str, function: Function, *reads: Read, axes: str, parameter: float = 0.0
-    ) -> str:
-        """Add an operation on single elements."""
-        return self.draft.make(self.named(name), function, *reads, axes=axes, parameter=parameter)
+    def make(self, name: str, function: Function, *reads: Read, **more: Any) -> str:
+        """Add an operation, see `Draft.make`."""
+        return self.draft.make(self.named(name), function, *reads, **more)
+
+    def rows(self, name: str, function: Function, *reads: Read, over: str, **more: Any) -> str:
+        """Add a reduction that keeps axes, see `Draft.rows`."""
+        return self.draft.rows(self.named(name), function, *reads, over=over, **more)
+
+    def reduced(self, name: str, function: Function, *reads: Read, over: str) -> str:
+        """Add a reduction that loses axes, see `Draft.reduced`."""
+        return self.draft.reduced(self.named(name), function, *reads, over=over)
 
     def add(self, name: str, one: Read, other: Read) -> str:
         """Add up two tensors; the result has the axes of the first."""
@@ -143,12 +124,15 @@ class LayerDraft:
             made = self.add(f"{name}_biased", made, self.weight(f"b_{name}", bias))
         return made
 
+    def projected(self, name: str, read: Read, into: str, out: str, *, bias: str = "") -> str:
+        """Multiply tokens by a weight with axes ``into`` that are added up, and ``out``."""
+        weight = self.weight(f"w_{name}", f"{into} {out}")
+        return self.product(name, read, weight, f"{TOKENS} {out}", bias=bias)
+
     def norm(self, name: str, read: str, over: str = "hidden", kind: Norm | None = None) -> str:
         """Norm the places of an axis, as the model does unless a kind is given."""
         layer = (kind or self.model.norm) is Norm.LAYER
         weights = [self.weight(f"{name}_scale", over)]
         weights += [self.weight(f"{name}_shift", over)] if layer else []
-        return self.draft.rows(
-            self.named(name), Function.LAYER_NORM if layer else Function.RMS_NORM, read, *weights,
-            over=over, parameter=EPSILON,
-        )  # fmt: skip
+        function = Function.LAYER_NORM if layer else Function.RMS_NORM
+        return self.rows(name, function, read, *weights, over=over, parameter=EPSILON)
