@@ -206,6 +206,12 @@ def require_whole(field: str, value: object, *, minimum: int = 1, what: str = ""
     require(good, field, value, allowed)
 
 
+def require_wholes(**values: object) -> None:
+    """Raise `InputError` unless all are whole numbers, at least 1; see `require_whole`."""
+    for field, value in values.items():
+        require_whole(field, value)
+
+
 def require_jobs(jobs: object) -> None:
     """Raise `InputError` unless ``jobs`` is a number of processes that a machine can hold."""
     good = isinstance(jobs, int) and not isinstance(jobs, bool) and 1 <= jobs <= MOST_JOBS

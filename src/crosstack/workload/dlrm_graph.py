@@ -6,7 +6,7 @@ different samples, the all-to-all is the change from one layout to the other.
 
 from __future__ import annotations
 
-from crosstack.errors import require_whole
+from crosstack.errors import require_wholes
 from crosstack.workload.axes import AxisUse
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.draft import Draft
@@ -43,27 +43,16 @@ def recommendation_graph(
     dtype : Dtype
         Of every tensor but what is looked up.
 
-    Raises
-    ------
-    InputError
-        If a number is not a whole number above 0.
-
     Notes
     -----
     The first top layer reads the last bottom one's result and the products of all pairs of tables'
     rows: what would be one product of both behind one another, is a sum of two. The loss is the
     cross-entropy of a click: ``log(1 + e^x) - x`` where there was one.
-
-    References
-    ----------
-    naumov2019dlrm
     """
-    asked = {
-        "width": width, "n_bottom": n_bottom, "n_top": n_top, "n_tables": n_tables, "rows": rows,
-        "embedding_size": embedding_size, "samples": samples, "pooled_rows": pooled_rows,
-    }  # fmt: skip
-    for name, value in asked.items():
-        require_whole(name, value)
+    require_wholes(
+        width=width, n_bottom=n_bottom, n_top=n_top, n_tables=n_tables, rows=rows,
+        embedding_size=embedding_size, samples=samples, pooled_rows=pooled_rows,
+    )  # fmt: skip
     sizes = {"table": n_tables, "row": rows, "embedding": embedding_size, "pooled": pooled_rows}
     sizes |= {"width": width, "width_in": width}
     draft = Draft(dtype=dtype)

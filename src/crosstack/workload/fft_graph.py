@@ -41,10 +41,6 @@ def fourier_graph(*, length: int, radix: int = 2, dtype: Dtype = Dtype.FP32) -> 
     Point ``p = row n + column`` and frequency ``k = row_wave + n column_wave``. Each of the 2 l
     small transforms works 8 radix operations on a point; roots of unity between them (`Role`
     constant), 6 on a point.
-
-    References
-    ----------
-    bailey1990fft
     """
     require_whole("length", length, minimum=4)
     require_whole("radix", radix, minimum=2)
@@ -63,11 +59,15 @@ def fourier_graph(*, length: int, radix: int = 2, dtype: Dtype = Dtype.FP32) -> 
     waves = _transform(draft, points, matrix, "row", ("", "column"), levels)
     both = "row_wave column part"
     roots = draft.tensor("Roots", both, Role.CONSTANT)
-    turned = draft.make(
-        "Turned", Function.COMPLEX_MULTIPLY, draft.seen(waves, both), roots, axes=both, over="part"
-    )
+    turned = _turned(draft, "Turned", waves, roots, both)
     _transform(draft, turned, matrix, "column", ("row_wave", ""), levels)
     return draft.graph()
+
+
+def _turned(draft: Draft, name: str, read: str, roots: str, axes: str) -> str:
+    """Add a product of complex numbers, of what is seen with some axes."""
+    seen = draft.seen(read, axes)
+    return draft.make(name, Function.COMPLEX_MULTIPLY, seen, roots, axes=axes, over="part")
 
 
 def _transform(
@@ -91,10 +91,7 @@ def _transform(
         read = draft.product(f"Step_{what}_{j}", seen, small, named(j, "other_part"))
         if j < levels:
             left = " ".join(f"{what}_{i}" for i in range(j + 1, levels + 1))
-            axes = f"{left} {what}_wave_{j} part"
+            axes, made = f"{left} {what}_wave_{j} part", named(j, "part")
             roots = draft.tensor(f"Roots_{what}_{j}", axes, Role.CONSTANT)
-            read = draft.make(
-                f"Turned_{what}_{j}", Function.COMPLEX_MULTIPLY,
-                draft.seen(read, named(j, "part")), roots, axes=named(j, "part"), over="part",
-            )  # fmt: skip
+            read = _turned(draft, f"Turned_{what}_{j}", read, roots, made)
     return read

@@ -6,7 +6,7 @@ solved for are gathered along the other dimension, which is the change from one 
 
 from __future__ import annotations
 
-from crosstack.errors import require_whole
+from crosstack.errors import require_wholes
 from crosstack.workload.axes import AxisUse
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.draft import Draft
@@ -26,22 +26,12 @@ def factorisation_graph(*, side: int, block: int, dtype: Dtype = Dtype.FP64) -> 
     dtype : Dtype
         Of every element.
 
-    Raises
-    ------
-    InputError
-        If a number is not a whole number above 0.
-
     Notes
     -----
     The panel comes factorised, with the inverse of its triangle: rows beside the triangle are
     solved for as a product, ``2 block^2 side``, and taken from the rest, ``2 block side^2``.
-
-    References
-    ----------
-    dongarra2003linpack
     """
-    require_whole("side", side)
-    require_whole("block", block)
+    require_wholes(side=side, block=block)
     draft = Draft(dtype=dtype)
     draft.axis(AxisUse.TOKEN, column=side)
     draft.axis(row=side, pivot=block, other_pivot=block)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from enum import StrEnum
 
-from crosstack.errors import require, require_whole
+from crosstack.errors import require, require_whole, require_wholes
 from crosstack.workload.axes import AxisUse, Window
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.draft import Draft, Read
@@ -20,13 +20,6 @@ from crosstack.workload.operations import Role
 
 EPSILON = 1e-5
 TOKENS = "batch sequence"
-# Axes whose size is asked for by another name.
-CALLED = {
-    "layer": "layers",
-    "state": "state_size",
-    "filter_tap": "filter_size",
-    "rank": "step_rank",
-}
 
 
 class Convolution(StrEnum):
@@ -44,8 +37,10 @@ class Convolution(StrEnum):
 
 def _draft(dtype: Dtype, batch: int, sequence: int, **sizes: int) -> Draft:
     """Return a draft with the axes that both have."""
-    for name, value in {"batch": batch, "sequence": sequence, **sizes}.items():
-        require_whole(CALLED.get(name, name), value)
+    require_wholes(
+        batch=batch, sequence=sequence, layers=sizes["layer"], hidden=sizes["hidden"],
+        state_size=sizes["state"], filter_size=sizes["filter_tap"], step_rank=sizes.get("rank", 1),
+    )  # fmt: skip
     taps = sizes["filter_tap"]
     require(taps <= sequence, "filter_size", taps, f"at most the sequence of {sequence}")
     draft = Draft(dtype=dtype)
@@ -115,10 +110,6 @@ def mamba_graph(
     states, 3 operations on each of D S L numbers, their recurrence 2, reading them out a product
     of 2 D S L. How a machine computes a recurrence (step by step, or as prefixes of pairs) is not
     said.
-
-    References
-    ----------
-    gu2023mamba
     """
     require_whole("expansion", expansion)
     draft = _draft(
@@ -126,33 +117,30 @@ def mamba_graph(
         state=state_size, filter_tap=filter_size,
         rank=-(-hidden // 16) if step_rank is None else step_rank,
     )  # fmt: skip
-    wide = f"{TOKENS} channel"
     draft.tensor("x", f"{TOKENS} hidden")
+
+    def each(name: str, function: Function, *reads: str) -> str:
+        return draft.make(name, function, *reads)
+
     with draft.repeated("layers", "layer", ("x", "Add")):
         norm = _normed(draft)
         inner, gate = (_project(draft, f"In_Proj_{way}", norm, "hidden", "channel") for way in "xz")
-        taken = draft.make(
-            "SiLU_x", Function.SILU, _short_convolution(draft, "Conv", inner, "channel")
-        )
+        taken = each("SiLU_x", Function.SILU, _short_convolution(draft, "Conv", inner, "channel"))
         down = _project(draft, "Step_Down", taken, "channel", "rank")
-        step = draft.make(
+        step = each(
             "Softplus", Function.SOFTPLUS, _project(draft, "Step_Up", down, "rank", "channel")
         )
-        reads, writes = (
-            _project(draft, f"{name}_Proj", taken, "channel", "state") for name in "CB"
-        )
+        reads, writes = (_project(draft, f"{way}_Proj", taken, "channel", "state") for way in "CB")
         rates = draft.weight("A", "layer channel state")
-        exponent = draft.make("Exponent", Function.MULTIPLY, step, rates)
-        decay = draft.make("Decay", Function.EXPONENTIAL, exponent)
-        driven = draft.make("Step_x", Function.MULTIPLY, step, taken)
-        drive = draft.make("Drive", Function.MULTIPLY, driven, writes)
-        states = draft.make("Scan", Function.RECURRENCE, decay, drive, over="sequence")
-        out = draft.product("Read_Out", states, reads, wide)
-        gated = draft.make(
-            "Gate", Function.MULTIPLY, out, draft.make("SiLU_z", Function.SILU, gate)
+        decay = each(
+            "Decay", Function.EXPONENTIAL, each("Exponent", Function.MULTIPLY, step, rates)
         )
-        last = _project(draft, "Out_Proj", gated, "channel", "hidden")
-        draft.make("Add", Function.ADD, last, "x")
+        driven = each("Step_x", Function.MULTIPLY, step, taken)
+        drive = each("Drive", Function.MULTIPLY, driven, writes)
+        states = draft.make("Scan", Function.RECURRENCE, decay, drive, over="sequence")
+        out = draft.product("Read_Out", states, reads, f"{TOKENS} channel")
+        gated = each("Gate", Function.MULTIPLY, out, each("SiLU_z", Function.SILU, gate))
+        each("Add", Function.ADD, _project(draft, "Out_Proj", gated, "channel", "hidden"), "x")
     return draft.graph()
 
 
@@ -194,14 +182,9 @@ def hyena_graph(
     last makes as many. Products of complex numbers are real ones of twice the rows and depth; the
     roots of unity between the two are part of the second's. Filters are weights, as long as the
     sequence, and transformed for every batch.
-
-    References
-    ----------
-    poli2023hyena, bailey1990fft, massaroli2023laughing
     """
     allowed = (Convolution.FFT_GEMM, Convolution.SCAN)
-    names = ", ".join(allowed)
-    require(convolution in allowed, "convolution", convolution, f"one of {names}")
+    require(convolution in allowed, "convolution", convolution, f"one of {', '.join(allowed)}")
     draft = _draft(
         dtype, batch, sequence, layer=layers, hidden=hidden, width=hidden,
         state=state_size, filter_tap=filter_size,
@@ -212,15 +195,12 @@ def hyena_graph(
     long = _transformed if convolution is Convolution.FFT_GEMM else _recurrent
     with draft.repeated("layers", "layer", ("x", "Add")):
         norm = _normed(draft)
-        parts = [
-            _short_convolution(
-                draft, f"Conv_{part}", _project(draft, f"Proj_{part}", norm, "hidden", "width"),
-                "width",
-            )
-            for part in ("v", "x1", "x2")
-        ]  # fmt: skip
-        last = parts[0]
-        for order, factor in enumerate(parts[1:], start=1):
+        parts = []
+        for part in ("v", "x1", "x2"):
+            projected = _project(draft, f"Proj_{part}", norm, "hidden", "width")
+            parts.append(_short_convolution(draft, f"Conv_{part}", projected, "width"))
+        last, *factors = parts
+        for order, factor in enumerate(factors, start=1):
             convolved = long(draft, last, f"{order}")
             last = draft.make(f"Gate_{order}", Function.MULTIPLY, convolved, factor)
         out = _project(draft, "Out_Proj", last, "width", "hidden")
