@@ -1,9 +1,9 @@
 """The backward pass of any graph, derived: reverse-mode differentiation of the graph as it is.
 
 Operations are taken from last to first. The gradient of what one makes is the sum of what its
-readers hand back (nothing is added where there is one reader); the steps of its function
-(`crosstack.workload.functions`) make from it what goes to each operand, added up over axes that
-broadcast the operand. A gradient that is merely passed on is the same tensor under one name.
+readers hand back; the steps of its function (`crosstack.workload.functions`) make from it what goes
+to each operand, added up over axes that broadcast the operand. A gradient that is merely passed on
+is the same tensor under one name.
 
 A block that repeats has a backward block that repeats the other way. What the block carries, that
 carries the gradient of, from the last to the first; gradients of what has the axis of the block are
@@ -14,7 +14,7 @@ block that they are the twin of, operations the operation whose derivative they 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -34,6 +34,7 @@ _DIRECT = (
     OperationKind.SCATTER,
 )
 Received = defaultdict[str, list[str]]  # by tensor: the gradients that its readers hand back
+Seen = tuple[Operand, Axes]  # a tensor, and how an operation calls its axes
 
 
 def training(graph: Graph, loss: str, *, of: Sequence[Role] = (Role.WEIGHT,)) -> Graph:
@@ -79,7 +80,7 @@ class _Backward:
         seed = self._fill(f"{loss}_gradient", self.graph.tensor[loss], 1.0)
         self.received[loss].append(seed)
         for block in reversed(self.graph.blocks):
-            if not any(self.received[o.output.tensor] for o in block.operations):
+            if not any(self.received[operation.made] for operation in block.operations):
                 continue
             if block.axis:
                 self._repeated(block)
@@ -115,15 +116,16 @@ class _Backward:
         """Write down the derivatives of all operations of a block, last first."""
         for i in reversed(self.graph.orders[block.name]):
             operation = block.operations[i]
-            gradient = self._total(block, operation.output.tensor)
-            if gradient:
-                _Derivative(self, block, self.graph.nest(block, operation), gradient).write()
+            gradients = self.received.pop(operation.made, [])
+            if gradients and operation.made in self.active:
+                tensor = self.graph.tensor[operation.made]
+                total = self._sum(tensor, self.graph.own_axes(block, tensor.name), gradients)
+                _Derivative(self, block, self.graph.nest(block, operation), total).write()
 
     def _repeated(self, block: Block) -> None:
         """Write down the backward pass of a block that repeats: what it begins with, and itself."""
         outside, self.received = self.received, defaultdict(list)
-        start: list[Operation] = []
-        inside: list[Operation] = []
+        start, inside = list[Operation](), list[Operation]()
         with self._writing(start):
             carried = self._begin(block, outside)
         with self._writing(inside):
@@ -136,9 +138,15 @@ class _Backward:
             if block.axis in tensor.axes:  # its places are the times that the block runs
                 with self._writing(inside):
                     outside[name].append(self._own(tensor, tensor.axes))
-            else:
-                carries.append(self._summed(block, tensor, start, inside))
-                outside[name].append(carries[-1][1])
+                continue
+            total = f"{name}_sum_of_{block.name}"
+            with self._writing(start):
+                first = self._fill(f"{total}_start", tensor, 0.0)
+            with self._writing(inside):
+                gradient = self._sum(tensor, tensor.axes, self.received[name])
+                last = self._add(total, tensor, tensor.axes, Function.ADD, first, gradient)
+            carries.append((first, last))
+            outside[name].append(last)
         self.received = outside
         with self._writing(start):
             self._end(Block(name=f"{block.name}_bwd_start", operations=()))
@@ -155,20 +163,17 @@ class _Backward:
         for before, after in block.carries:
             if before in self.active:
                 kept = block.axis in self.graph.tensor[after].axes
-                later = [] if kept else outside.pop(after, [])
-                carried[before] = self._first(self.graph.tensor[before], after, later)
+                like, later = self.graph.tensor[before], [] if kept else outside.pop(after, [])
+                # At first it is a gradient that nothing else has the name of.
+                self.received[after] = later or [self._fill(f"{after}_no_gradient", like, 0.0)]
+                carried[before] = self._own(replace(like, name=after), like.axes)
                 self.received[after].append(carried[before])
         for operation in block.operations:
-            name = operation.output.tensor
-            if outside.get(name):
-                tensor = self.graph.tensor[name]
-                self.received[name].append(self._sum(tensor, tensor.axes, outside.pop(name)))
+            if outside.get(operation.made):
+                tensor = self.graph.tensor[operation.made]
+                total = self._sum(tensor, tensor.axes, outside.pop(tensor.name))
+                self.received[tensor.name].append(total)
         return carried
-
-    def _first(self, like: Tensor, name: str, later: list[str]) -> str:
-        """Return a gradient that nothing else has the name of: what a carried one is at first."""
-        self.received[name] = later or [self._fill(f"{name}_no_gradient", like, 0.0)]
-        return self._own(replace(like, name=name), like.axes)
 
     def _carry(self, block: Block, name: str) -> str:
         """Return what a backward block hands on to the time before: the gradient of what came."""
@@ -177,40 +182,20 @@ class _Backward:
             return self._own(tensor, tensor.axes)
         return self._fill(f"{name}_no_gradient_{block.name}", tensor, 0.0)
 
-    def _summed(
-        self, block: Block, tensor: Tensor, start: list[Operation], inside: list[Operation]
-    ) -> tuple[str, str]:
-        """Add up the gradient of what a block only reads; return the carried sum, and the next."""
-        total = f"{tensor.name}_sum_of_{block.name}"
-        with self._writing(start):
-            first = self._fill(f"{total}_start", tensor, 0.0)
-        with self._writing(inside):
-            gradient = self._sum(tensor, tensor.axes, self.received[tensor.name])
-            return first, self._add(total, tensor, tensor.axes, Function.ADD, first, gradient)
-
     # ------------------------------------------------------------ sums
-
-    def _total(self, block: Block, name: str) -> str:
-        """Return the gradient of a tensor, all readers of it having been seen; empty: none."""
-        gradients = self.received.pop(name, [])
-        if not gradients or name not in self.active:
-            return ""
-        return self._sum(self.graph.tensor[name], self.graph.own_axes(block, name), gradients)
 
     def _sum(self, tensor: Tensor, axes: Axes, gradients: list[str]) -> str:
         total, *others = gradients
-        for i, other in enumerate(others):
+        for i, other in enumerate(others, start=1):
             last = f"{tensor.name}_gradient"
-            name = self.free(last if i == len(others) - 1 else f"{last}_{i + 1}")
+            name = self.free(last if i == len(others) else f"{last}_{i}")
             total = self._add(name, tensor, axes, Function.ADD, total, other)
         return total
 
     def _own(self, tensor: Tensor, axes: Axes) -> str:
         """Return the gradient of a tensor, stored with some axes, as one that is no other's."""
-        gradients = self.received.pop(tensor.name)
-        total = self._sum(tensor, axes, gradients)
-        here = any(o.output.tensor == total for o in self.made)
-        fits = here or self.tensors[total].axes == axes
+        total = self._sum(tensor, axes, self.received.pop(tensor.name))
+        fits = any(o.made == total for o in self.made) or self.tensors[total].axes == axes
         if self.taken.get(total, tensor.name) != tensor.name or not fits:
             name = self.free(f"{tensor.name}_gradient")
             total = self._add(name, tensor, axes, Function.COPY, total)
@@ -222,8 +207,8 @@ class _Backward:
 
     def free(self, name: str) -> str:
         """Return a name that no tensor has yet."""
-        known, i, found = (self.tensors, self.graph.tensor), 1, name
-        while any(found in names for names in known):
+        i, found = 1, name
+        while found in self.tensors or found in self.graph.tensor:
             i, found = i + 1, f"{name}_{i + 1}"
         return found
 
@@ -231,27 +216,20 @@ class _Backward:
         return self._add(self.free(name), like, like.axes, Function.FILL, parameter=value)
 
     def _add(
-        self,
-        name: str,
-        like: Tensor,
-        axes: Axes,
-        function: Function,
-        *reads: str,
+        self, name: str, like: Tensor, axes: Axes, function: Function, *reads: str,
         parameter: float = 0.0,
-    ) -> str:
+    ) -> str:  # fmt: skip
         """Write down an operation on whole tensors that are like another one."""
-        operation = Operation(
-            name=name,
-            function=function,
-            inputs=tuple(Operand(tensor=read) for read in reads),
-            output=Operand(tensor=name),
-            parameter=parameter,
+        inputs = tuple(Operand(tensor=read) for read in reads)
+        output = Operand(tensor=name)
+        made = Operation(
+            name=name, function=function, inputs=inputs, output=output, parameter=parameter
         )
-        return self.write(operation, replace(like, axes=axes))
+        return self.write(made, replace(like, axes=axes))
 
     def write(self, operation: Operation, like: Tensor) -> str:
         """Write down an operation, and that what it makes is a gradient with axes, as another."""
-        name = operation.output.tensor
+        name = operation.made
         self.tensors[name] = replace(like, name=name, role=Role.GRADIENT, of="")
         self.made.append(operation)
         return name
@@ -271,19 +249,19 @@ class _Derivative:
         """Write down what goes to each operand that has a gradient."""
         operation = self.nest.operation
         derivatives = TABLE[operation.function].derivatives
-        for i, operand in enumerate(operation.inputs):
-            if operand.tensor in self.backward.active:
-                allowed = f"a function with a derivative, on the way to {operand.tensor!r}"
+        for i, name in enumerate(operation.reads):
+            if name in self.backward.active:
+                allowed = f"a function with a derivative, on the way to {name!r}"
                 has = i < len(derivatives)
                 require(has, operation.name, operation.function.value, allowed)
                 steps = derivatives[i]
                 if steps is not None:
-                    self.backward.received[operand.tensor].append(self._operand(i, steps))
+                    self.backward.received[name].append(self._operand(i, steps))
 
     def _operand(self, i: int, steps: tuple[Step, ...]) -> str:
         """Return the tensor that goes to operand ``i``."""
         operation, names = self.nest.operation, self.nest.inputs[i]
-        read: dict[str, tuple[Operand, Axes]] = {
+        read: dict[str, Seen] = {
             "y": (operation.output, self.nest.output),
             "dy": (Operand(tensor=self.gradient, axes=operation.output.axes), self.nest.output),
         }
@@ -295,19 +273,15 @@ class _Derivative:
             if step.function is Function.SHIFT and not {*operation.over} <= {*inputs[0][1]}:
                 read[f"s{s}"] = inputs[0]  # the same at every place
                 continue
-            if s == len(steps) - 1 and self._fits(step, inputs, names):
+            axes = self._result(step, inputs, names)
+            fits = TABLE[step.function].kind in _DIRECT or {*axes} <= {*names}
+            if s == len(steps) - 1 and fits:  # nothing is to be added up
                 return self._final(i, step, inputs)
             last = f"s{s}"
-            made = self._result(step, inputs, names)
-            read[last] = self._between(f"{operation.name}_bwd{i}_{s}", step, inputs, made)
+            read[last] = self._between(f"{operation.name}_bwd{i}_{s}", step, inputs, axes)
         return self._passed(i, *read[last])
 
-    def _fits(self, step: Step, inputs: Sequence[tuple[Operand, Axes]], names: Axes) -> bool:
-        """Whether the result of a step may have the axes of the operand: nothing is to be added."""
-        direct = TABLE[step.function].kind in _DIRECT
-        return direct or {*self._result(step, inputs, names)} <= {*names}
-
-    def _result(self, step: Step, inputs: Sequence[tuple[Operand, Axes]], names: Axes) -> Axes:
+    def _result(self, step: Step, inputs: Sequence[Seen], names: Axes) -> Axes:
         """Return the axes of what a step makes for an operand with ``names``."""
         axes = union(*(axes for _, axes in inputs))
         if step.function is not Function.SLICE:
@@ -321,7 +295,7 @@ class _Derivative:
         gone = tuple(axis for axis in axes if axis not in names)
         if gone:
             return self._final(i, Step(Function.SUM, ()), [(operand, axes)], over=gone)
-        mine = backward.graph.tensor[self.nest.operation.inputs[i].tensor]
+        mine = backward.graph.tensor[self.nest.operation.reads[i]]
         other = backward.tensors[operand.tensor]
         own = backward.graph.own_axes(self.block, mine.name)
         plain = not operand.axes and names == own == axes
@@ -329,36 +303,27 @@ class _Derivative:
             return operand.tensor
         return self._final(i, Step(Function.COPY, ()), [(operand, axes)])
 
-    def _final(
-        self, i: int, step: Step, inputs: Sequence[tuple[Operand, Axes]], over: Axes = ()
-    ) -> str:
+    def _final(self, i: int, step: Step, inputs: Sequence[Seen], over: Axes = ()) -> str:
         """Write down the operation that makes what goes to operand ``i``."""
         operand = self.nest.operation.inputs[i]
-        like = self.backward.graph.tensor[operand.tensor]
         name = self.backward.free(f"{self.nest.operation.name}_bwd{i}")
         made = self._step(name, step, inputs, Operand(tensor=name, axes=operand.axes), over)
-        own = self.backward.graph.own_axes(self.block, operand.tensor)
-        return self.backward.write(made, replace(like, axes=own))
+        graph = self.backward.graph
+        own = graph.own_axes(self.block, operand.tensor)
+        return self.backward.write(made, replace(graph.tensor[operand.tensor], axes=own))
 
-    def _between(
-        self, name: str, step: Step, inputs: Sequence[tuple[Operand, Axes]], axes: Axes
-    ) -> tuple[Operand, Axes]:
+    def _between(self, name: str, step: Step, inputs: Sequence[Seen], axes: Axes) -> Seen:
         """Write down a step whose result, with some axes, only later steps read, once."""
         key = (step, *(operand for operand, _ in inputs))
         if key not in self.known:
-            like = self.backward.graph.tensor[self.nest.operation.output.tensor]
+            like = self.backward.graph.tensor[self.nest.operation.made]
             made = self._step(name, step, inputs, Operand(tensor=name))
             self.backward.write(made, replace(like, axes=axes, mask=None))
             self.known[key] = made.output
         return self.known[key], axes
 
     def _step(
-        self,
-        name: str,
-        step: Step,
-        inputs: Iterable[tuple[Operand, Axes]],
-        output: Operand,
-        over: Axes = (),
+        self, name: str, step: Step, inputs: Sequence[Seen], output: Operand, over: Axes = ()
     ) -> Operation:
         operation, row = self.nest.operation, TABLE[step.function]
         convolves = row.kind is OperationKind.CONVOLUTION
