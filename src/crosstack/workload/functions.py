@@ -129,27 +129,12 @@ Derivative = tuple[Step, ...]
 class FunctionRow:
     """What is known of a function.
 
-    Parameters
-    ----------
-    kind : OperationKind
-        Of its loop nest.
-    operands : tuple of int
-        The fewest and the most that it reads. [1]
-    work : float
-        Floating-point operations on each element. [1]
-    over : tuple of int
-        The fewest and the most axes that it names. [1]
-    derivatives : tuple
-        By operand: steps, or None where there is no derivative (an index). Empty: nobody takes it.
-    result : Result
-        Axes of what a reduction makes.
-    reversible : bool
-        Whether it may run the other way along its axis.
-    linear : tuple of int
-        Operands that it may have as parts of a sum, all of them at once: its results then are
-        parts of the sum.
-    source : str
-        Where its formula is from.
+    ``operands`` and axes ``over`` that it names: the fewest and the most [1]; ``work`` is
+    floating-point operations on each element. ``derivatives`` are steps by operand, None where
+    there is no derivative (an index); empty: nobody takes it. ``result`` are the axes of what a
+    reduction makes; ``reversible``: it may run the other way along its axis. Operands that are
+    ``linear`` it may have as parts of a sum, all of them at once: its results then are parts of the
+    sum. ``source`` is where its formula is from.
     """
 
     kind: OperationKind
@@ -163,8 +148,16 @@ class FunctionRow:
     source: str = ""
 
 
-def _step(function: Function, *reads: str, reverse: bool = False) -> Derivative:
-    return (Step(function, reads, reverse),)
+def _steps(*said: str, parameter: float | None = None) -> Derivative:
+    """Return steps, each a function and what it reads, with ``~`` before one in reverse.
+
+    ``parameter`` is that of the last.
+    """
+    steps = []
+    for number, (name, *reads) in enumerate(map(str.split, said), start=1):
+        function, own = Function(name.removeprefix("~")), parameter if number == len(said) else None
+        steps.append(Step(function, tuple(reads), name.startswith("~"), own))
+    return tuple(steps)
 
 
 def _row(
@@ -181,6 +174,8 @@ def _row(
 
 _point = partial(_row, OperationKind.ELEMENTWISE)
 _rows = partial(_row, OperationKind.REDUCTION, over=(1, ANY))
+_places = partial(_row, over=(1, ANY), linear=(0,))
+_along = partial(_row, over=(1, 1), reversible=True)
 # A product of complex numbers: six operations for two numbers.
 _halves = partial(_row, OperationKind.ELEMENTWISE, 2, 3, over=(1, 1), source="bailey1990fft")
 
@@ -188,139 +183,113 @@ _halves = partial(_row, OperationKind.ELEMENTWISE, 2, 3, over=(1, 1), source="ba
 F = Function
 # A term that is added to all, as the shift of a norm, passes the gradient on: no steps.
 PASSED: Derivative = ()
-NEGATED: Derivative = (Step(F.SCALE, ("dy",), parameter=-1.0),)
 _GELU, _ATTENTION, _GATED = "hendrycks2016gelu", "dao2022flashattention", "shazeer2020glu"
 
 
-def _gated(function: Function, gradient: Function) -> tuple[Derivative, Derivative]:
+def _gated(name: str) -> tuple[Derivative, Derivative]:
     """Return the derivatives of f(x0) x1, which read what it read and nothing that it made."""
-    return (
-        (Step(F.MULTIPLY, ("dy", "x1")), Step(gradient, ("x0", "s0"))),
-        (Step(function, ("x0",)), Step(F.MULTIPLY, ("dy", "s0"))),
+    return _steps("multiply dy x1", f"{name}_gradient x0 s0"), _steps(
+        f"{name} x0", "multiply dy s0"
     )
 
 
 TABLE: dict[Function, FunctionRow] = {
     # ------------------------------------------------------------ products
     F.PRODUCT: _row(
-        OperationKind.CONTRACTION, 2, 2,
-        _step(F.PRODUCT, "dy", "x1"), _step(F.PRODUCT, "dy", "x0"),
+        OperationKind.CONTRACTION, 2, 2, _steps("product dy x1"), _steps("product dy x0")
     ),
     F.CONVOLVE: _row(
-        OperationKind.CONVOLUTION, 2, 2,
-        _step(F.CONVOLVE, "dy", "x1"), _step(F.CONVOLVE, "dy", "x0"),
+        OperationKind.CONVOLUTION, 2, 2, _steps("convolve dy x1"), _steps("convolve dy x0")
     ),
     # ------------------------------------------------------------ elements
     F.FILL: _point(0, 0),
     F.COPY: _point(1, 0, PASSED, linear=(0,)),
     F.SPREAD: _point(1, 1, over=(1, ANY), linear=(0,)),  # each gets an equal share of a mean
-    F.SCALE: _point(1, 1, _step(F.SCALE, "dy"), linear=(0,)),
+    F.SCALE: _point(1, 1, _steps("scale dy"), linear=(0,)),
     F.ADD: _point(2, 1, PASSED, PASSED, linear=(0, 1)),
-    F.SUBTRACT: _point(2, 1, PASSED, NEGATED, linear=(0, 1)),
-    F.MULTIPLY: _point(2, 1, _step(F.MULTIPLY, "dy", "x1"), _step(F.MULTIPLY, "dy", "x0")),
+    F.SUBTRACT: _point(2, 1, PASSED, _steps("scale dy", parameter=-1.0), linear=(0, 1)),
+    F.MULTIPLY: _point(2, 1, _steps("multiply dy x1"), _steps("multiply dy x0")),
     F.DIVIDE: _point(
-        2,
-        1,
-        _step(F.DIVIDE, "dy", "x1"),
-        (
-            Step(F.MULTIPLY, ("dy", "y")),
-            Step(F.DIVIDE, ("s0", "x1")),
-            Step(F.SCALE, ("s1",), parameter=-1.0),
-        ),
+        2, 1, _steps("divide dy x1"),
+        _steps("multiply dy y", "divide s0 x1", "scale s1", parameter=-1.0),
     ),
-    F.EXPONENTIAL: _point(1, 1, _step(F.MULTIPLY, "dy", "y")),
-    F.LOGARITHM: _point(1, 1, _step(F.DIVIDE, "dy", "x0")),
-    F.TANH: _point(1, 1, _step(F.TANH_GRADIENT, "y", "dy")),
+    F.EXPONENTIAL: _point(1, 1, _steps("multiply dy y")),
+    F.LOGARITHM: _point(1, 1, _steps("divide dy x0")),
+    F.TANH: _point(1, 1, _steps("tanh_gradient y dy")),
     F.TANH_GRADIENT: _point(2, 3),  # (1 - y y) dy
-    F.SIGMOID: _point(1, 3, _step(F.SIGMOID_GRADIENT, "y", "dy")),
+    F.SIGMOID: _point(1, 3, _steps("sigmoid_gradient y dy")),
     F.SIGMOID_GRADIENT: _point(2, 3),  # y (1 - y) dy
-    F.RELU: _point(1, 1, _step(F.KEPT_GRADIENT, "y", "dy")),
-    F.SQUARED_RELU: _point(1, 2, _step(F.SQUARED_RELU_GRADIENT, "x0", "dy"), source="so2021primer"),
+    F.RELU: _point(1, 1, _steps("kept_gradient y dy")),
+    F.SQUARED_RELU: _point(1, 2, _steps("squared_relu_gradient x0 dy"), source="so2021primer"),
     F.SQUARED_RELU_GRADIENT: _point(2, 3, source="so2021primer"),  # 2 max(x, 0) dy
     F.KEPT_GRADIENT: _point(2, 1),  # dy where y is not zero
-    F.GELU: _point(1, 9, _step(F.GELU_GRADIENT, "x0", "dy"), source=_GELU),  # with tanh
+    F.GELU: _point(1, 9, _steps("gelu_gradient x0 dy"), source=_GELU),  # with tanh
     F.GELU_GRADIENT: _point(2, 18, source=_GELU),
-    F.SILU: _point(1, 3, _step(F.SILU_GRADIENT, "x0", "dy"), source=_GELU),
+    F.SILU: _point(1, 3, _steps("silu_gradient x0 dy"), source=_GELU),
     F.SILU_GRADIENT: _point(2, 8, source=_GELU),
     # The first through the nonlinearity, times the second: one kernel, as they are run.
-    F.GATED_GELU: _point(2, 10, *_gated(F.GELU, F.GELU_GRADIENT), source=_GATED),
-    F.GATED_SILU: _point(2, 4, *_gated(F.SILU, F.SILU_GRADIENT), source=_GATED),
-    F.SOFTPLUS: _point(
-        1, 3, (Step(F.SIGMOID, ("x0",)), Step(F.MULTIPLY, ("dy", "s0"))), source="gu2023mamba"
-    ),
+    F.GATED_GELU: _point(2, 10, *_gated("gelu"), source=_GATED),
+    F.GATED_SILU: _point(2, 4, *_gated("silu"), source=_GATED),
+    F.SOFTPLUS: _point(1, 3, _steps("sigmoid x0", "multiply dy s0"), source="gu2023mamba"),
     # c tanh(x / c), c being the parameter.
-    F.SOFT_CAP: _point(1, 3, _step(F.SOFT_CAP_GRADIENT, "y", "dy"), source="gemma2024gemma2"),
+    F.SOFT_CAP: _point(1, 3, _steps("soft_cap_gradient y dy"), source="gemma2024gemma2"),
     F.SOFT_CAP_GRADIENT: _point(2, 4, source="gemma2024gemma2"),
     # Of complex numbers: an axis has real parts in its first half, imaginary ones in the second.
-    F.COMPLEX_MULTIPLY: _halves(
-        _step(F.COMPLEX_GRADIENT, "x1", "dy"), _step(F.COMPLEX_GRADIENT, "x0", "dy")
-    ),
+    F.COMPLEX_MULTIPLY: _halves(_steps("complex_gradient x1 dy"), _steps("complex_gradient x0 dy")),
     F.COMPLEX_GRADIENT: _halves(),  # the conjugate of the first times the second
     # Operands and a mask; the parameter is the share that is left out.
     F.DROPOUT: _point(
-        2, 2, _step(F.DROPOUT, "dy", "x1"), None, linear=(0,), source="korthikanti2023reducing"
+        2, 2, _steps("dropout dy x1"), None, linear=(0,), source="korthikanti2023reducing"
     ),
     # Halves of an axis turned by angles of their place, to a base that is the parameter.
-    F.ROTARY: _point(
-        2, 3, _step(F.ROTARY, "dy", "x1", reverse=True), None, over=(1, 1), reversible=True,
-        source="su2021roformer",
+    F.ROTARY: _along(
+        OperationKind.ELEMENTWISE, 2, 3, _steps("~rotary dy x1"), None, source="su2021roformer"
     ),
     # ------------------------------------------------------------ rows
-    F.SUM: _rows(1, 1, _step(F.COPY, "dy"), result=Result.REDUCES, linear=(0,)),
-    F.MEAN: _rows(1, 1, _step(F.SPREAD, "dy"), result=Result.REDUCES, linear=(0,)),
+    F.SUM: _rows(1, 1, _steps("copy dy"), result=Result.REDUCES, linear=(0,)),
+    F.MEAN: _rows(1, 1, _steps("spread dy"), result=Result.REDUCES, linear=(0,)),
     # The parameter is a factor of the row where it is not 0: part of the exponent, and no kernel.
-    F.SOFTMAX: _rows(1, 5, _step(F.SOFTMAX_GRADIENT, "y", "dy"), source=_ATTENTION),
+    F.SOFTMAX: _rows(1, 5, _steps("softmax_gradient y dy"), source=_ATTENTION),
     F.SOFTMAX_GRADIENT: _rows(2, 4, source=_ATTENTION),
     # With or without a factor and a term of its own; the parameter keeps a root from zero.
     F.LAYER_NORM: _rows(
-        (1, 3), 7, _step(F.LAYER_NORM_GRADIENT, "x0", "dy", "x1"),
-        (Step(F.LAYER_NORM, ("x0",)), Step(F.MULTIPLY, ("dy", "s0"))), PASSED, source="ba2016layer",
+        (1, 3), 7, _steps("layer_norm_gradient x0 dy x1"),
+        _steps("layer_norm x0", "multiply dy s0"), PASSED, source="ba2016layer",
     ),
     F.LAYER_NORM_GRADIENT: _rows((2, 3), 13, source="ba2016layer"),
     F.RMS_NORM: _rows(
-        (1, 2), 4, _step(F.RMS_NORM_GRADIENT, "x0", "dy", "x1"),
-        (Step(F.RMS_NORM, ("x0",)), Step(F.MULTIPLY, ("dy", "s0"))), source="zhang2019root",
+        (1, 2), 4, _steps("rms_norm_gradient x0 dy x1"), _steps("rms_norm x0", "multiply dy s0"),
+        source="zhang2019root",
     ),
     F.RMS_NORM_GRADIENT: _rows((2, 3), 9, source="zhang2019root"),
     # Of logits and the index that is right.
     F.CROSS_ENTROPY: _rows(
-        2, 4, _step(F.CROSS_ENTROPY_GRADIENT, "x0", "x1", "dy"), None, result=Result.REDUCES,
+        2, 4, _steps("cross_entropy_gradient x0 x1 dy"), None, result=Result.REDUCES,
         source="korthikanti2023reducing",
     ),
     F.CROSS_ENTROPY_GRADIENT: _rows(3, 7, source="korthikanti2023reducing"),
     # The greatest of a row stay, the others are zero; the parameter says how many.
-    F.TOP_K: _rows(1, 1, _step(F.KEPT_GRADIENT, "y", "dy"), source="shazeer2017moe"),
+    F.TOP_K: _rows(1, 1, _steps("kept_gradient y dy"), source="shazeer2017moe"),
     # Places of the greatest of a row, greatest first; -1 where they are not above zero.
     F.SELECT: _rows(1, 1, None, result=Result.SELECTS, source="shazeer2017moe"),
     # ------------------------------------------------------------ places
-    F.GATHER: _row(
-        OperationKind.GATHER, 2, 0, _step(F.SCATTER, "dy", "x1"), None, over=(1, ANY), linear=(0,)
-    ),
-    F.SCATTER: _row(
-        OperationKind.SCATTER, 2, 1, _step(F.GATHER, "dy", "x1"), None, over=(1, ANY), linear=(0,)
-    ),
+    F.GATHER: _places(OperationKind.GATHER, 2, 0, _steps("scatter dy x1"), None),
+    F.SCATTER: _places(OperationKind.SCATTER, 2, 1, _steps("gather dy x1"), None),
     # ------------------------------------------------------------ one behind the other
     # The places of the second follow those of the first.
     F.CONCATENATE: _row(
-        OperationKind.CONCATENATION, 2, 0, _step(F.SLICE, "dy"),
-        _step(F.SLICE, "dy", reverse=True), over=(1, 1), linear=(0, 1),
+        OperationKind.CONCATENATION, 2, 0, _steps("slice dy"), _steps("~slice dy"), over=(1, 1),
+        linear=(0, 1),
     ),
     # The first places, or in reverse the last.
-    F.SLICE: _row(OperationKind.CONCATENATION, 1, 0, over=(1, 1), linear=(0,), reversible=True),
+    F.SLICE: _along(OperationKind.CONCATENATION, 1, 0, linear=(0,)),
     # ------------------------------------------------------------ scans
     # What was one place before; zero at the first.
-    F.SHIFT: _row(
-        OperationKind.SCAN, 1, 0, _step(F.SHIFT, "dy", reverse=True), over=(1, 1), linear=(0,),
-        reversible=True,
-    ),
+    F.SHIFT: _along(OperationKind.SCAN, 1, 0, _steps("~shift dy"), linear=(0,)),
     # y[t] = x0[t] y[t - 1] + x1[t]; without the axis, x0 is the same at every place.
-    F.RECURRENCE: _row(
+    F.RECURRENCE: _along(
         OperationKind.SCAN, 2, 2,
-        (
-            Step(F.SHIFT, ("x0",), reverse=True), Step(F.RECURRENCE, ("s0", "dy"), reverse=True),
-            Step(F.SHIFT, ("y",)), Step(F.MULTIPLY, ("s1", "s2")),
-        ),
-        (Step(F.SHIFT, ("x0",), reverse=True), Step(F.RECURRENCE, ("s0", "dy"), reverse=True)),
-        over=(1, 1), reversible=True, source="blelloch1990prefix",
+        _steps("~shift x0", "~recurrence s0 dy", "shift y", "multiply s1 s2"),
+        _steps("~shift x0", "~recurrence s0 dy"), source="blelloch1990prefix",
     ),
 }  # fmt: skip
