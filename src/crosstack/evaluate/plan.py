@@ -288,11 +288,6 @@ def evaluate_task(
     ----------
     rules : Rules or str, optional
         What is counted; by name, that of the task, or ``crosstack``.
-
-    Raises
-    ------
-    InputError, InfeasibleError
-        As `crosstack.evaluate.time.evaluate`.
     """
     require_type("system", system, System | Mapping | None)
     require_type("mapping", mapping, Mapping | None)
@@ -305,13 +300,7 @@ def evaluate_task(
 
 
 def given_plan(task: Task, mapping: Mapping, rules: Rules | str | None = None) -> Plan:
-    """Return the answer of a mapping that is given: every decision given, nothing proved.
-
-    Raises
-    ------
-    InputError, InfeasibleError
-        As `crosstack.evaluate.time.evaluate`.
-    """
+    """Return the answer of a mapping that is given: every decision given, nothing proved."""
     chosen = _rules(rules, task)
     evaluation = evaluate(task.workload, task.system, mapping, chosen)
     certificate = Certificate(

@@ -119,13 +119,6 @@ def speculate(
     dtype : Dtype or str
         Of weights and activations of both.
 
-    Raises
-    ------
-    InputError
-        If a number makes no sense.
-    InfeasibleError
-        If a model does not fit.
-
     Notes
     -----
     The draft model runs once a level of the tree, on all tokens of that level; the target runs

@@ -169,13 +169,7 @@ class Draft:
             self.operations = []
 
     def graph(self) -> Graph:
-        """Return the graph.
-
-        Raises
-        ------
-        InputError
-            If it is none, see `Graph`.
-        """
+        """Return the graph."""
         self.close()
         return Graph(
             axes=tuple(self.axes), tensors=tuple(self.tensors.values()), blocks=tuple(self.blocks)

@@ -149,11 +149,6 @@ def as_workload(given: Work, dtype: Dtype = Dtype.BF16, *, rows: int = 1) -> Wor
         What a record computes in that does not say it.
     rows : int
         Into how many pieces the rows of a single product are cut, as items of a batch. [1]
-
-    Raises
-    ------
-    InputError
-        If it is nothing of these, or the rows do not divide.
     """
     require_type("job", given, Work)
     if isinstance(given, TransformerTraining):

@@ -45,11 +45,6 @@ def product_graph(product: Product, *, rows: int = 1, dtype: Dtype = Dtype.BF16)
         Pieces that its rows are cut into, an axis of their own; each is as long as the longest. [1]
     dtype : Dtype
         Of every tensor.
-
-    Raises
-    ------
-    InputError
-        If there are fewer rows than pieces.
     """
     require(rows <= product.m, "rows", rows, f"at most the {product.m:,} rows of {product.name}")
     draft = Draft(dtype=dtype)

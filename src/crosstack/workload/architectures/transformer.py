@@ -72,11 +72,6 @@ class Transformer:
         Layers beside the model that predict tokens further ahead (``deepseek2024v3``). [1]
     name : str
         For people.
-
-    Raises
-    ------
-    InputError
-        If numbers are out of range or do not fit each other.
     """
 
     hidden: Count
@@ -292,11 +287,6 @@ class Transformer:
         absorbed : bool
             With latent attention, whether scores are taken with the vectors that are kept, and
             keys and values never made.
-
-        Raises
-        ------
-        InputError
-            If ``tokens`` is below 1 or ``cached`` below 0.
 
         Notes
         -----
