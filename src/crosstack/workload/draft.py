@@ -85,27 +85,12 @@ class Draft:
         dtype: Dtype | None = None,
         **more: Any,
     ) -> str:
-        """Add an operation and what it makes.
+        """Add an operation and what it makes, both called ``name``.
 
-        Parameters
-        ----------
-        name : str
-            Of both.
-        function : Function
-            What it computes.
-        reads : str or Operand
-            What it reads.
-        axes : str, optional
-            Axes of what it makes; all of what it reads, if left out.
-        over : str
-            See `Operation`.
-        role, mask, dtype
-            Of what it makes, see `Tensor`.
-        stored : str, optional
-            Axes that the tensor has itself, where the operation calls them by other names, or where
-            it keeps every place of the axis of a repeated block.
-        more
-            Other fields of `Operation`.
+        ``axes`` are those of what it makes, all of what it reads if left out; ``stored`` those that
+        the tensor has itself, where the operation calls them by other names, or where it keeps
+        every place of the axis of a repeated block. ``role``, ``mask`` and ``dtype`` as of
+        `Tensor`, ``over`` and ``more`` as of `Operation`.
         """
         made = union(*map(self.names, reads)) if axes is None else tuple(axes.split())
         self.tensor(

@@ -72,27 +72,13 @@ class Operand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """A loop nest over named axes that makes one tensor.
+    """A loop nest over named axes that makes one tensor, as its ``function`` does (`TABLE`).
 
-    Parameters
-    ----------
-    name : str
-        Unique among the operations of a graph.
-    function : Function
-        What it computes, see `crosstack.workload.functions.TABLE`.
-    inputs, output : Operand
-        What it reads and makes.
-    over : tuple of str
-        Axes of the rows that it reduces, of the places that it gathers from or scatters to, or of
-        the scan.
-    windows : tuple of Window
-        Axes that a convolution slides over.
-    parameter : float
-        Number that the function takes: a factor, a share left out, how many. [1]
-    reverse : bool
-        Whether it runs from the last place along its axis to the first.
-    twin : str
-        The operation whose derivative it belongs to.
+    ``over`` are axes of the rows that it reduces, of the places that it gathers from or scatters
+    to, or of the scan; ``windows`` those that a convolution slides over. ``parameter`` is a number
+    that the function takes: a factor, a share left out, how many [1]. In ``reverse`` it runs from
+    the last place along its axis to the first. ``twin`` is the operation whose derivative it
+    belongs to.
     """
 
     name: Name
@@ -144,25 +130,12 @@ class Operation:
 class Block:
     """Operations that run once, or again and again along an axis: layers, or steps of a recurrence.
 
-    Where it repeats, its operations see one place of the axis: the slice there of a tensor that
-    has the axis (weights of each layer; results that are kept), and all of any other.
-
-    Parameters
-    ----------
-    name : str
-        Unique among the blocks of a graph.
-    operations : tuple of Operation
-        In any order.
-    axis : str
-        The axis that it repeats along; empty: it runs once.
-    carries : tuple of (str, str)
-        Tensors that are handed on: the first is what was made before the block, and from the second
-        time on what the time before made as the second.
-    reverse : bool
-        Whether it begins at the last place of its axis.
-    twin : str
-        The block that it is the backward pass of; what that made or carried has the value here
-        that it had there, at the same place of the axis.
+    Where it repeats, its operations see one place of the ``axis``: the slice there of a tensor that
+    has it (weights of each layer; results that are kept), and all of any other. It ``carries``
+    tensors on: the first of a pair is what was made before the block, and from the second time on
+    what the time before made as the second. In ``reverse`` it begins at the last place. ``twin`` is
+    the block that it is the backward pass of; what that made or carried has the value here that it
+    had there, at the same place of the axis.
     """
 
     name: Name

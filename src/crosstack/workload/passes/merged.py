@@ -28,20 +28,11 @@ Readers = Mapping[str, Sequence[Operation]]
 class Merged:
     """What is no kernel of a block and of its backward pass.
 
-    Parameters
-    ----------
-    lies : mapping
-        By tensor that is read where it lies: the tensor that it lies in.
-    beside : frozenset of str
-        Results that other kernels make beside their own.
-    work : mapping
-        By operation: what it does for those. [FLOP]
-    sent : mapping
-        By operation: bytes of gradients that are sent with its own. [B]
-    sums : frozenset of str
-        Carried gradients of weights, and sums on the way to them: what makes their parts adds up.
-    weights : mapping
-        By gradient of a weight, or part of one: that weight.
+    ``lies``: by tensor that is read where it lies, the tensor that it lies in. ``beside`` are
+    results that other kernels make beside their own; by operation, ``work`` is what it does for
+    those [FLOP], and ``sent`` bytes of gradients that are sent with its own [B]. ``sums`` are
+    carried gradients of weights, and sums on the way to them: what makes their parts adds up.
+    ``weights``: by gradient of a weight, or part of one, that weight.
     """
 
     lies: Mapping[str, str]
