@@ -18,8 +18,7 @@ from crosstack.workload.dataflow import Graph
 from crosstack.workload.draft import Draft
 from crosstack.workload.functions import TABLE, Function
 from crosstack.workload.operations import Role
-from crosstack.workload.passes.backward import training
-from crosstack.workload.passes.reach import kept
+from crosstack.workload.passes.backward import kept, training
 
 MODELS = {
     "gpt": named_models.gpt_layer,

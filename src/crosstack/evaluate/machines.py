@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Names
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -44,13 +44,14 @@ Network = tuple[Floats, Floats]  # of kernels, and of sums of gradients, by part
 MOST = 1e60  # of a number that a file may hold
 TERMS = ("compute", "memory", "network")
 _LINK = re.compile(r"system\.network\[(\d)\]\.(bandwidth|latency)")
-_FIELDS = {
-    "system.chip.frequency": ("frequency", "Hz"),
-    "system.chip.utilization": ("utilization", "1"),
-    "system.chip.price": ("chip_price", "USD"),
-    "system.chip.power": ("chip_power", "W"),
-    "system.memory.bandwidth": ("memory_bandwidth", "B/s"),
-    "system.memory.capacity": ("memory_capacity", "B"),
+# What an array may stand for: its name below, its unit, and what the system has.
+_FIELDS: dict[str, tuple[str, str, Callable[[System], float | None]]] = {
+    "system.chip.frequency": ("frequency", "Hz", lambda one: one.chip.compute.frequency),
+    "system.chip.utilization": ("utilization", "1", lambda one: one.chip.compute.utilization),
+    "system.chip.price": ("chip_price", "USD", lambda one: one.chip.price),
+    "system.chip.power": ("chip_power", "W", lambda one: one.chip.power),
+    "system.memory.bandwidth": ("memory_bandwidth", "B/s", lambda one: one.chip.main_memory.speed),
+    "system.memory.capacity": ("memory_capacity", "B", lambda one: one.chip.main_memory.room),
 }
 
 
@@ -75,18 +76,17 @@ def in_range(arrays: Names[str, Floats]) -> NDArray[np.bool_]:
 class Machines:
     """Numbers of many machines, each an array of one length or one number for all.
 
-    ``link_bandwidth`` [B/s] and ``link_latency`` [s] are those of every dimension; ``utilization``
-    is None where the chip's is not given. Units as in `crosstack.machine.system`.
+    ``network`` has the links of all; NaN is what is not given. Units as in
+    `crosstack.machine.system`.
     """
 
     frequency: Floats
-    utilization: Floats | None
+    utilization: Floats
     chip_price: Floats
     chip_power: Floats
     memory_bandwidth: Floats
     memory_capacity: Floats
-    link_bandwidth: tuple[Floats, ...]
-    link_latency: tuple[Floats, ...]
+    network: tuple[DimensionArrays, ...]
 
     @classmethod
     def of(cls, system: System, arrays: Names[str, Floats]) -> Machines:
@@ -97,49 +97,35 @@ class Machines:
         InputError
             For a path of another kind, a number out of range, or arrays of several lengths.
         """
-        chip, memory, network = system.chip, system.chip.main_memory, system.network
-        values: dict[str, object] = {
-            "frequency": chip.compute.frequency,
-            "utilization": chip.compute.utilization,
-            "chip_price": math.nan if chip.price is None else chip.price,
-            "chip_power": math.nan if chip.power is None else chip.power,
-            "memory_bandwidth": memory.speed,
-            "memory_capacity": memory.room,
-        }
-        links = {
-            "bandwidth": [np.asarray(d.bandwidth) for d in network],
-            "latency": [np.asarray(d.hop_latency) for d in network],
-        }
         lengths = {np.size(numbers) for numbers in arrays.values()}
         require(len(lengths) <= 1, "arrays", sorted(lengths), "arrays of one length")
         require(bool(in_range(arrays).all()), "arrays", "another number", "those in_range")
-        for path, numbers in arrays.items():
-            link = _LINK.fullmatch(path)
-            if link is not None and int(link[1]) < len(network):
-                links[link[2]][int(link[1])] = numbers
-            elif path in _FIELDS:
-                values[_FIELDS[path][0]] = numbers
-            else:
-                allowed = ", ".join([*_FIELDS, "system.network[i].bandwidth and .latency"])
-                raise InputError(Problem(path, f"no field of an array; allowed: {allowed}."))
-        given = {
-            name: None if value is None else np.asarray(value, dtype=float)
-            for name, value in values.items()
-        }
-        bandwidths, latencies = tuple(links["bandwidth"]), tuple(links["latency"])
-        return cls(link_bandwidth=bandwidths, link_latency=latencies, **given)  # type: ignore[arg-type]
+        left = dict(arrays)
+
+        def taken(path: str, usual: float | None) -> Floats:
+            numbers = left.pop(path, math.nan if usual is None else usual)
+            return np.asarray(numbers, dtype=float)
+
+        given = {name: taken(path, of(system)) for path, (name, _, of) in _FIELDS.items()}
+        network = tuple(
+            DimensionArrays.of(
+                dimension,
+                taken(f"system.network[{i}].bandwidth", dimension.bandwidth),
+                taken(f"system.network[{i}].latency", dimension.hop_latency),
+            )
+            for i, dimension in enumerate(system.network)
+        )
+        for path in left:
+            allowed = ", ".join([*_FIELDS, "system.network[i].bandwidth and .latency"])
+            raise InputError(Problem(path, f"no field of an array; allowed: {allowed}."))
+        return cls(network=network, **given)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of everything that comes out."""
-        values = (getattr(self, name) for name, _ in _FIELDS.values())
-        every = [*values, *self.link_bandwidth, *self.link_latency]
-        return np.broadcast_shapes(*(value.shape for value in every if value is not None))
-
-    def network(self, system: System) -> tuple[DimensionArrays, ...]:
-        """Return the dimensions of a system with the links of all machines."""
-        links = zip(system.network, self.link_bandwidth, self.link_latency, strict=True)
-        return tuple(DimensionArrays.of(*one) for one in links)
+        every = [getattr(self, name) for name, *_ in _FIELDS.values()]
+        every += [links for d in self.network for links in (d.bandwidth, d.latency)]
+        return np.broadcast_shapes(*(np.shape(value) for value in every))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -195,11 +181,11 @@ def machine_times(
     chosen, chip = chosen_rules(rules, MAPPED, otherwise=task.rules), task.system.chip
     endless = replace(task.system, chip=chip.with_memory(capacity=None))
     known = evaluate(task.workload, endless, mapping, chosen)
-    system = replace(task.system, network=machines.network(task.system))
+    system = replace(task.system, network=machines.network)
     plan = _plan(task, system, mapping, chosen)
     network = _network_times(task, mapping, chosen, known, plan, machines.shape)
     speed = machines.frequency / chip.compute.frequency
-    if machines.utilization is not None:
+    if not np.isnan(machines.utilization).all():
         assert chip.compute.utilization is not None  # both come from one chip
         speed = speed * (machines.utilization / chip.compute.utilization)
     terms, layer_time = _partition_times(known, network, machines, speed, chip.overlap, chosen)

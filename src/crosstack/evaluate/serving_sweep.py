@@ -194,15 +194,10 @@ def serving_sweep(
     """
     numbers = {"tensor": tensor, "pipeline": pipeline, "batch": batch, "context": context}
     common = {"phase": phase, "tokens": tokens, "dtype": dtype, "rules": rules}
-    return _swept(*_checked(model, system, **common, **numbers, microbatch=microbatch))  # type: ignore[arg-type]
+    return _swept(*check_serving(model, system, **common, **numbers, microbatch=microbatch))  # type: ignore[arg-type]
 
 
-def check_serving(model: Transformer, system: System, **asked: Any) -> None:
-    """Raise what `serving_sweep` would, without pricing anything; ``asked`` as there."""
-    _checked(model, system, **asked)
-
-
-def _checked(
+def check_serving(
     model: Transformer,
     system: System,
     *,
@@ -212,7 +207,10 @@ def _checked(
     rules: Rules | str | None,
     **numbers: ArrayLike | None,
 ) -> tuple[Asked, ServingPoints, WorkloadOf]:
-    """Return what all points have in common, the points, and what makes graphs of them."""
+    """Return what all points have in common, the points, and what makes graphs of them.
+
+    Raises what `serving_sweep` would, without pricing anything; parameters as there.
+    """
     chosen = chosen_rules(rules, MAPPED)
     if system.chip.levels[0].bank_capacity is not None:
         raise InputError(Problem("system.chip", "got memory units; allowed here: one SRAM."))

@@ -16,7 +16,7 @@ from crosstack.workload.architectures import AttentionKind, Transformer
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.loops import LoopNest
 from crosstack.workload.operations import Block, Role
-from crosstack.workload.passes.reach import kept
+from crosstack.workload.passes.backward import kept
 
 _KINDS = {"feed_forward": "feed-forward", "routed": "experts", "shared": "shared experts"}
 
