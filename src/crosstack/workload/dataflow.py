@@ -175,6 +175,10 @@ class Graph:
         found = self.tensor[tensor]
         return self.count(found.axes) * found.dtype.size
 
+    def own_size(self, block: Block, tensor: str) -> float:
+        """Bytes of a tensor as operations of a block see it. [B]"""
+        return self.count(self.own_axes(block, tensor)) * self.tensor[tensor].dtype.size
+
     def work(self, nest: LoopNest) -> float:
         """Operations of one run of a loop nest, all elements counted. [FLOP]"""
         return nest.work * self.count(nest.loops)

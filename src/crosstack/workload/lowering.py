@@ -136,44 +136,34 @@ def _lowered(
 ) -> LoweredKernel:
     """Return what the arrays say of an operation, of which ``others`` are no kernels."""
     nest, behind = graph.nest(block, operation), appends(graph, operation)
-    operands = _operands(graph, operation)
-    rows = _adds_rows(graph, operation)
+    operands, rows = _operands(graph, operation), _adds_rows(graph, operation)
     product, matrices = nest.product, operation.multiplies and nest.product.uses_twice
     if behind or rows:
         product = nest.elements(nest.inputs[operands[0]])
     elif operation.multiplies and not matrices:
         product = nest.elements(nest.output)
     extents = {g: graph.count(getattr(product, g)) for g in TILING}
-
-    def size(tensor: str) -> float:
-        return graph.count(graph.own_axes(block, tensor)) * graph.tensor[tensor].dtype.size
-
-    roles = {name: graph.tensor[name].role for name in operation.reads}
     read = [operation.reads[i] for i in operands]
     cached = {
-        tensor: size(tensor)
-        for tensor in roles
+        tensor: graph.own_size(block, tensor)
+        for tensor in dict.fromkeys(operation.reads)
         if of_before(graph, tensor)
         or (tensor in others.lies and graph.tensor[others.lies[tensor]].role is Role.WEIGHT)
     }
-    sizes, counted = tuple(map(size, read)), [*map(graph.counted, read), 1.0, 1.0]
-    made = graph.tensor[operation.made]
-    output = min(size(made.name), sizes[0]) if rows else size(made.name)
-    of_weight = others.weights.get(made.name, "")
-    looked_up = operation.kind is OperationKind.GATHER and nest.weights[0]
-    weights = [i for i, weight in enumerate(nest.weights) if weight]
-    own = operation.reads[weights[0]] if matrices and len(weights) == 1 else ""
-    weight = own or of_weight
-    sent = output + others.sent.get(operation.name, 0.0)
-    summed = Communication(collective=Collective.ALL_REDUCE, size=sent, periodic=True)
+    sizes = tuple(graph.own_size(block, tensor) for tensor in read)
+    output = graph.own_size(block, operation.made)
+    output = min(output, sizes[0]) if rows else output
     one = nest.work if operation.multiplies else work(operation)
     done = one * graph.count(nest.loops) + others.work.get(operation.name, 0.0)
     each = 1.0 if matrices else done / graph.count(nest.inputs[0] if rows else nest.output)
+    looked_up = operation.kind is OperationKind.GATHER and nest.weights[0]
     linear = {*operands} <= {*TABLE[operation.function].linear}
+    counted = [*map(graph.counted, read), 1.0, 1.0][:2]
+    masks = (name for name in operation.reads if graph.tensor[name].role is Role.MASK)
     return LoweredKernel(
         block=block,
         nest=nest,
-        dtype=made.dtype,
+        dtype=graph.tensor[operation.made].dtype,
         product=product,
         splits=_splits(graph, block, nest, product, operands),
         extents=extents,
@@ -182,17 +172,17 @@ def _lowered(
         input_sizes=sizes,
         cached=tuple(tensor in cached for tensor in read),
         appends=behind,
-        masks=frozenset(name for name, role in roles.items() if role is Role.MASK),
+        masks=frozenset(masks),
         each=each,
         matrices=matrices,
         columns={
+            **{group: extents[group] for group in ("outer", "m", "k")},
+            **dict.fromkeys(("systolic", "gemm"), matrices),
+            **dict.fromkeys(("memory_traffic", "sram_extra", "memory_extra"), 0.0),
+            **dict.fromkeys(("counted_inputs", "saved_input", "saved_output"), False),
+            **_weight_columns(graph, block, nest, others, matrices=matrices, rows=rows),
             "names": operation.name,
-            "outer": extents["outer"],
-            "m": extents["m"],
-            "k": extents["k"],
             "columns": extents["n"],
-            "systolic": matrices,
-            "gemm": matrices,
             "tiling": AXIS_CODE[_tiling(graph, nest, product)],
             "backward": block.twin != "",
             "repeats": each,
@@ -200,16 +190,30 @@ def _lowered(
             "row_wise": operation.kind in (OperationKind.REDUCTION, OperationKind.SCAN),
             "adds": operation.kind is OperationKind.ELEMENTWISE and linear,
             "cache_size": sum(cached.values()) + output * looked_up,
-            "density": (counted[0], counted[1], graph.counted(made.name)),
+            "density": (*counted, graph.counted(operation.made)),
             "routing": routing_of(graph, nest, spread),
-            "messages": (summed,) if of_weight and not rows else (),
-            "weight_size": size(own) if own else 0.0,
-            "sharers": graph.repeats(block) if weight and graph.shares(block, weight) else 1,
             "output_size": output,
-            **dict.fromkeys(("memory_traffic", "sram_extra", "memory_extra"), 0.0),
-            **dict.fromkeys(("counted_inputs", "saved_input", "saved_output"), False),
         },
     )
+
+
+def _weight_columns(
+    graph: Graph, block: Block, nest: LoopNest, others: Merged, *, matrices: bool, rows: bool
+) -> dict[str, Any]:
+    """Return the weight of an operation, its gradient's sum over chips, and who shares it."""
+    operation = nest.operation
+    of_weight = others.weights.get(operation.made, "")
+    weights = [name for name, w in zip(operation.reads, nest.weights, strict=True) if w]
+    own = weights[0] if matrices and len(weights) == 1 else ""
+    weight, messages = own or of_weight, tuple[Communication, ...]()
+    if of_weight and not rows:
+        sent = graph.own_size(block, operation.made) + others.sent.get(operation.name, 0.0)
+        messages = (Communication(collective=Collective.ALL_REDUCE, size=sent, periodic=True),)
+    return {
+        "messages": messages,
+        "weight_size": graph.own_size(block, own) if own else 0.0,
+        "sharers": graph.repeats(block) if weight and graph.shares(block, weight) else 1,
+    }
 
 
 def _tiling(graph: Graph, nest: LoopNest, product: ProductAxes) -> Axis:

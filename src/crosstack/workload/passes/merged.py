@@ -182,6 +182,5 @@ def _sent(
         made = operation.made
         if made in beside and made in weights:
             with_it = products.get(graph.shares(block, weights[made]), first)
-            size = graph.count(graph.own_axes(block, made)) * graph.tensor[made].dtype.size
-            found[with_it] = found.get(with_it, 0.0) + size
+            found[with_it] = found.get(with_it, 0.0) + graph.own_size(block, made)
     return found
