@@ -152,7 +152,7 @@ def test_all_strategies_keep_to_what_is_given():
     for given, these in (
         (Constraints(recompute=Recompute.NONE), plain),
         (Constraints(microbatch_size=2), free.microbatch_size == 2),
-        (Constraints(degrees=Degrees(data=2)), free.network.data[free.use] == 2),
+        (Constraints(degrees=Degrees(data=2)), free.of_use("data") == 2),
         (Constraints(schedule=Schedule.GPIPE), free.interleave == 1),
     ):
         assert len(all_strategies(workload, servers(80e9), RULES, given)) == these.sum() > 0

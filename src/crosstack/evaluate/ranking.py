@@ -94,7 +94,7 @@ def _listed(
 ) -> list[tuple[Mapping, Evaluation]]:
     """Return the fastest strategies, best first."""
     given = table.workload, table.system, table.rules
-    groups = np.array([table.group(plan) for plan in strategies.network.plans])[strategies.use]
+    groups = np.array([table.group(plan) for plan in strategies.plans])[strategies.use]
     columns = np.stack([groups, strategies.microbatch_size, strategies.recompute])
     _, block = np.unique(columns, axis=1, return_inverse=True)
     least, light = _bounds(strategies, state.room)
@@ -184,9 +184,9 @@ class _Lean:
 def _bounds(strategies: Strategies, room: Room) -> tuple[Floats, Bools]:
     """Return the least time of a layer of every strategy [s], and which may fit main memory."""
     layers, light = np.zeros(len(strategies)), np.zeros(len(strategies), dtype=np.bool_)
-    network, chip, workload = strategies.network, room.system.chip, room.workload
+    chip, workload = room.system.chip, room.workload
     capacity = chip.memory_room(spilled=chip.has_second_memory)
-    kinds = np.stack([network.tensor[strategies.use], strategies.recompute, strategies.schedule])
+    kinds = np.stack([strategies.of_use("tensor"), strategies.recompute, strategies.schedule])
     alike, kind = np.unique(kinds, axis=1, return_inverse=True)
     for number, order in enumerate(alike[2].tolist()):
         here = np.flatnonzero(kind == number)

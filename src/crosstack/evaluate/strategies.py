@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +30,7 @@ from crosstack.model.partition import ROUNDING, combine_arrays
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.allowed import may_interleave, schedules, with_recompute
 from crosstack.model.tiles import divisors
+from crosstack.records import known_again
 from crosstack.workload.kernel_graph import Bools, Floats, Ints
 from crosstack.workload.kernels import Placement
 from crosstack.workload.transformer_training import Recompute, Schedule
@@ -36,63 +39,35 @@ from crosstack.workload.workload import Workload
 RECOMPUTED, ORDERS = tuple(Recompute), tuple(Schedule)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NetworkPlans:
-    """Plans of one use of the network each, of one microbatch size, and their numbers as arrays.
+@known_again(64, by_value=1)
+def _column(plans: tuple[MeshPlan, ...], name: str) -> Any:
+    """Return a number of every plan as an array."""
+    return np.array([attrgetter(name)(plan) for plan in plans])
 
-    ``exchange`` numbers what is the same for the sums of gradients, whose times are ``exchanges``.
-    """
 
-    plans: tuple[MeshPlan, ...]
-    tensor: Ints
-    pipeline: Ints
-    data: Ints
-    layers: Ints
-    exchange: Ints
-    exchanges: tuple[ConcaveTime, ...]
-    fixed: Floats
-    per_byte: Floats
-
-    @classmethod
-    def of(cls, plans: Sequence[MeshPlan]) -> NetworkPlans:
-        """Return the numbers of some plans."""
-        lines = [plan.stage_transfer for plan in plans]
-        exchanges = {line: i for i, line in enumerate(dict.fromkeys(p.periodic for p in plans))}
-        return cls(
-            plans=tuple(plans),
-            tensor=np.array([plan.tensor for plan in plans]),
-            pipeline=np.array([plan.pipeline for plan in plans]),
-            data=np.array([plan.data for plan in plans]),
-            layers=np.array([plan.layers_per_stage for plan in plans]),
-            exchange=np.array([exchanges[plan.periodic] for plan in plans]),
-            exchanges=tuple(exchanges),
-            fixed=np.array([line.fixed for line in lines]),
-            per_byte=np.array([line.per_byte for line in lines]),
-        )
-
-    def exchange_lines(self, number: Ints) -> ConcaveTime:
-        """Return the times of some sums of gradients as one, of arrays of shape (numbers, 1)."""
-        most = max(len(line.members) for line in self.exchanges)
-        table = np.zeros((2, most, len(self.exchanges)))
-        table[0] = np.inf  # lines that one does not have
-        for i, one in enumerate(self.exchanges):
-            for j, line in enumerate(one.members):
-                table[:, j, i] = line.fixed, line.per_byte
-        lines = table[:, :, number, None]
-        return ConcaveTime(
-            tuple(AffineTime(fixed=a, per_byte=b) for a, b in zip(*lines, strict=True))
-        )
+@known_again(16)
+def _exchanges(plans: tuple[MeshPlan, ...]) -> tuple[Ints, Floats]:
+    """Return which sum of gradients each plan has, and the lines of all, shape (2, lines, sums)."""
+    known: dict[ConcaveTime, int] = {}
+    numbers = np.array([known.setdefault(plan.periodic, len(known)) for plan in plans])
+    table = np.zeros((2, max(len(line.members) for line in known), len(known)))
+    table[0] = np.inf  # lines that one does not have
+    for one, i in known.items():
+        for j, line in enumerate(one.members):
+            table[:, j, i] = line.fixed, line.per_byte
+    return numbers, table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Strategies:
     """Arrays of strategies, shape (n,).
 
-    ``use`` is the place of the network's use among ``network``'s plans, ``recompute`` and
-    ``schedule`` those of the kind among all; ``microbatch_size`` [1], ``interleave`` [1].
+    ``use`` is the place of the network's use among ``plans``, one each, of one microbatch size;
+    ``recompute`` and ``schedule`` are those of the kind among all; ``microbatch_size`` [1],
+    ``interleave`` [1].
     """
 
-    network: NetworkPlans
+    plans: tuple[MeshPlan, ...]
     use: Ints
     microbatch_size: Ints
     recompute: Ints
@@ -100,8 +75,11 @@ class Strategies:
     interleave: Ints
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self.use)
+
+    def of_use(self, name: str) -> Any:
+        """Return a number of the plan of each, by its name there."""
+        return _column(self.plans, name)[self.use]
 
     def at(self, places: Ints | Bools) -> Strategies:
         """Return some of them."""
@@ -110,16 +88,16 @@ class Strategies:
 
     def plan(self, workload: Workload, schedule: Schedule) -> MeshPlan:
         """Return the plan of all of them as arrays, by one schedule."""
-        known, use, first = self.network, self.use, self.network.plans[0]
+        first, data = self.plans[0], self.of_use("data")
         forward = [with_recompute(first, workload.graph, kind).forward for kind in RECOMPUTED]
-        line = AffineTime(fixed=known.fixed[use], per_byte=known.per_byte[use])  # type: ignore[arg-type]
+        lines = ("fixed", "per_byte")
         numbers = {
             "microbatch_size": self.microbatch_size,
-            "pipeline": known.pipeline[use],
-            "data": known.data[use],
-            "n_microbatches": microbatch_count(workload, known.data[use], self.microbatch_size),
-            "layers_per_stage": known.layers[use],
-            "stage_transfer": line,
+            "pipeline": self.of_use("pipeline"),
+            "data": data,
+            "n_microbatches": microbatch_count(workload, data, self.microbatch_size),
+            "layers_per_stage": self.of_use("layers_per_stage"),
+            "stage_transfer": AffineTime(**{n: self.of_use(f"stage_transfer.{n}") for n in lines}),
             "interleave": self.interleave,
             "forward": np.array(forward)[self.recompute],
         }
@@ -166,9 +144,8 @@ def all_strategies(
             plans.append(plan)
             sizes.append(use.microbatches)
     require(bool(plans), "workload.global_batch_size", workload.global_batch_size, "another")
-    network = NetworkPlans.of(plans)
     kinds = recomputations(workload.graph, rules) if given.recompute is None else (given.recompute,)
-    layers = {pieces for count in set(network.layers.tolist()) for pieces in divisors(count)}
+    layers = {n for count in {plan.layers_per_stage for plan in plans} for n in divisors(count)}
     cuts = sorted(layers) if given.interleave is None else [given.interleave]
     orders = (given.schedule,) if orders is None else orders
     orders = [order for order in orders if order in schedules(plans[0], rules)]
@@ -177,7 +154,7 @@ def all_strategies(
     shape = (len(pairs[0]), len(kinds), len(orders), len(cuts))
     pair, kind, order, cut = (index.ravel() for index in np.indices(shape))
     found = Strategies(
-        network=network,
+        plans=tuple(plans),
         use=pairs[0][pair],
         microbatch_size=pairs[1][pair],
         recompute=np.array([RECOMPUTED.index(one) for one in kinds])[kind],
@@ -261,13 +238,15 @@ def _priced(
     used = np.zeros(len(strategies))
     for here, plan in strategies.by_schedule(table.workload):
         used[here] = _memory(plan, known, rows[here], table.workload)
-    exchange = strategies.network.exchange[strategies.use]
-    count = len(strategies.network.exchanges)
-    both, first, back = np.unique(rows * count + exchange, return_index=True, return_inverse=True)
+    exchange, sums = _exchanges(strategies.plans)
+    code = rows * sums.shape[2] + exchange[strategies.use]
+    both, first, back = np.unique(code, return_index=True, return_inverse=True)
     plan = strategies.at(first).plan(table.workload, ORDERS[0])
     spread = np.asarray(table.rules.iteration.shares_of_gradients(plan))
-    lines = strategies.network.exchange_lines(both % count)
-    layer = _layer_times(known, both // count, lines, spread, table)
+    row, number = np.divmod(both, sums.shape[2])
+    pairs = zip(*sums[:, :, number, None], strict=True)
+    lines = ConcaveTime(tuple(AffineTime(fixed=a, per_byte=b) for a, b in pairs))
+    layer = _layer_times(known, row, lines, spread, table)
     capacity = table.system.chip.memory_room(spilled=spilled)
     return used, np.full(len(used), capacity), layer[back], known.fits[rows]
 
@@ -309,15 +288,14 @@ def _layer_times(
 
 def _rows(strategies: Strategies, table: BlockTable, *, spilled: bool) -> Ints:
     """Return the row of every strategy among the block terms of a table."""
-    network, use = strategies.network, strategies.use
-    groups = np.array([table.group(plan) for plan in network.plans])
+    groups = np.array([table.group(plan) for plan in strategies.plans])
     spatial = table.system.chip.execution is Execution.SPATIAL
     columns = (
-        groups[use],
+        groups[strategies.use],
         strategies.microbatch_size,
         strategies.recompute,
-        network.data[use],
-        (network.layers[use] == 1) & spatial,  # weights that may stay on the chip
+        strategies.of_use("data"),
+        (strategies.of_use("layers_per_stage") == 1) & spatial,  # weights that may stay on the chip
     )
     shape = [int(column.max(initial=0)) + 1 for column in columns]
     code = np.ravel_multi_index(columns, shape)
@@ -346,7 +324,7 @@ def plan_at(
     plan : MeshPlan, optional
         Of the use of the network; its own if left out.
     """
-    plan = strategies.network.plans[strategies.use[number]] if plan is None else plan
+    plan = strategies.plans[strategies.use[number]] if plan is None else plan
     size = int(strategies.microbatch_size[number])
     count = microbatch_count(workload, plan.data, size)
     plan = replace(plan, microbatch_size=size, n_microbatches=count)
@@ -355,16 +333,16 @@ def plan_at(
 
 def _block_plan(strategies: Strategies, number: int, groups: Ints, table: BlockTable) -> MeshPlan:
     """Return the plan that a strategy's block is solved with: of the least data parallelism."""
-    network, use = strategies.network, strategies.use[number]
-    whole = network.data * strategies.microbatch_size[number]
+    data, use = _column(strategies.plans, "data"), strategies.use[number]
+    whole = data * strategies.microbatch_size[number]
     same = (groups == groups[use]) & (table.workload.global_batch_size % whole == 0)
-    fewest = int(np.argmin(np.where(same, network.data, network.data.max() + 1)))
-    return plan_at(strategies, number, table.workload, network.plans[fewest])
+    fewest = int(np.argmin(np.where(same, data, data.max() + 1)))
+    return plan_at(strategies, number, table.workload, strategies.plans[fewest])
 
 
 def mapping_of(strategies: Strategies, number: int, table: BlockTable) -> Mapping | None:
     """Return the mapping of one strategy whose block is known; None where it has none."""
-    plan = strategies.network.plans[strategies.use[number]]
+    plan = strategies.plans[strategies.use[number]]
     size = int(strategies.microbatch_size[number])
     block = table.solved[table.group(plan), size, int(strategies.recompute[number])]
     return None if block is None else with_strategy(block.mapping, strategies, number)
