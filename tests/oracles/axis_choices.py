@@ -23,8 +23,9 @@ from crosstack.workload.kernel_graph import AXIS_CODE, Floats, Ints, KernelGraph
 from crosstack.workload.kernels import Axis
 from crosstack.workload.lowering import TILING, LoweredKernel
 from crosstack.workload.operations import Block
-from crosstack.workload.sharding import PARTIAL, REPLICATED, Layout, Split, part, splits
+from crosstack.workload.sharding import PARTIAL, REPLICATED, Layout, Split, splits
 from oracles.layout_steps import Conversion, LayoutStep, conversion
+from oracles.sharded import part
 
 __all__ = ["AxisChoices", "StepTime", "axis_choices"]
 

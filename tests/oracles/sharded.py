@@ -13,11 +13,23 @@ import numpy as np
 
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.operations import Block, Operation
-from crosstack.workload.sharding import PARTIAL, REPLICATED, Layout, Split, part
+from crosstack.workload.sharding import PARTIAL, REPLICATED, Layout, Split
 from oracles.interpreter import Array, _Run
 from oracles.layout_steps import LayoutStep, conversion
 
 Chips = dict[tuple[int, ...], Array]
+
+
+def part(
+    size: int, layout: Sequence[str], axis: str, mesh: Sequence[int], at: Sequence[int]
+) -> range:
+    """Return the places of an axis that the chip at a place of the mesh has."""
+    found = range(size)
+    for splits_it, ways, i in zip(layout, mesh, at, strict=True):
+        if splits_it == axis:
+            each = -(-len(found) // ways)
+            found = found[i * each : (i + 1) * each]
+    return found
 
 
 class Sharded(_Run):

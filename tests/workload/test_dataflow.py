@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from oracles.interpreter import POINTS, ROWS
 
 from crosstack.errors import InputError
-from crosstack.workload.axes import AxisSize, AxisUse, Causal, Window
+from crosstack.workload.axes import AxisSize, Causal, Window
 from crosstack.workload.dataflow import Graph
-from crosstack.workload.draft import Draft
 from crosstack.workload.functions import TABLE, Function, OperationKind
 from crosstack.workload.operations import Block, Operand, Operation, Role, Tensor
 
@@ -283,9 +282,3 @@ class TestDraft:
         assert of.repeats(block) == of.sizes["sequence"]
         kept = block.carries[0][1]
         assert block.axis in of.tensor[kept].axes
-
-    def test_axes_change_size(self):
-        draft = Draft()
-        draft.axis(AxisUse.TOKEN, sequence=3)
-        draft.resized(sequence=7)
-        assert draft.axes == [AxisSize(name="sequence", size=7, use=AxisUse.TOKEN)]

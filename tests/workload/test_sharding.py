@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles.interpreter import run
 from oracles.layout_steps import conversion
-from oracles.sharded import Sharded
+from oracles.sharded import Sharded, part
 
 from crosstack.errors import InputError
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.kernels import Collective
 from crosstack.workload.operations import Role
 from crosstack.workload.passes.backward import training
-from crosstack.workload.sharding import PARTIAL, REPLICATED, Layout, Split, part, splits
+from crosstack.workload.sharding import PARTIAL, REPLICATED, Layout, Split, splits
 
 MESHES = [(1,), (2,), (3,), (2, 2), (2, 3)]
 

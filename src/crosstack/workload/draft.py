@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from crosstack.workload.axes import Axes, AxisSize, AxisUse, Causal, Window
@@ -159,10 +159,6 @@ class Draft:
         return Graph(
             axes=tuple(self.axes), tensors=tuple(self.tensors.values()), blocks=tuple(self.blocks)
         )
-
-    def resized(self, **sizes: int) -> None:
-        """Change sizes of axes."""
-        self.axes = [replace(axis, size=sizes.get(axis.name, axis.size)) for axis in self.axes]
 
 
 def _operand(read: Read) -> Operand:

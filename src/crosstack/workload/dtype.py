@@ -23,8 +23,8 @@ class Dtype(StrEnum):
 
     @property
     def size(self) -> float:
-        """Bytes of one element. [B]"""
-        return _SIZES[self]
+        """Bytes of one element, whose bits are in the name. [B]"""
+        return int(self.lstrip("bfpint")) / 8
 
     @property
     def accumulator(self) -> Dtype | None:
@@ -32,19 +32,6 @@ class Dtype(StrEnum):
         if self in (Dtype.INT8, Dtype.INT32):
             return None
         return Dtype.FP64 if self is Dtype.FP64 else Dtype.FP32
-
-
-_SIZES = {
-    Dtype.FP64: 8.0,
-    Dtype.FP32: 4.0,
-    Dtype.TF32: 4.0,
-    Dtype.BF16: 2.0,
-    Dtype.FP16: 2.0,
-    Dtype.FP8: 1.0,
-    Dtype.FP4: 0.5,
-    Dtype.INT8: 1.0,
-    Dtype.INT32: 4.0,
-}
 
 
 def dtype_of_size(size: float, among: Iterable[Dtype] = ()) -> Dtype:

@@ -47,28 +47,6 @@ class Split:
     output: Layout
 
 
-def part(
-    size: int, layout: Sequence[str], axis: str, mesh: Sequence[int], at: Sequence[int]
-) -> range:
-    """Return the places of an axis that the chip at a place of the mesh has.
-
-    Parameters
-    ----------
-    size : int
-        Places of the axis. [1]
-    layout : sequence of str
-        What each dimension of the mesh splits.
-    mesh, at : sequence of int
-        Chips of every dimension, and which of them the chip is. [1]
-    """
-    found = range(size)
-    for splits_it, ways, i in zip(layout, mesh, at, strict=True):
-        if splits_it == axis:
-            each = -(-len(found) // ways)
-            found = found[i * each : (i + 1) * each]
-    return found
-
-
 def splits(graph: Graph, block: Block, nest: LoopNest, mesh: Sequence[int]) -> tuple[Split, ...]:
     """Return all ways to split an operation over a mesh, the whole operation on every chip first.
 
