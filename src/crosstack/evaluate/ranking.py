@@ -156,7 +156,7 @@ class _Lean:
             return None
         self.searched += 1
         table = self.table
-        plan = self.strategies.network.plans[self.strategies.use[number]]
+        plan = self.strategies.plans[self.strategies.use[number]]
         size = int(self.strategies.microbatch_size[number])
         given = replace(
             table.constraints,

@@ -350,7 +350,7 @@ def mapping_of(strategies: Strategies, number: int, table: BlockTable) -> Mappin
 
 def with_strategy(mapping: Mapping, strategies: Strategies, number: int) -> Mapping:
     """Return the kernels of a mapping under one of some strategies."""
-    plan = strategies.network.plans[strategies.use[number]]
+    plan = strategies.plans[strategies.use[number]]
     return replace(
         mapping,
         microbatch_size=int(strategies.microbatch_size[number]),
