@@ -43,11 +43,10 @@ hypothesis.settings.load_profile("steady")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Give all processes of a run one folder; those that xdist starts inherit its name."""
-    if FOLDER not in os.environ:
+    if not hasattr(config, "workerinput"):
         kept = tempfile.TemporaryDirectory(prefix="crosstack-tests-")
         os.environ[FOLDER] = kept.name
         config.add_cleanup(kept.cleanup)
-        config.add_cleanup(lambda: os.environ.pop(FOLDER))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

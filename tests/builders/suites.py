@@ -18,6 +18,8 @@ def made(name: str) -> Figure:
 
 @once_a_run
 def rows_of(suite: str) -> tuple[Row, ...]:
-    known = {n: replace(entry, make=lambda _, n=n: made(n)) for n, entry in FIGURES.items()}
+    # Not under the patch, which a figure that is made there would wait for itself.
+    figures = {name: made(name) for name in FIGURES} if suite == "figures" else {}
+    known = {n: replace(FIGURES[n], make=lambda _, n=n: figures[n]) for n in figures}
     with patch.dict(FIGURES, known):
         return tuple(run_suite(suite))
