@@ -5,13 +5,7 @@ from __future__ import annotations
 from crosstack.machine.chip import Chip, Execution, Fusion, Link, Overlap, flat_chip
 from crosstack.machine.compute import Compute, Dataflow
 from crosstack.machine.memory import MemoryLevel, Scope, main_memory
-from crosstack.machine.system import (
-    Dimension,
-    DimensionKind,
-    Parallelism,
-    Prices,
-    System,
-)
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Prices, System
 
 __all__ = [
     "Chip",

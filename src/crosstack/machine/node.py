@@ -182,10 +182,7 @@ def _outside(
     if port is None:
         return made
     return replace(
-        made,
-        link_price=port.price,
-        switch_price=port.switch_price,
-        switch_power=port.switch_power,
+        made, link_price=port.price, switch_price=port.switch_price, switch_power=port.switch_power
     )
 
 

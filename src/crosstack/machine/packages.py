@@ -125,9 +125,5 @@ def system_of_grid(chip: Chip, grid: Grid) -> System:
             one = dimension_of(chip.inter, RING if grid.torus else line, packages)
             between.append(replace(one, bandwidth=one.bandwidth / chips))
     return System(
-        chip=chip,
-        network=(inside, *between),
-        n_chips=grid.n_chips,
-        prices=_PRICES,
-        name=chip.name,
+        chip=chip, network=(inside, *between), n_chips=grid.n_chips, prices=_PRICES, name=chip.name
     )

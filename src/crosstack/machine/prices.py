@@ -70,9 +70,7 @@ def unit_powers(system: System) -> tuple[UnitCosts, ...]:
     switch, field = system.prices.switch_power, "system.prices.switch_power"
     return tuple(
         UnitCosts(
-            d.link_power,
-            _first(d.switch_power, switch),
-            (f"system.network[{i}].link_power", field),
+            d.link_power, _first(d.switch_power, switch), (f"system.network[{i}].link_power", field)
         )
         for i, d in enumerate(system.network)
     )

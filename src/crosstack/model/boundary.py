@@ -146,11 +146,7 @@ def _outside(
 
 
 def boundary_traffic(
-    workload: Workload,
-    arrays: KernelGraph,
-    plan: MeshPlan,
-    shares: Shares,
-    rules: Rules,
+    workload: Workload, arrays: KernelGraph, plan: MeshPlan, shares: Shares, rules: Rules
 ) -> tuple[Floats, Floats]:
     """Bytes that one chip reads of operands from outside, and writes of results that leave. [B]
 

@@ -265,11 +265,7 @@ def _conversions(
 
 
 def _node_network(
-    workload: Workload,
-    plan: MeshPlan,
-    index: ChoiceIndex,
-    summed: Floats,
-    together: Ints,
+    workload: Workload, plan: MeshPlan, index: ChoiceIndex, summed: Floats, together: Ints
 ) -> Floats:
     """Time of the communication inherent to each choice, as of bytes ``summed``. [s]
 

@@ -29,12 +29,7 @@ from crosstack.machine.generate.template import (
     SramPart,
 )
 from crosstack.technology.parts import whole
-from crosstack.technology.voltage import (
-    OperatingPoint,
-    RateBound,
-    relative_power,
-    relative_rate,
-)
+from crosstack.technology.voltage import OperatingPoint, RateBound, relative_power, relative_rate
 
 Floats = NDArray[np.float64]
 Bounds = NDArray[np.int64]
@@ -259,11 +254,7 @@ def _compute(template: ChipTemplate, budget: Budget, rules: Generation) -> Compu
 
 
 def _sram(
-    part: SramPart,
-    template: ChipTemplate,
-    budget: Budget,
-    rules: Generation,
-    compute: Computes,
+    part: SramPart, template: ChipTemplate, budget: Budget, rules: Generation, compute: Computes
 ) -> Srams:
     technology, shape = part.technology, budget.shape
     area, power = _spread(budget.area(part.name), shape), _spread(budget.power_of(part.name), shape)

@@ -20,13 +20,7 @@ from crosstack.machine.system import (
 )
 from crosstack.model.collectives.arrival import NONE, Arrival
 from crosstack.model.collectives.compose import collective_lines, is_legal
-from crosstack.model.collectives.group import (
-    Extent,
-    Group,
-    domain_group,
-    group_of,
-    neighbour_link,
-)
+from crosstack.model.collectives.group import Extent, Group, domain_group, group_of, neighbour_link
 from crosstack.model.collectives.layouts import Layout, LayoutChange, layout_change
 from crosstack.model.collectives.times import NOTHING, ConcaveTime
 from crosstack.workload.dtype import Dtype

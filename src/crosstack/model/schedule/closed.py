@@ -133,11 +133,7 @@ def forward_ways(stages: Counts, microbatches: Counts, *, beside: bool = True) -
 
 
 def gpipe_ways(
-    stages: Counts,
-    microbatches: Counts,
-    *,
-    beside: bool = True,
-    forward: Floats | float = 1 / 3,
+    stages: Counts, microbatches: Counts, *, beside: bool = True, forward: Floats | float = 1 / 3
 ) -> tuple[Way, ...]:
     """Ways through all forward, then all backward passes of stages that are alike.
 
