@@ -174,19 +174,15 @@ class Chip:
 
     def _no_rate(self, dtype: Dtype) -> Problem:
         shares, sums = dict(self.compute.relative_rates), self.compute.accumulator
+        none = f'"{self.name}" has no rate for {dtype}'
         if dtype in shares and sums is not None:
             known = [of for to, of, _ in self.compute.accumulator_rates if to is dtype]
             usual = () if dtype.accumulator is None else (dtype.accumulator,)
-            message = (
-                f'"{self.name}" has no rate for {dtype} added up in {sums}; allowed: '
-                f"{', '.join((*usual, *known)) or 'nothing, as usual'}."
-            )
+            allowed = ", ".join((*usual, *known)) or "nothing, as usual"
+            message = f"{none} added up in {sums}; allowed: {allowed}."
             return Problem("workload.accumulator", message)
-        message = (
-            f'"{self.name}" has no rate for {dtype}; it has {", ".join(shares)}. Give it one as '
-            f"system.chip.rates.{dtype}, or another workload.dtype."
-        )
-        return Problem("system.chip.rates", message)
+        give = f"Give it one as system.chip.rates.{dtype}, or another workload.dtype."
+        return Problem("system.chip.rates", f"{none}; it has {', '.join(shares)}. {give}")
 
     def throughput(self, dtype: Dtype) -> float:
         """Return the rate that is reached in numbers of a type; raises as `rate`. [FLOP/s]"""
@@ -199,11 +195,10 @@ class Chip:
         That of the units beside the arrays, in single precision where they have no rate of the
         type; of a chip that has none of these, what the arrays reach.
         """
-        shares = dict(self.compute.relative_vector_rates)
+        shares, reached = dict(self.compute.relative_vector_rates), self.compute.utilization
         share = shares.get(dtype, shares.get(Dtype.FP32))
         if share is None:
             return self.throughput(dtype)
-        reached = self.compute.utilization
         return share * self.peak_throughput * (1.0 if reached is None else reached)
 
     def capacity_of_instance(self, level: MemoryLevel) -> float:
@@ -229,9 +224,8 @@ class Chip:
     def memory_speed(self, *, spilled: bool) -> float:
         """Bandwidth of the main memory, or of all where data is ``spilled``. [B/s]
 
-        Of two: the mean weighted by capacity, ``(c1 b1 + c2 b2) / (c1 + c2)``.
-
-        Source: dfmodel_code, release E3b.
+        Of two the mean weighted by capacity, ``(c1 b1 + c2 b2) / (c1 + c2)``. Source: dfmodel_code,
+        release E3b.
         """
         if not spilled or len(self.memories) == 1:
             return self.memories[0].speed
@@ -278,7 +272,8 @@ def flat_chip(
 ) -> Chip:
     """Return a chip of cores with a systolic array each, that share the memory on the chip.
 
-    Raises `InputError` if a number is out of range. Source: ko2025dfmodel, Table V; dfmodel_code.
+    What is left out is as in `Compute` and `Chip`. Raises `InputError` if a number is out of range.
+    Source: ko2025dfmodel, Table V; dfmodel_code.
 
     Parameters
     ----------
@@ -290,26 +285,26 @@ def flat_chip(
         Clock; every cell does one multiply and one add a cycle. [Hz]
     sram_capacity : float
         On-chip memory. [B]
-    utilization : float or None
-        Share of the peak that compute reaches, where it is given; None computes the cycles of
-        every kernel from its shape and the cores it gets. [1]
-    memory_units : int or None
-        On-chip memory units; where they are given a tensor takes whole units. [1]
-    memory_unit_capacity : float or None
-        Bytes of one unit; given with ``memory_units``. [B]
-    relative_rates, memories, execution, fusions, overlap, launch_overhead, price, power, name
-        As in `Compute` and `Chip`.
+    memory_units, memory_unit_capacity : int or None, float or None
+        Units of the on-chip memory [1], where they are given, and bytes of one [B]; a tensor then
+        takes whole units.
     """
     for field, count in (("n_cores", n_cores), ("lanes", lanes), ("stages", stages)):
         require_whole(field, count)
     require_quantity("frequency", frequency, "Hz", above_zero=True)
     require_quantity("sram_capacity", sram_capacity, "B", above_zero=True)
-    if (memory_units, memory_unit_capacity) != (None, None):
+    units = memory_units, memory_unit_capacity
+    if units != (None, None):
         both = "given with memory_units and memory_unit_capacity, or neither"
-        given = None not in (memory_units, memory_unit_capacity)
-        require(given, "memory_unit_capacity", memory_unit_capacity, both)
+        require(None not in units, "memory_unit_capacity", memory_unit_capacity, both)
         require_whole("memory_units", memory_units)
         require_quantity("memory_unit_capacity", memory_unit_capacity, "B", above_zero=True)
+    sram = MemoryLevel(
+        name="SRAM",
+        capacity=sram_capacity,
+        banks=memory_units,
+        bank_capacity=memory_unit_capacity,
+    )
     return Chip(
         compute=Compute(
             n_units=n_cores,
@@ -321,14 +316,7 @@ def flat_chip(
             utilization=utilization,
             relative_rates=relative_rates,
         ),
-        levels=(
-            MemoryLevel(
-                name="SRAM",
-                capacity=sram_capacity,
-                banks=memory_units,
-                bank_capacity=memory_unit_capacity,
-            ),
-        ),
+        levels=(sram,),
         memories=memories,
         execution=execution,
         fusions=fusions,
@@ -347,16 +335,11 @@ def flat_fields(chip: Chip) -> dict[str, Any] | None:
         return None
     (sram,), compute = chip.levels, chip.compute
     fields: dict[str, Any] = {
-        "n_cores": compute.n_units,
-        "lanes": compute.rows,
-        "stages": compute.columns,
-        "frequency": compute.frequency,
-        "sram_capacity": sram.capacity,
-        "utilization": compute.utilization,
-        "memory_units": sram.banks,
-        "memory_unit_capacity": sram.bank_capacity,
-        "relative_rates": compute.relative_rates,
-    }
+        "n_cores": compute.n_units, "lanes": compute.rows, "stages": compute.columns,
+        "frequency": compute.frequency, "sram_capacity": sram.capacity,
+        "utilization": compute.utilization, "memory_units": sram.banks,
+        "memory_unit_capacity": sram.bank_capacity, "relative_rates": compute.relative_rates,
+    }  # fmt: skip
     of_chip = ("execution", "fusions", "overlap", "launch_overhead", "price", "power", "idle_power")
     fields |= {name: getattr(chip, name) for name in (*of_chip, "name")}
     try:
@@ -368,10 +351,9 @@ def flat_fields(chip: Chip) -> dict[str, Any] | None:
 def relative_rates(
     rates: Mapping[Dtype, float], cells: Mapping[str, Any]
 ) -> tuple[tuple[Dtype, float], ...]:
-    """Return the rates of a data sheet as `Compute` holds them, in the order of `Dtype`.
+    """Return the rates [FLOP/s] of a data sheet as `Compute` holds them, in the order of `Dtype`.
 
-    ``rates``: [FLOP/s]; ``cells``: ``lanes``, ``stages``, ``n_cores`` and ``frequency`` of the flat
-    chip that reaches them.
+    ``cells`` are ``lanes``, ``stages``, ``n_cores`` and ``frequency`` of the flat chip.
     """
     peak = 2.0 * cells["lanes"] * cells["stages"] * cells["n_cores"] * cells["frequency"]
     return tuple((dtype, rates[dtype] / peak) for dtype in Dtype if dtype in rates)

@@ -92,10 +92,8 @@ def main_memory(
 
     Parameters
     ----------
-    bandwidth : float
-        Above 0. [B/s]
-    capacity : float or None
-        None: not limited. [B]
+    bandwidth, capacity : float, float or None
+        Above 0 [B/s]; None: not limited. [B]
     second_bandwidth, second_capacity : float or None
         Of the memory that is used once the first is full; both or neither. [B/s], [B]
     name : str

@@ -267,10 +267,7 @@ SWITCH = NetworkLevel(kind=DimensionKind.SWITCH)
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
-    """Read chips along every axis: ``8``, ``4x4`` or ``4x4x2``.
-
-    Raises `InputError` if the text is not that.
-    """
+    """Read chips along every axis: ``8``, ``4x4`` or ``4x4x2``; `InputError` if it is not that."""
     parts = text.lower().split("x")
     if len(text) > 40 or not all(part.isascii() and part.isdecimal() for part in parts):
         allowed = "whole numbers joined by x, such as 8, 4x4 or 4x4x2"
@@ -281,10 +278,8 @@ def parse_shape(text: str) -> tuple[int, ...]:
 def parse_levels(text: str) -> tuple[NetworkLevel, NetworkLevel | None]:
     """Read how chips of a package are joined, and packages: ``ring`` or ``torus:4x4,fat_tree:2``.
 
-    Behind the kind stands the shape of a mesh or torus, or the oversubscription.
-
-    Raises `InputError` if there is no such topology, a shape is none, or there are more than two
-    levels.
+    Behind the kind stands the shape of a mesh or torus, or the oversubscription. Raises
+    `InputError` if there is no such topology, a shape is none, or there are more than two levels.
     """
     parts = text[:200].split(",")
     if len(parts) > 2:
@@ -301,17 +296,11 @@ def _level(text: str) -> NetworkLevel:
     kind = DimensionKind(name)
     if not more:
         return NetworkLevel(kind=kind)
-    if KINDS[kind].pods is not None:
-        return NetworkLevel(kind=kind, oversubscription=_number("oversubscription", more))
-    return NetworkLevel(kind=kind, shape=parse_shape(more))
-
-
-def _number(field: str, text: str) -> float:
-    """Read a plain number.
-
-    Raises `InputError` if the text is not that.
-    """
+    if KINDS[kind].pods is None:
+        return NetworkLevel(kind=kind, shape=parse_shape(more))
     try:
-        return float(text[:40])
+        times = float(more[:40])
     except ValueError:
-        raise InputError(Problem(field, f"got {text[:40]!r}; allowed: a number.")) from None
+        message = f"got {more[:40]!r}; allowed: a number."
+        raise InputError(Problem("oversubscription", message)) from None
+    return NetworkLevel(kind=kind, oversubscription=times)

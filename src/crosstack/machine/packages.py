@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from crosstack.errors import InputError, Problem, require_whole
 from crosstack.machine.chip import Chip, Link
@@ -16,16 +16,13 @@ _PRICES = Prices(memory_power=0.0)  # the chip's power holds it, and that of lin
 
 def dimension_of(link: Link | None, level: NetworkLevel, size: int) -> Dimension:
     """Return ``size`` chips, or blocks of chips, joined as ``level`` says by links of a chip."""
+    joined = {item.name: getattr(level, item.name) for item in fields(level)}
     return Dimension(
-        kind=level.kind,
+        **joined,
         size=size,
         bandwidth=max(ABSENT, link.bandwidth if link else 0.0),
         latency=link.latency if link else None,
         link_power=0.0,
-        shape=level.shape,
-        oversubscription=level.oversubscription,
-        pod_size=level.pod_size,
-        reduces=level.reduces,
     )
 
 

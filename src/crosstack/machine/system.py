@@ -110,11 +110,7 @@ class Dimension:
     def level(self) -> NetworkLevel:
         """How the chips are joined, whatever the links."""
         return NetworkLevel(
-            kind=self.kind,
-            shape=self.shape,
-            oversubscription=self.oversubscription,
-            pod_size=self.pod_size,
-            reduces=self.reduces,
+            **{item.name: getattr(self, item.name) for item in fields(NetworkLevel)}
         )
 
     def axes(self, size: int) -> tuple[int, ...]:

@@ -136,13 +136,10 @@ def _axis_loads(grid: Grid, at: Whole, to: Whole, axis: int) -> Whole:
             difference[:] += sign * np.bincount(place, minlength=len(difference))
 
     none, whole = np.zeros_like(start), np.full_like(start, size)
-    around = up & (to < start)
-    add(up & ~around, start, to, 0)
-    add(around, start, whole, 0)
-    add(around, none, to, 0)
-    around = down & (to > start)
-    add(down & ~around, to, start, 1)
-    add(around, none, start, 1)
-    add(around, to, whole, 1)
+    for direction, (ways, first, last) in enumerate(((up, start, to), (down, to, start))):
+        around = ways & (last < first)
+        add(ways & ~around, first, last, direction)
+        add(around, first, whole, direction)
+        add(around, none, last, direction)
     summed = difference.reshape(extents).cumsum(axis=axis + 2)
     return np.compress(np.arange(size + 1) < size, summed, axis=axis + 2)

@@ -157,13 +157,13 @@ def _sums(arrays: KernelGraph, makes: Bools) -> Bools:
     Where parts of two products meet, such as gradients of what several kernels read, and on the
     way there. What anything but additions reads as well is added up for those in any case.
     """
-    edges = zip(arrays.source.tolist(), arrays.target.tolist(), strict=True)
-    carried = [edge for edge, elided in zip(edges, arrays.elided, strict=True) if not elided]
     makers: list[list[int]] = [[] for _ in range(arrays.n)]
     readers: list[list[int]] = [[] for _ in range(arrays.n)]
-    for i, j in carried:
-        makers[j].append(i)
-        readers[i].append(j)
+    columns = arrays.source, arrays.target, arrays.elided
+    for i, j, elided in zip(*(column.tolist() for column in columns), strict=True):
+        if not elided:
+            makers[j].append(i)
+            readers[i].append(j)
     stays = [bool(some) and all(arrays.adds[j] for j in some) for some in readers]
     parts = makes.astype(np.int64)  # of products, that a kernel makes or may add up
     for i in arrays.order:

@@ -44,11 +44,12 @@ REPLICATED, ROWS, COLUMNS, PARTIAL = range(4)
 SETS = 8  # of layouts that readers may need: any but partial
 _PRODUCED = np.array([ROWS, ROWS, REPLICATED, COLUMNS, REPLICATED, PARTIAL])
 # What a consumer needs, by its own sharding (outer, M, K, N, none, partial).
-_ELEMENTWISE = (ROWS, ROWS, REPLICATED, COLUMNS, REPLICATED, PARTIAL)
-_FIRST_OPERAND = (ROWS, REPLICATED, ROWS, COLUMNS, REPLICATED, REPLICATED)
-_SECOND_OPERAND = (ROWS, ROWS, COLUMNS, REPLICATED, REPLICATED, REPLICATED)
-_CONTRACTION_TILED = (ROWS, ROWS, COLUMNS, ROWS, REPLICATED, REPLICATED)
-_NEEDED = np.array([_ELEMENTWISE, _FIRST_OPERAND, _SECOND_OPERAND, _CONTRACTION_TILED])
+_NEEDED = np.array([
+    (ROWS, ROWS, REPLICATED, COLUMNS, REPLICATED, PARTIAL),  # elementwise
+    (ROWS, REPLICATED, ROWS, COLUMNS, REPLICATED, REPLICATED),  # first operand
+    (ROWS, ROWS, COLUMNS, REPLICATED, REPLICATED, REPLICATED),  # second operand
+    (ROWS, ROWS, COLUMNS, ROWS, REPLICATED, REPLICATED),  # tiled along the contraction
+])  # fmt: skip
 
 
 # Every set of layouts that readers may need, by its number.
@@ -88,11 +89,8 @@ def edges_of(arrays: KernelGraph, index: ChoiceIndex, traffic: Traffic, word: fl
     operand = np.concatenate([traffic.operands(arrays), arrays.join_operand[:joins]])
     elided = np.concatenate([arrays.elided, np.zeros(joins, dtype=np.bool_)])
     source, target = index.source, index.target
-    reader = np.where(
-        ~arrays.gemm[target],
-        0,
-        np.where(arrays.tiling[target] == K, 3, np.where(operand == 1, 2, 1)),
-    )
+    tiled, product = arrays.tiling[target] == K, arrays.gemm[target]
+    reader = np.where(product, np.where(tiled, 3, np.where(operand == 1, 2, 1)), 0)
     produced, axis = _PRODUCED[index.axis], index.axis[index.after]
     needed = _NEEDED[reader[index.edge], axis]
     if traffic.traces_layouts and arrays.layouts:

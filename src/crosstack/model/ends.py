@@ -41,17 +41,9 @@ def counted(workload: Workload, rules: Rules) -> Workload:
 
 def plan_of_end(plan: MeshPlan) -> MeshPlan:
     """Return the plan of one run of an end, on the chips of its stage."""
-    return replace(
-        plan,
-        pipeline=1,
-        layers_per_stage=1,
-        n_layers=1,
-        graph_stages=1,
-        graph_repetitions=1,
-        interleave=1,
-        recompute=Recompute.NONE,
-        ends=(NO_END, NO_END),
-    )
+    ones = "pipeline", "layers_per_stage", "n_layers", "graph_stages", "graph_repetitions"
+    single: dict[str, Any] = dict.fromkeys((*ones, "interleave"), 1)
+    return replace(plan, **single, recompute=Recompute.NONE, ends=(NO_END, NO_END))
 
 
 def least_ends(workload: Workload, system: System, plan: MeshPlan, rules: Rules) -> MeshPlan:

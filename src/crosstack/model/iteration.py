@@ -162,11 +162,12 @@ def end_paths(pipeline: Pipeline) -> tuple[Path, ...]:
         return tuple((a + c, b + d) for a, b in down for c, d in up)
     v = pipeline.interleave
     alike = training_ways(p, m, v, beside=beside, forward=share)
-    found: list[Path] = [(work, sends * send + begun) for work, sends in alike]
     sends = 2 * (p - 1) + (0 if beside else 1 - one) * (m - 1)
-    found.append((m + (p - 1) / v, begun + m * ended + sends * send))
-    found.append((1.0 * m, m * (begun + one * ended)))
-    return tuple(found)
+    return (
+        *((work, sent * send + begun) for work, sent in alike),
+        (m + (p - 1) / v, begun + m * ended + sends * send),
+        (1.0 * m, m * (begun + one * ended)),
+    )
 
 
 def _one_way(

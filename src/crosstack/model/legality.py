@@ -62,10 +62,9 @@ class Legality:
 
     def allows(self, inside: int) -> bool:
         """Whether the kernels of mask ``inside`` may be a partition."""
-        known = self._known.get(inside)
-        if known is None:
-            known = self._known[inside] = self._allows(inside)
-        return known
+        if inside not in self._known:
+            self._known[inside] = self._allows(inside)
+        return self._known[inside]
 
     def _allows(self, inside: int) -> bool:
         if inside & (inside - 1) == 0:
@@ -112,10 +111,9 @@ class Legality:
     def may_meet(self, i: int, j: int) -> bool:
         """Whether two kernels that a tensor joins are ever in one partition."""
         pair = 1 << i | 1 << j
-        known = self._meeting.get(pair)
-        if known is None:
-            known = self._meeting[pair] = self.may_grow(pair)
-        return known
+        if pair not in self._meeting:
+            self._meeting[pair] = self.may_grow(pair)
+        return self._meeting[pair]
 
     def launch_share(self, i: int) -> float:
         """Return one over the most products of a partition with product ``i``; 0 for others. [1]"""

@@ -84,10 +84,10 @@ class MeshPlan:
 
     sizes: tuple[int, ...]
     parallelism: tuple[Parallelism, ...]
-    microbatch_size: int
-    tensor: int
-    pipeline: int
-    data: int
+    microbatch_size: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+    data: int = 1
     n_microbatches: int
     layers_per_stage: int
     collectives: dict[Collective, ConcaveTime]
@@ -195,9 +195,6 @@ def _placed_plan(
     return MeshPlan(
         sizes=sizes,
         parallelism=parallelism,
-        microbatch_size=1,
-        tensor=1,
-        pipeline=1,
         data=data,
         n_microbatches=microbatch_count(workload, data, 1),
         layers_per_stage=workload.graph_repetitions,
@@ -246,7 +243,6 @@ def _network_plan(
     return MeshPlan(
         sizes=sizes,
         parallelism=parallelism,
-        microbatch_size=1,
         tensor=tensor,
         pipeline=pipeline,
         data=data,

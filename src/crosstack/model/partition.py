@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, assert_never
 
 import numpy as np
@@ -157,8 +157,8 @@ def make_load(
     rules: Rules,
 ) -> ChipLoad:
     """Return the load of one chip when kernel i takes the choice ``codes[i]``."""
-    given = _Picked(workload, system, arrays, plan, rules, choices, lambda column: column[codes])
-    return _assemble(given, network_times(choices, codes))
+    picked = _Picked(workload, system, arrays, plan, rules, choices, lambda column: column[codes])
+    return _assemble(picked, network_times(choices, codes))
 
 
 def network_times(choices: Choices, codes: Ints) -> Floats:
@@ -191,9 +191,7 @@ def relaxed_load(
     if len(index.source):
         network = network + choices.conversions.least(kept)
 
-    def pick(column: Any) -> Any:
-        return index.least(column, kept)
-
+    pick = partial(index.least, kept=kept)
     return _assemble(_Picked(workload, system, arrays, plan, rules, choices, pick), network)
 
 
@@ -213,11 +211,6 @@ class _Picked:
         """Return one column of the choices."""
         return self.pick(getattr(self.choices, name))
 
-    @property
-    def passes(self) -> bool:
-        """Whether tensors pass main memory in any case: they cross no partition's border."""
-        return streams_memory(self.workload.placement, self.rules)
-
     @cached_property
     def again(self) -> Bools:
         """Which kernels run twice."""
@@ -226,7 +219,8 @@ class _Picked:
     @cached_property
     def made(self) -> Floats:
         """Bytes of each result that may cross the border of a partition. [B]"""
-        return np.asarray(self.of("output_total") * (not self.passes))
+        passes = streams_memory(self.workload.placement, self.rules)
+        return np.asarray(self.of("output_total") * (not passes))
 
 
 def _assemble(picked: _Picked, network: Floats) -> ChipLoad:
@@ -277,15 +271,9 @@ def _side_by_side(picked: _Picked, weight: Floats) -> dict[str, Any]:
     each = picked.of("n_tiles") * arrays.repeats * arrays.routing[:, 2]
     cycle_time = each * (1 + again) / chip.compute.frequency
     cycle_time = cycle_time * rules.clock.cycles_per_step(chip, dtype, arrays.systolic)
-    shapes = tuple(
-        zip(
-            picked.of("m").tolist(),
-            np.ceil(picked.of("k") / chip.compute.steps_per_cycle).astype(int).tolist(),
-            picked.of("columns").tolist(),
-            arrays.systolic.tolist(),
-            strict=True,
-        )
-    )
+    steps = np.ceil(picked.of("k") / chip.compute.steps_per_cycle).astype(int)
+    extents = picked.of("m"), steps, picked.of("columns"), arrays.systolic
+    shapes = tuple(zip(*(column.tolist() for column in extents), strict=True))
     stairs: tuple[Staircase, ...] | None = None
     if chip.compute.utilization is None:
         cells = chip.compute.rows, chip.compute.columns, chip.compute.n_units
@@ -335,7 +323,7 @@ def _one_after_the_other(picked: _Picked, network: Floats) -> dict[str, Any]:
         picked.rules.traffic,
         make_legality(arrays, chip.fusions, network),
         again=mask_of(picked.again),
-        passes=picked.passes,
+        passes=streams_memory(picked.workload.placement, picked.rules),
     )
     none = (0.0,) * arrays.n
     flows, flows_of = _flows(picked, none, lightest)
@@ -494,13 +482,16 @@ def partition_cost(
         fits, (compute, dealt) = (fits, deal) if deal else (False, (math.inf, None))
     else:
         compute = 0.0
-    if any(inside & group not in (0, inside) for group in load.unmixed):
-        fits = False
+    fits = fits and not _mixes(load, inside)
     time = combine(compute, memory, network, load.overlap)
     cost = time + load.memory_price * memory + load.network_price * network
     return PartitionCost(
         compute, memory, network, time, cost, memory * load.bandwidth, sram, cuts, fits, dealt
     )
+
+
+def _mixes(load: ChipLoad, inside: int) -> bool:
+    return any(inside & group not in (0, inside) for group in load.unmixed)
 
 
 def _temporal_cost(load: ChipLoad, temporal: TemporalLoad, inside: int) -> PartitionCost:
@@ -513,9 +504,7 @@ def _temporal_cost(load: ChipLoad, temporal: TemporalLoad, inside: int) -> Parti
     network = max(network, data) if load.network_takes_maximum else network + data
     time = max(device, network) if load.overlap is Overlap.ALL else device + network
     cost = time + load.memory_price * memory + load.network_price * network
-    fits = temporal.legality.allows(inside) and not any(
-        inside & group not in (0, inside) for group in load.unmixed
-    )
+    fits = temporal.legality.allows(inside) and not _mixes(load, inside)
     return PartitionCost(
         compute, memory, network, time, cost, memory * load.bandwidth, 0.0, 1, fits, None, launch
     )

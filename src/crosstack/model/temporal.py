@@ -133,9 +133,8 @@ def clocked(
         return None
     row, axis = choices
     rows, depth, columns = (extent.astype(np.float64) for extent in extents)
-    sequences = np.full(row.shape, float(plan.microbatch_size))
-    if microbatch is not None:
-        sequences = microbatch[row].astype(np.float64)
+    together = np.full(arrays.n, plan.microbatch_size) if microbatch is None else microbatch
+    sequences = together[row].astype(np.float64)
     word, dtype = float(workload.graph.word), workload.graph.dtype
     swapped, shared = factor_order(arrays, word)
     product = (arrays.gemm & arrays.systolic)[row]
@@ -146,15 +145,13 @@ def clocked(
     # Groups that have tokens, of the slowest chip one at least, with those of all over their share.
     filled, touched = arrays.routing[row, 2], touched_share(arrays.routing[row], sequences)
     each = sequences * filled / touched
-    shapes = np.stack(
-        [
-            rows / batch * np.where(alone, touched, 1.0),
-            np.where(summed, each, 1.0) * depth,
-            np.where(held, each, 1.0) * columns,
-            np.where(many, sequences * batch, np.maximum(touched * batch, 1.0)),
-        ],
-        axis=-1,
+    sides = (
+        rows / batch * np.where(alone, touched, 1.0),
+        np.where(summed, each, 1.0) * depth,
+        np.where(held, each, 1.0) * columns,
+        np.where(many, sequences * batch, np.maximum(touched * batch, 1.0)),
     )
+    shapes = np.stack(sides, axis=-1)
     table = np.zeros((len(row), 6))
     table[product] = _product_terms(kernel_clock(chip, rules), chip, dtype, shapes[product])
     counted = density[row]
@@ -165,10 +162,9 @@ def clocked(
     share = rows / arrays.rows[row] * (columns / arrays.columns[row])
     inputs = arrays.input_sizes[row] * (share * filled)[:, None]
     turned = swapped[row]
-    first = np.where(product, np.where(turned, tall, wide), inputs[:, 0])
-    second = np.where(product, np.where(turned, wide, tall), inputs[:, 1])
-    second = np.where(arrays.two_inputs[row], second * counted[:, 1], 0.0)
-    first = first * counted[:, 0]
+    first = np.where(product, np.where(turned, tall, wide), inputs[:, 0]) * counted[:, 0]
+    second = np.where(product, np.where(turned, wide, tall), inputs[:, 1]) * counted[:, 1]
+    second = np.where(arrays.two_inputs[row], second, 0.0)
     result = np.where(product, made, rows * columns * word * filled) * counted[:, 2]
     rate = np.where(arrays.systolic, chip.throughput(dtype), chip.vector_throughput(dtype))[row]
     repeats = np.where(product, arrays.repeats[row], 1.0)
@@ -327,10 +323,8 @@ class TemporalLoad:
 
     def computing(self, i: int) -> float:
         """Time of a kernel without main memory, of all times that it runs. [s]"""
-        once = self.work[i] + self.after[i]
-        if len(self.runs) == 1:
-            return once
-        return once * sum(run.members >> i & 1 for run in self.runs)
+        times = sum(run.members >> i & 1 for run in self.runs)
+        return (self.work[i] + self.after[i]) * times
 
     def terms(self, inside: int) -> tuple[float, float, float, float]:
         """Time on the device, of compute, main memory and launches alone of a partition. [s]"""
@@ -371,8 +365,6 @@ class TemporalLoad:
     @property
     def own(self) -> tuple[float, ...]:
         """Main memory that each kernel moves in any partition. [s]"""
-        if len(self.runs) == 1:
-            return self.runs[0].own
         return tuple(sum(each) for each in zip(*(run.own for run in self.runs), strict=True))
 
     def label(self, i: int) -> object:
@@ -458,16 +450,12 @@ def _never_inside(
 
     Sorted by kernel; 0 for the others.
     """
-    return tuple(
-        np.array(
-            [
-                float(not all(legality.may_meet(i, j) for j in bits(mask)))
-                for i, masks in enumerate(ends.masks)
-                for mask in masks
-            ]
-        )
-        for ends in _tensors(arrays, traffic, again)[:2]
-    )
+    found = []
+    for ends in _tensors(arrays, traffic, again)[:2]:
+        met = [(i, mask) for i, masks in enumerate(ends.masks) for mask in masks]
+        never = [not all(legality.may_meet(i, j) for j in bits(mask)) for i, mask in met]
+        found.append(np.array(never, dtype=np.float64))
+    return tuple(found)
 
 
 def temporal_load(

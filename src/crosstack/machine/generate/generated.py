@@ -120,13 +120,9 @@ def chip_at(chips: GeneratedChips, index: tuple[int, ...]) -> GeneratedChip:
     for check in checks_of(chips):
         if not check.holds[index]:
             raise InfeasibleError(
-                resource=check.resource,
-                demand=float(check.demand[index]),
-                limit=float(check.limit[index]),
-                unit=check.unit,
-                where=check.where,
-                levers=check.levers,
-            )
+                resource=check.resource, where=check.where, unit=check.unit, levers=check.levers,
+                demand=float(check.demand[index]), limit=float(check.limit[index]),
+            )  # fmt: skip
     budget, n_stacks = chips.budget, int(chips.dram.n_stacks[index])
     chip_area, package_area = (
         _at(np.asarray(area), index) for area in (budget.chip_area, budget.package_area)
@@ -155,15 +151,12 @@ def _at(values: object, index: tuple[int, ...]) -> float:
 def _component(name: str, use: Use, budget: Budget, index: tuple[int, ...]) -> Component:
     return Component(
         name=name,
-        area=float(use.area[index]),
-        area_budget=_at(budget.area(name), index),
-        power=float(use.power[index]),
-        power_budget=_at(budget.power_of(name), index),
-        edge=float(use.edge[index]),
-        edge_budget=_at(budget.edge(name), index),
+        area=float(use.area[index]), area_budget=_at(budget.area(name), index),
+        power=float(use.power[index]), power_budget=_at(budget.power_of(name), index),
+        edge=float(use.edge[index]), edge_budget=_at(budget.edge(name), index),
         size_bound=SizeBound(int(use.size_bound[index])),
         rate_bound=RateBound(int(use.rate_bound[index])),
-    )
+    )  # fmt: skip
 
 
 def _chip(chips: GeneratedChips, index: tuple[int, ...], *, power: float) -> Chip:

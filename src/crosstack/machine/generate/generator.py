@@ -163,7 +163,6 @@ def generate_chips(
     rules = rules or Generation()
     budget.check_components(template.components)
     compute = _compute(template, budget, rules)
-    intra, inter = template.intra, template.inter
     return GeneratedChips(
         template=template,
         budget=budget,
@@ -171,8 +170,8 @@ def generate_chips(
         compute=compute,
         srams=tuple(_sram(part, template, budget, rules, compute) for part in template.srams),
         dram=_dram(template.dram, budget, rules),
-        intra=None if intra is None else _links("intra", intra, budget, rules),
-        inter=None if inter is None else _links("inter", inter, budget, rules),
+        intra=_links("intra", template.intra, budget, rules),
+        inter=_links("inter", template.inter, budget, rules),
     )
 
 
@@ -360,7 +359,9 @@ def _dram(part: DramPart, budget: Budget, rules: Generation) -> Drams:
     )
 
 
-def _links(name: str, part: LinkPart, budget: Budget, rules: Generation) -> Links:
+def _links(name: str, part: LinkPart | None, budget: Budget, rules: Generation) -> Links | None:
+    if part is None:
+        return None
     technology, shape = part.technology, budget.shape
     by_area = budget.area(name) / technology.area_per_wire
     by_edge = budget.edge(name) * technology.wires_per_length

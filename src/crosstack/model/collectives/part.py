@@ -175,12 +175,11 @@ def _check_legal(levels: tuple[NetworkLevel, ...], given: AllReduceAlgorithm | N
 def _changes(lines: tuple[tuple[Collective, ConcaveTime], ...], given: bool) -> Changes:
     found: dict[tuple[Layout, frozenset[Layout]], LayoutChange] = {}
     same: dict[object, LayoutChange] = {}  # what goes the same ways is the same
-    for start in Layout:
-        for count in range(len(_WHOLE) + 1):
-            for ends in map(frozenset, itertools.combinations(_WHOLE, count)):
-                change = layout_change(start, ends, dict(lines), whole_sums=given)
-                key = tuple(way for way, _ in change.ways)
-                found[start, ends] = same.setdefault(key, change)
+    counts = range(len(_WHOLE) + 1)
+    needed = [frozenset(ends) for n in counts for ends in itertools.combinations(_WHOLE, n)]
+    for start, ends in itertools.product(Layout, needed):
+        change = layout_change(start, ends, dict(lines), whole_sums=given)
+        found[start, ends] = same.setdefault(tuple(way for way, _ in change.ways), change)
     return found
 
 

@@ -165,9 +165,8 @@ def check_chip(chip: Chip) -> None:
     """
     problems = []
     if chip.compute.throughput <= 0 or chip.compute.n_multiprocessors < 1:
-        problems.append(
-            Problem("chip.compute", f"{chip.name} computes nothing; give it multiprocessors.")
-        )
+        message = f"{chip.name} computes nothing; give it multiprocessors."
+        problems.append(Problem("chip.compute", message))
     for i, level in enumerate(chip.storage):
         if not level.bandwidth:
             message = f"{level.name} of {chip.name} has no bandwidth; give it power and area."
@@ -201,9 +200,8 @@ def _arrays(
         return tuple(np.broadcast_arrays(*found))
     except ValueError:
         shapes = " and ".join(str(array.shape) for array in found)
-        names = ", ".join(given)
         message = f"got shapes {shapes}; allowed: one shape, or shapes that broadcast."
-        raise InputError(Problem(names, message)) from None
+        raise InputError(Problem(", ".join(given), message)) from None
 
 
 def _joined(parts: list[KernelTime], shape: tuple[int, ...]) -> KernelTime:

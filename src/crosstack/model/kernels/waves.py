@@ -79,9 +79,8 @@ def _candidates(chip: Chip, dtype: Dtype, clock: Roofline) -> Candidates:
     best = np.stack([m * j + n * i for i, j in shares]).argmin(axis=0)
     units_m, units_n = np.array(shares, float)[best].T
 
-    registers, room = (
-        _of_multiprocessor(chip, scope) for scope in (Scope.UNIT, Scope.MULTIPROCESSOR)
-    )
+    registers = _of_multiprocessor(chip, Scope.UNIT)
+    room = _of_multiprocessor(chip, Scope.MULTIPROCESSOR)
     sums = (registers or room) * clock.accumulator_share
     resident = np.floor(sums / (m * n * clock.accumulator_word))
     if room:

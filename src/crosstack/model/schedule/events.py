@@ -186,9 +186,7 @@ def simulate(graph: TaskGraph) -> Timeline:
     for following in children:
         for child in following:
             waits[child] += 1
-    start = np.zeros(count)
-    finish = np.zeros(count)
-    lane = np.zeros(count, np.intp)
+    start, finish, lane = np.zeros(count), np.zeros(count), np.zeros(count, np.intp)
     lanes = graph.lanes or (1,) * len(graph.resource_names)
     free = [list(range(min(number, count))) for number in lanes]  # heaps
     queues: list[deque[int]] = [deque() for _ in graph.resource_names]
