@@ -466,28 +466,32 @@ def partition_cost(
         memory += sum(load.weight_time[i] for i in members)
     network, data = sum(load.network[i] for i in members), sum(load.data[i] for i in members)
     network = max(network, data) if load.network_takes_maximum else network + data
-    dealt = None
     if load.unit is not None:  # whole units instead of bytes; they bound the cores, too
         compute, dealt, sram, fits = assign_memory_units(load, inside, cores)
-    elif load.staircases is None:
-        compute = sum(load.compute[i] for i in members)
-    elif cores is not None:
-        dealt = tuple((i, *cores[i]) for i in members)
-        fits = fits and sum(a * b for _, a, b in dealt) <= load.n_cores
-        times = (load.cycles(i, a, b) * load.cycle_time[i] for i, a, b in dealt)
-        compute = max(times, default=0.0)
-    elif members:
-        stairs = [(i, load.staircases[i], load.cycle_time[i]) for i in members]
-        deal = deal_cores(stairs, load.n_cores)
-        fits, (compute, dealt) = (fits, deal) if deal else (False, (math.inf, None))
     else:
-        compute = 0.0
+        compute, dealt, enough = _on_cores(load, members, cores)
+        fits = fits and enough
     fits = fits and not _mixes(load, inside)
     time = combine(compute, memory, network, load.overlap)
     cost = time + load.memory_price * memory + load.network_price * network
     return PartitionCost(
         compute, memory, network, time, cost, memory * load.bandwidth, sram, cuts, fits, dealt
     )
+
+
+def _on_cores(
+    load: ChipLoad, members: list[int], cores: Mapping[int, tuple[int, int]] | None
+) -> tuple[float, tuple[tuple[int, int, int], ...] | None, bool]:
+    """Return the time of compute [s], the cores of each kernel, and whether there are as many."""
+    if load.staircases is None or not members:
+        return sum((load.compute[i] for i in members), 0.0), None, True
+    if cores is None:
+        stairs = [(i, load.staircases[i], load.cycle_time[i]) for i in members]
+        deal = deal_cores(stairs, load.n_cores)
+        return (math.inf, None, False) if deal is None else (*deal, True)
+    dealt = tuple((i, *cores[i]) for i in members)
+    time = max(load.cycles(i, a, b) * load.cycle_time[i] for i, a, b in dealt)
+    return time, dealt, sum(a * b for _, a, b in dealt) <= load.n_cores
 
 
 def _mixes(load: ChipLoad, inside: int) -> bool:

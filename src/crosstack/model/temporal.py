@@ -139,19 +139,8 @@ def clocked(
     swapped, shared = factor_order(arrays, word)
     product = (arrays.gemm & arrays.systolic)[row]
     held, summed = arrays.has_weight[row], (arrays.periodic_size > 0)[row]
-    alone = shared[row] | (axis == M)
-    batch = np.where(alone, 1.0, np.maximum(rows / arrays.m[row], 1.0))
-    many = ~held & ~summed
-    # Groups that have tokens, of the slowest chip one at least, with those of all over their share.
-    filled, touched = arrays.routing[row, 2], touched_share(arrays.routing[row], sequences)
-    each = sequences * filled / touched
-    sides = (
-        rows / batch * np.where(alone, touched, 1.0),
-        np.where(summed, each, 1.0) * depth,
-        np.where(held, each, 1.0) * columns,
-        np.where(many, sequences * batch, np.maximum(touched * batch, 1.0)),
-    )
-    shapes = np.stack(sides, axis=-1)
+    filled = arrays.routing[row, 2]
+    shapes = _shapes(arrays, row, shared[row] | (axis == M), (rows, depth, columns), sequences)
     table = np.zeros((len(row), 6))
     table[product] = _product_terms(kernel_clock(chip, rules), chip, dtype, shapes[product])
     counted = density[row]
@@ -203,6 +192,29 @@ def clocked(
         joules=np.where(product, table[:, 5], (first + second + result) * _per_byte(chip).sum())
         * repeats,
     )
+
+
+def _shapes(
+    arrays: KernelGraph,
+    row: Ints,
+    alone: Bools,
+    extents: tuple[Floats, Floats, Floats],
+    sequences: Floats,
+) -> Floats:
+    """Return M, K, N and batch of a microbatch, (choices, 4); ``alone`` are one product. [1]"""
+    rows, depth, columns = extents
+    held, summed = arrays.has_weight[row], (arrays.periodic_size > 0)[row]
+    batch = np.where(alone, 1.0, np.maximum(rows / arrays.m[row], 1.0))
+    # Groups that have tokens, of the slowest chip one at least, with those of all over their share.
+    touched = touched_share(arrays.routing[row], sequences)
+    each = sequences * arrays.routing[row, 2] / touched
+    sides = (
+        rows / batch * np.where(alone, touched, 1.0),
+        np.where(summed, each, 1.0) * depth,
+        np.where(held, each, 1.0) * columns,
+        np.where(held | summed, np.maximum(touched * batch, 1.0), sequences * batch),
+    )
+    return np.stack(sides, axis=-1)
 
 
 def _per_byte(chip: Chip) -> Floats:
