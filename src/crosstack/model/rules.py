@@ -93,10 +93,12 @@ class Rules:
 
     def part_with(self, name: str) -> str | None:
         """Return the name of the part that has a field; None if none has."""
-        for own, part in self.parts():
-            if is_dataclass(part) and name in {item.name for item in fields(part)}:
-                return own
-        return None
+        return self._owners().get(name)
+
+    def _owners(self) -> dict[str, str]:
+        """Return the name of the part that has each field."""
+        parts = ((own, part) for own, part in self.parts() if is_dataclass(part))
+        return {item.name: own for own, part in parts for item in fields(part)}
 
     def changed(self, *, name: str | None = None, **values: Any) -> Rules:
         """Return the same rules with other values of some fields of their parts.
@@ -104,13 +106,11 @@ class Rules:
         Raises `InputError` if no part has a field, or a value is not allowed.
         """
         parts: dict[str, dict[str, Any]] = {}
+        owners = self._owners()
         for key, value in values.items():
-            part = self.part_with(key)
-            if part is None:
-                held = [part for _, part in self.parts() if is_dataclass(part)]
-                known = [item.name for part in held for item in fields(part)]
-                raise unknown_name(key, "field of these rules is", key, known)
-            parts.setdefault(part, {})[key] = value
+            if key not in owners:
+                raise unknown_name(key, "field of these rules is", key, list(owners))
+            parts.setdefault(owners[key], {})[key] = value
         made = {part: replace(getattr(self, part), **given) for part, given in parts.items()}
         return replace(self, name=self.name if name is None else name, **made)
 

@@ -1,12 +1,11 @@
 """What collective communication takes, on any level of a network and over several."""
 
 from crosstack.machine.network import Joint
-from crosstack.model.collectives.arrival import NONE, Arrival
 from crosstack.model.collectives.compose import collective_lines, is_legal
 from crosstack.model.collectives.group import Extent, Group, group_of, neighbour_link
 from crosstack.model.collectives.layouts import Layout, LayoutChange, layout_change
 from crosstack.model.collectives.part import Changes, LeastTime, NetworkUse
-from crosstack.model.collectives.times import NOTHING, AffineTime, ConcaveTime, least
+from crosstack.model.collectives.times import NONE, NOTHING, AffineTime, Arrival, ConcaveTime, least
 
 __all__ = [
     "NONE",

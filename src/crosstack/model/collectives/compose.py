@@ -6,7 +6,7 @@ chip holds of p inside, through the ports of all p (the *rails* of a group in se
 pass all levels at once, one for each rail. An all-reduce may scatter its sums over a level and
 gather them again after the levels outside of it, or sum the whole tensor level by level, which
 takes fewer steps. What arrives at a chip by one level is taken in before the next follows
-(`crosstack.model.collectives.arrival`).
+(`crosstack.model.collectives.times`).
 
 References: ``thakur2005``, ``rashidi2020astrasim`` (levels one after the other),
 ``chan2006multilink`` (axes of a torus at the same time), ``wang2023railonly`` (rails),
@@ -26,9 +26,8 @@ import numpy as np
 from crosstack.machine.network import Joint
 from crosstack.machine.system import AllReduceAlgorithm
 from crosstack.model.collectives.algorithms import Algorithm, algorithms
-from crosstack.model.collectives.arrival import NONE, Arrival
 from crosstack.model.collectives.group import Axis, Group, axes_of
-from crosstack.model.collectives.times import NOTHING, AffineTime, ConcaveTime, least
+from crosstack.model.collectives.times import NONE, NOTHING, AffineTime, Arrival, ConcaveTime, least
 from crosstack.workload.kernels import Collective
 
 GATHER, SCATTER, REDUCE = Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_REDUCE

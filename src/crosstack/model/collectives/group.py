@@ -17,7 +17,7 @@ from operator import mul
 from crosstack.errors import InputError, Problem, require, require_whole
 from crosstack.machine.network import KINDS, Joint, Pods
 from crosstack.machine.system import Dimension, DimensionArrays
-from crosstack.model.collectives.arrival import NONE, Arrival
+from crosstack.model.collectives.times import NONE, Arrival
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,11 +18,10 @@ from crosstack.machine.system import (
     System,
     dimension_sizes,
 )
-from crosstack.model.collectives.arrival import NONE, Arrival
 from crosstack.model.collectives.compose import collective_lines, is_legal
 from crosstack.model.collectives.group import Extent, Group, domain_group, group_of, neighbour_link
 from crosstack.model.collectives.layouts import Layout, LayoutChange, layout_change
-from crosstack.model.collectives.times import NOTHING, ConcaveTime
+from crosstack.model.collectives.times import NONE, NOTHING, Arrival, ConcaveTime
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernels import Collective, Placement
 

@@ -2,7 +2,7 @@
 
 What a chip can do comes in as kernel times, whom it communicates with as `Peers`, so that this
 module is arithmetic only. A collective is one kernel, launched once
-(`crosstack.model.collectives.arrival`).
+(`crosstack.model.collectives.times`).
 """
 
 from __future__ import annotations
