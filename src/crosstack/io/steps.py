@@ -51,33 +51,28 @@ def job_named(name: str, kind: JobKind | str = JobKind.TRAIN, **numbers: Any) ->
         where that is known of training, else as usual.
     """
     model = transformer(name)
-    published = BATCHES.get(name) if kind == JobKind.TRAIN else None
-    usual = {field: getattr(published, field, None) for field in ("batch", "sequence")}
     given = {field: value for field, value in numbers.items() if value is not None}
-    known = {field: value for field, value in usual.items() if value is not None}
     if kind == JobKind.TRAIN:
-        _require_numbers(model, usual | given)
-    return Job(model=model, kind=kind, **(known | given))
+        given |= _batch(name, model, given)
+    return Job(model=model, kind=kind, **given)
 
 
-def _require_numbers(model: Transformer, numbers: Mapping[str, Any]) -> None:
-    """Raise `InputError` where nothing says how much a step trains on."""
-    missing = [field for field in ("batch", "sequence") if numbers.get(field) is None]
+def _batch(name: str, model: Transformer, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how much a step trains on; `InputError` where nothing says it."""
+    usual = BATCHES.get(name)
+    numbers = {
+        field: getattr(usual, field, None) if given.get(field) is None else given[field]
+        for field in ("batch", "sequence")
+    }
+    missing = [field for field, number in numbers.items() if number is None]
     if missing:
-        raise InputError(
-            Problem(field, f"required: none is published here for {model.name}.")
-            for field in missing
-        )
+        message = f"required: none is published here for {model.name}."
+        raise InputError(Problem(field, message) for field in missing)
+    return numbers
 
 
 def _training(name: str, changes: Mapping[str, Any]) -> TransformerTraining:
     if Path(name).suffix.lower() != ".json" and name not in library.names("models"):
         raise unknown_name("model", "model is", name, (*library.names("models"), *LSTMS))
-    known = BATCHES.get(name)
-    numbers = {
-        field: getattr(known, field, None) if changes.get(field) is None else changes[field]
-        for field in ("batch", "sequence")
-    }
     model = transformer(name)
-    _require_numbers(model, numbers)
-    return TransformerTraining(model=model, **numbers)  # type: ignore[arg-type]
+    return TransformerTraining(model=model, **_batch(name, model, changes))

@@ -7,10 +7,4 @@ from crosstack.io.deepflow.hardware import DeepflowHardware
 from crosstack.io.deepflow.read import looks_like, read_hardware, read_model
 from crosstack.io.deepflow.steps import check_devices
 
-__all__ = [
-    "DeepflowHardware",
-    "check_devices",
-    "looks_like",
-    "read_hardware",
-    "read_model",
-]
+__all__ = ["DeepflowHardware", "check_devices", "looks_like", "read_hardware", "read_model"]

@@ -8,7 +8,7 @@ from typing import Any
 from crosstack.errors import MOST_SHOWN, InputError, Problem
 from crosstack.io.dfmodel import vocabulary as words
 from crosstack.io.dfmodel.schema import ENUMS
-from crosstack.io.dfmodel.vocabulary import choice, fields_of, unsupported
+from crosstack.io.dfmodel.vocabulary import choice, fields_of, refused, unsupported
 from crosstack.workload.kernel_graph import KernelGraph, kernel_graph
 from crosstack.workload.kernels import Communication, Consumer, Direction, Kernel, Placement, Tensor
 
@@ -104,8 +104,7 @@ def _fed(kernels: list[Kernel], edges: list[tuple[int, int]]) -> list[Kernel]:
 def _kernel(message: Any, path: str, word: int, placement: Placement, partners: int) -> Kernel:
     variant = message.WhichOneof("kernel_variant")
     if variant is None:
-        allowed = ", ".join(words.VARIANTS)
-        raise InputError(Problem(path, f"what the kernel computes is not set; allowed: {allowed}."))
+        raise refused(path, "what the kernel computes is not set", ", ".join(words.VARIANTS))
     names, body, inside = words.VARIANTS[variant], getattr(message, variant), f"{path}.{variant}"
     if names.weight and body.use_effective_stage:
         raise unsupported(f"{inside}.use_effective_stage", "an effective stage", "false")
@@ -160,8 +159,7 @@ def _communications(body: Any, path: str) -> tuple[Communication, ...]:
         where = f"{path}.communication_type{suffix}"
         if kind == 0:
             if size:
-                allowed = ", ".join(words.COLLECTIVES)
-                raise InputError(Problem(where, f"a size, but no type; allowed: {allowed}."))
+                raise refused(where, "a size, but no type", ", ".join(words.COLLECTIVES))
             continue
         if kind == _ALL_REDUCE and body.sharding == _K_SHARDING:
             continue  # filled in by the tool: the all-reduce this sharding causes

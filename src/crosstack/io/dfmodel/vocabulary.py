@@ -223,10 +223,15 @@ def choice(
     word = values[number] if 0 < number < len(values) else None
     if word is None or word not in meanings:
         came = "not set" if number == 0 else f"got {word or number}"
-        raise InputError(Problem(path, f"{came}; allowed: {', '.join(meanings)}."))
+        raise refused(path, came, ", ".join(meanings))
     return meanings[word]
+
+
+def refused(path: str, came: str, allowed: str) -> InputError:
+    """Return the error for a field: what came, and what is allowed."""
+    return InputError(Problem(path, f"{came}; allowed: {allowed}."))
 
 
 def unsupported(path: str, what: str, allowed: str) -> InputError:
     """Return the error for something DFModel has and crosstack has not."""
-    return InputError(Problem(path, f"{what} is not supported yet; allowed: {allowed}."))
+    return refused(path, f"{what} is not supported yet", allowed)

@@ -13,29 +13,11 @@ from crosstack.io.library.machines import (
     port,
     system_on,
     topology,
-)
+)  # fmt: skip
 from crosstack.io.library.models import PublishedParameters, model, published_parameters
 
 __all__ = [
-    "SECTIONS",
-    "Entry",
-    "Figure",
-    "NetworkLink",
-    "Origin",
-    "PublishedParameters",
-    "chip",
-    "chip_names",
-    "entry",
-    "fabric",
-    "joined_by",
-    "link",
-    "memory",
-    "model",
-    "names",
-    "node",
-    "port",
-    "published_parameters",
-    "references",
-    "system_on",
-    "topology",
-]
+    "SECTIONS", "Entry", "Figure", "NetworkLink", "Origin", "PublishedParameters", "chip",
+    "chip_names", "entry", "fabric", "joined_by", "link", "memory", "model", "names", "node",
+    "port", "published_parameters", "references", "system_on", "topology",
+]  # fmt: skip

@@ -7,14 +7,6 @@ from crosstack.io.native.read_graph import holds_graph, read_graph
 from crosstack.io.native.write import write_graph, write_system, write_task, write_workload
 
 __all__ = [
-    "holds_graph",
-    "in_own_words",
-    "override",
-    "read_graph",
-    "read_system_alone",
-    "read_task",
-    "write_graph",
-    "write_system",
-    "write_task",
-    "write_workload",
-]
+    "holds_graph", "in_own_words", "override", "read_graph", "read_system_alone", "read_task",
+    "write_graph", "write_system", "write_task", "write_workload",
+]  # fmt: skip

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ValidationError
 
 from crosstack.errors import MOST_SHOWN, InputError, Problem, did_you_mean, nearest
 from crosstack.io.native.schema import FileModel, fields_of, inside, is_model, shown
 
-Model = TypeVar("Model", bound=FileModel)
 MOST_KEPT = 1000  # problems that pydantic is asked to list; it takes long over more
 
 
@@ -25,7 +24,9 @@ def collecting(problems: list[Problem], path: str) -> Iterator[None]:
         problems.extend(error.under(path).problems)
 
 
-def validate(model: type[Model], value: object, path: str, problems: list[Problem]) -> Model | None:
+def validate(
+    model: type[FileModel], value: object, path: str, problems: list[Problem]
+) -> FileModel | None:
     """Return ``value`` as a ``model``; None, with ``problems`` longer, if it is not one."""
     try:
         return model.model_validate(value)
@@ -43,7 +44,7 @@ def validate(model: type[Model], value: object, path: str, problems: list[Proble
     return None
 
 
-def checked(model: type[Model], value: object, path: str = "") -> Model:
+def checked(model: type[FileModel], value: object, path: str = "") -> FileModel:
     """Return ``value`` as a ``model``; `InputError` with every problem if it is not one."""
     problems: list[Problem] = []
     found = validate(model, value, path, problems)

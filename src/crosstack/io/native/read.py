@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from crosstack.errors import MOST_SHOWN, InputError, Problem, nearest
+from crosstack.errors import MOST_SHOWN, InputError, Problem
 from crosstack.io.files import of_file
 from crosstack.io.kinds import FileKind, refuse_other_kinds
 from crosstack.io.native.overrides import override
@@ -92,21 +92,15 @@ def read_system_alone(text: str, source: str) -> System | None:
 
 def task_of(tree: dict[str, Any]) -> Task:
     """Return the task in a parsed file; problems are paths in it, without the file's name."""
-    unknown = [name for name in tree if name not in TaskFile.model_fields]
-    problems = unknown_fields(unknown, TaskFile.model_fields)
-    # A misspelt section also leaves the one it stands for missing: one mistake, one line.
-    meant = {
-        close for name in unknown[:MOST_SHOWN] for close in nearest(name, TaskFile.model_fields, 1)
-    }
+    given = {name: value for name, value in tree.items() if value is not None}
+    problems: list[Problem] = []
+    head = validate(FIELDS["head"], given, "", problems)
     # Section by section, so that a slip in one does not hide what is wrong in another.
-    named = {key: tree[key] for key in FIELDS["head"].model_fields if key in tree}
-    head = validate(FIELDS["head"], named, "", problems)
-    sections: dict[str, Any] = {}
-    for name in ("workload", "system", "constraints"):
-        if tree.get(name) is not None:
-            sections[name] = validate(FIELDS[name], tree[name], name, problems)
-        elif name != "constraints" and name not in meant:
-            problems.append(Problem(name, "required, but missing."))
+    sections: dict[str, Any] = {
+        name: validate(FIELDS[name], given[name], name, problems)
+        for name in ("workload", "system", "constraints")
+        if name in given
+    }
     file = sections.get("workload")
     workload = file and read_workload(file, head.name if head else None, problems)
     sums = file and file.accumulator

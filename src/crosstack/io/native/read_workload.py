@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 from crosstack.errors import MOST_SHOWN, InputError, Problem
@@ -176,17 +176,16 @@ class _Builder:
 
     def workload(self, name: str) -> Workload | None:
         before, file = len(self.problems), self.file
-        for required in ("kernels", "word"):
-            if getattr(file, required) is None:
-                others = f" (or one of {', '.join(READY_MADE)}, graph)"
-                also = others if required == "kernels" else ""
-                message = f"required, but missing{also}."
-                self.problems.append(Problem(f"workload.{required}", message))
+        if file.kernels is None:
+            others = f"(or one of {', '.join(READY_MADE)}, graph)"
+            self._note("kernels", f"required, but missing {others}.")
+        if file.word is None:
+            self._note("word", "required, but missing.")
         for i, kernel in enumerate(self.kernels):
             first = self.index.setdefault(kernel.name, i)
             if first != i:
-                message = f"the name {kernel.name!r} is taken by workload.kernels[{first}]."
-                self.problems.append(Problem(f"workload.kernels[{i}].name", message))
+                taken = f"the name {kernel.name!r} is taken by workload.kernels[{first}]."
+                self._note(f"kernels[{i}].name", taken)
         self._read_inputs()
         self._read_tensors(file.tensors or [])
         for tensor in self.tensors:
@@ -195,8 +194,7 @@ class _Builder:
                 if elided:
                     self.elided.add((reader, operand))
         if file.kernels == []:
-            message = "got no kernels; allowed: at least one."
-            self.problems.append(Problem("workload.kernels", message))
+            self._note("kernels", "got no kernels; allowed: at least one.")
         if file.word is None or not self.kernels:
             return None
         kernels = self._kernels(file.word)
@@ -205,23 +203,23 @@ class _Builder:
         graph = self._graph(kernels, file.word)
         return None if graph is None else self._whole(graph, name)
 
+    def _note(self, path: str, message: str) -> None:
+        self.problems.append(Problem(f"workload.{path}", message))
+
     def _read_inputs(self) -> None:
         """Note who reads what, from the ``inputs`` of every kernel."""
         readers: dict[int, list[tuple[int, int, bool]]] = {}
         for i, kernel in enumerate(self.kernels):
-            path, given = f"workload.kernels[{i}].inputs", kernel.inputs or []
+            path, given = f"kernels[{i}].inputs", kernel.inputs or []
             most = kernel.kind.n_inputs
             if len(given) > most:
-                message = f"got {len(given)} operands; allowed for {kernel.kind}: up to {most}."
-                self.problems.append(Problem(path, message))
+                came = f"got {len(given)} operands"
+                self._note(path, f"{came}; allowed for {kernel.kind}: up to {most}.")
             elif given and self.file.tensors is not None:
-                message = "not allowed beside workload.tensors, which says who reads what."
-                self.problems.append(Problem(path, message))
+                self._note(path, "not allowed beside workload.tensors, which says who reads what.")
             else:
                 for operand, entry in enumerate(given):
-                    if entry is None:
-                        continue
-                    producer = self._number(entry.kernel, f"{path}[{operand}]")
+                    producer = entry and self._number(entry.kernel, f"{path}[{operand}]")
                     if producer is not None:
                         readers.setdefault(producer, []).append((i, operand, entry.elided))
         self.tensors += [_Read(producer, None, readers[producer]) for producer in sorted(readers)]
@@ -229,7 +227,7 @@ class _Builder:
     def _read_tensors(self, files: list[FileModel]) -> None:
         """Note who reads what, from the list of tensors."""
         for t, tensor in enumerate(files):
-            path = f"workload.tensors[{t}]"
+            path = f"tensors[{t}]"
             producer = self._number(tensor.producer, f"{path}.producer")
             numbers = [
                 (self._number(one.kernel, f"{path}.consumers[{c}].kernel"), one)
@@ -242,7 +240,7 @@ class _Builder:
     def _number(self, name: str, path: str) -> int | None:
         if name not in self.index:
             hint = len(self.problems) < MOST_SHOWN
-            self.problems.append(Problem(path, unknown_kernel(name, self.index, hint=hint)))
+            self._note(path, unknown_kernel(name, self.index, hint=hint))
         return self.index.get(name)
 
     def _kernels(self, word: int) -> list[Kernel]:
@@ -356,13 +354,11 @@ class _Builder:
         return f"workload.{path}"
 
     def _whole(self, graph: KernelGraph, name: str) -> Workload | None:
-        beside = {f.name for f in fields(Workload)} & self.file.model_fields_set
-        given = {field: getattr(self.file, field) for field in beside - {"graph", "name"}}
         usual = {
             "sequence_length": default_sequence_length(graph.kernels),
             "boundary_size": default_boundary_size(graph),
         }
-        said = {field: value for field, value in given.items() if value is not None}
+        others = {field: v for field, v in usual.items() if getattr(self.file, field) is None}
         with collecting(self.problems, "workload"):
-            return Workload(graph=graph, name=name, **usual | said)
+            return self.file.record(Workload, graph=graph, name=name, **others)
         return None

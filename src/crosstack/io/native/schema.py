@@ -199,7 +199,7 @@ def names_in_file(model: type[FileModel]) -> dict[str, str]:
     """Return what a file calls our fields, by the first name where they have many."""
     aliases = {name: field.validation_alias for name, field in model.model_fields.items()}
     return {
-        name: str(alias.choices[0] if isinstance(alias, AliasChoices) else alias or name)
+        name: str(alias.choices[0]) if isinstance(alias, AliasChoices) else name
         for name, alias in aliases.items()
     }
 
