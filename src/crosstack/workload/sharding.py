@@ -100,23 +100,19 @@ def _added(nest: LoopNest) -> Axes:
     return tuple(axis for axis in nest.loops if axis not in result and axis not in windows)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """The axis of a tensor behind each that an operation sees: its first part, where it is one.
+# By axis that an operation sees: the one of the tensor behind it, and whether they are the same.
+Stored = Mapping[str, tuple[str, bool]]
 
-    ``whole`` axes are the same under another name; ``first`` ones begin an axis of the tensor, or
-    are begun by one, so that equal parts of the one are equal parts of the other.
+
+def _stored(own: Axes, seen: Axes, sizes: Mapping[str, int]) -> Stored:
+    """Return the axes of a tensor behind those that an operation sees.
+
+    Where they are not the same under another name, the one begins the other, so that equal parts of
+    the one are equal parts of the other.
     """
-
-    whole: Mapping[str, str]
-    first: Mapping[str, str]
-
-
-def _stored(own: Axes, seen: Axes, sizes: Mapping[str, int]) -> _Stored:
     if [sizes[a] for a in own] == [sizes[a] for a in seen]:
-        return _Stored(dict(zip(seen, own, strict=True)), {})
-    whole: dict[str, str] = {}
-    first: dict[str, str] = {}
+        return {name: (axis, True) for name, axis in zip(seen, own, strict=True)}
+    found: dict[str, tuple[str, bool]] = {}
     i = j = 0
     while i < len(own) and j < len(seen):
         ends = [i + 1, j + 1]
@@ -125,14 +121,13 @@ def _stored(own: Axes, seen: Axes, sizes: Mapping[str, int]) -> _Stored:
             short = int(counts[0] > counts[1])
             counts[short] *= sizes[(own, seen)[short][ends[short]]]
             ends[short] += 1
-        target = whole if ends == [i + 1, j + 1] else first
-        target[seen[j]] = own[i]
+        found[seen[j]] = own[i], ends == [i + 1, j + 1]
         i, j = ends
-    return _Stored(whole, first)
+    return found
 
 
 def _split(
-    graph: Graph, nest: LoopNest, along: Layout, mesh: Sequence[int], seen: Sequence[_Stored]
+    graph: Graph, nest: LoopNest, along: Layout, mesh: Sequence[int], seen: Sequence[Stored]
 ) -> Split | None:
     """Return what a split means for every tensor; None where the result cannot lie like that."""
     ways = {
@@ -155,16 +150,11 @@ def _split(
             elif axis not in axes:
                 own = PARTIAL if result else REPLICATED
             else:
-                own = stored.whole.get(axis) or _begun(stored, axis, ways[axis], graph.sizes)
+                own, same = stored.get(axis, (None, False))
+                uneven = own and any(graph.sizes[a] % ways[axis] for a in (own, axis))
+                own = None if uneven and not same else own
             if own is None and result:
                 return None
             layout.append(own or REPLICATED)
         layouts.append(tuple(layout))
     return Split(along=along, inputs=tuple(layouts[:-1]), output=layouts[-1])
-
-
-def _begun(stored: _Stored, axis: str, ways: int, sizes: Mapping[str, int]) -> str | None:
-    """Return the axis of the tensor whose equal parts are those of an axis that it begins with."""
-    own = stored.first.get(axis)
-    even = own is not None and sizes[own] % ways == 0 and sizes[axis] % ways == 0
-    return own if even else None
