@@ -42,13 +42,7 @@ def generate_(
     output: Path | None = None,
     json_out: Path | None = None,
 ) -> None:
-    """Fill a chip from its area, power and edge, and say what binds each component.
-
-    With -o, the machine that the chips make is saved for `crosstack map` (`--system` of
-    `crosstack generate` takes it).
-
-    Example: `crosstack chip generate examples/chips/n5_hbm3.yaml --set node=N3 -o system.yaml`
-    """
+    """Fill a chip from its area, power and edge, and say what binds each component."""
     from crosstack.io.native import write_system
     from crosstack.machine.generate.generated import generate
     from crosstack.machine.packages import divided_system, system_of_packages

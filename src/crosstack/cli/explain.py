@@ -32,15 +32,7 @@ def explain(
     json_out: Path | None = None,
     svg_out: Path | None = None,
 ) -> None:
-    """Say what bounds a mapping, and what a little more of each resource would bring.
-
-    Every bandwidth, capacity, clock, latency and price is changed alone, both ways, and the task
-    is mapped anew, starting from the mapping it has. Where that is not proved the best, the figures
-    are those of the mapping itself.
-
-    Examples: `crosstack explain examples/my_graph.yaml --svg worth.svg` and
-    `crosstack explain llama3-8b --on h100-dgx --batch 64 --parallel tp=2,pp=1`
-    """
+    """Say what bounds a mapping, and what a little more of each resource would bring."""
     from crosstack.explore.explain import explain as run
     from crosstack.model.rules import MAPPED, chosen_rules
     from crosstack.report.explain_text import (

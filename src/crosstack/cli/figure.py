@@ -33,14 +33,7 @@ def figure(
     json_out: Path | None = None,
     csv_out: Path | None = None,
 ) -> None:
-    """Compute a figure of a published paper again: a table, its claims and ours, a picture.
-
-    An .svg holds the claims, too; a .png or .pdf is drawn by matplotlib, of the extra
-    `crosstack[plot]`.
-
-    Examples: `crosstack figure`, `crosstack figure table6 -o table6.svg` and
-    `crosstack figure all -o docs/figures.md`
-    """  # fmt: skip
+    """Compute a figure of a published paper again: a table, its claims and ours, a picture."""
     from crosstack.io.files import make_folder
     from crosstack.published.figures import text
     from crosstack.report.plot import save_page
@@ -113,10 +106,7 @@ def space(
     set_: list[str] | None = None,
     machine: MachineOptions,
 ) -> None:
-    """Count the mappings that a file leaves to choose from, decision by decision.
-
-    Example: `crosstack space examples/gpt3_1t_sn30.yaml`
-    """
+    """Count the mappings that a file leaves to choose from, decision by decision."""
     from crosstack.mapping.mapping_space import mapping_space
     from crosstack.report.strategy_text import space_table
 
@@ -132,11 +122,7 @@ def rules_(
     rules: str | None = None,
     set_: list[str] | None = None,
 ) -> None:
-    """Show what each rule set counts, or what changing from one to another does to a case.
-
-    `crosstack rules` compares the fields of all sets; `crosstack rules FILE` puts each field of
-    --rules (default: crosstack) into --base, optimises again, and prints a Markdown table.
-    """
+    """Show what each rule set counts, or what changing from one to another does to a case."""
     from crosstack.published.dfmodel import corrections as compared
 
     if file is None:

@@ -33,15 +33,7 @@ class PlaceOptions:
     output: Path | None = None
 
     def write(self, made: Callable[[], crosstack.Workload], options: dict[str, str]) -> None:
-        """Write a workload alone, or with the machine of a file.
-
-        Parameters
-        ----------
-        made : callable
-            What makes it.
-        options : dict of str to str
-            The options that gave the fields of which its problems speak.
-        """
+        """Write a workload alone, or with the machine of a file; problems named by options."""
         from crosstack.io.native import write_workload
 
         if self.output is not None:
@@ -90,31 +82,20 @@ class ShapeOptions:
 
 
 def llm(*, sequence: int, shape: ShapeOptions, forward: bool = False, places: PlaceOptions) -> None:
-    """Write the training of a transformer, or its forward pass, as native YAML.
-
-    Without `--system` only the workload section is written, to be completed by hand.
-
-    Example: `crosstack generate llm --model llama3-8b --sequence 4096 --batch 64 -o llama.yaml`
-    """
+    """Write the training of a transformer, or its forward pass, as native YAML."""
     kind = JobKind.FORWARD if forward else JobKind.TRAIN
     said = flags("generate llm", ("sequence", *asdict(shape)))
     places.write(lambda: shape.job(kind, sequence=sequence), said)
 
 
 def prefill(*, sequence: int, shape: ShapeOptions, places: PlaceOptions) -> None:
-    """Write the reading of a prompt by a transformer.
-
-    Example: `crosstack generate prefill --model llama3-8b --sequence 4096 -o prefill.yaml`
-    """
+    """Write the reading of a prompt by a transformer."""
     said = flags("generate prefill", ("sequence", *asdict(shape)))
     places.write(lambda: shape.job(JobKind.PREFILL, sequence=sequence), said)
 
 
 def decode(*, context: int, sequence: int = 1, shape: ShapeOptions, places: PlaceOptions) -> None:
-    """Write one step of a transformer that writes token after token.
-
-    Example: `crosstack generate decode --model llama3-8b --context 4096 -o decode.yaml`
-    """
+    """Write one step of a transformer that writes token after token."""
     said = flags("generate decode", ("context", "sequence", *asdict(shape)))
     places.write(lambda: shape.job(JobKind.DECODE, context=context, sequence=sequence), said)
 
@@ -124,18 +105,11 @@ for _name, _function in (("llm", llm), ("prefill", prefill), ("decode", decode))
 
 
 def _of_sizes(
-    command: str, make: Callable[..., crosstack.Workload], graph: Callable[..., Any], text: str
+    command: str, make: Callable[..., crosstack.Workload], graph: Callable[..., Any], does: str
 ) -> Callable[..., None]:
-    """Return a command whose options are what a graph is made of.
+    """Return a command that makes a workload, with what its ``graph`` is made of as options.
 
-    Parameters
-    ----------
-    make : callable
-        Makes the workload, of the same keywords.
-    graph : callable
-        Makes its graph; what `options.yaml` does not name stays as it is there.
-    text : str
-        The help.
+    What the catalogue does not name stays as it is there.
     """
     known, hints = known_options(command), get_type_hints(graph)
     sizes = {n: p.default for n, p in signature(graph).parameters.items() if n in known}
@@ -151,50 +125,26 @@ def _of_sizes(
             lambda: make(**given), flags(command, sizes)
         )
 
-    return as_command(run, taken, text)
+    return as_command(command, run, taken, does)
 
 
-for _name, _make, _graph, _text in (
+for _name, _make, _graph, _does in (
     (
         "dlrm",
         crosstack.dlrm,
         recommendation_graph,
-        """Write a recommendation model: perceptron layers around embedding tables.
-
-        Example: `crosstack generate dlrm --width 1024 --bottom 4 --top 6 --tables 128
-        --rows 1000000 --embedding-size 64 --samples 65536 --pooled-rows 8 -o dlrm.yaml`
-        """,
+        "Write a recommendation model: perceptron layers around embedding tables.",
     ),
     (
         "fft",
         crosstack.fft,
         fourier_graph,
-        """Write a Fourier transform of many points: columns, then rows.
-
-        Example: `crosstack generate fft --length 1099511627776 --radix 32 -o fft.yaml`
-        """,
+        "Write a Fourier transform of many points: columns, then rows.",
     ),
-    (
-        "mamba",
-        crosstack.mamba,
-        mamba_graph,
-        """Write a model of selective state spaces, forward.
-
-        Example: `crosstack generate mamba --hidden 4096 --sequence 4096 --layers 32 -o mamba.yaml`
-        """,
-    ),
-    (
-        "hyena",
-        crosstack.hyena,
-        hyena_graph,
-        """Write a model of long convolutions, forward.
-
-        Example: `crosstack generate hyena --hidden 4096 --sequence 4096 --convolution scan
-        -o h.yaml`
-        """,
-    ),
+    ("mamba", crosstack.mamba, mamba_graph, "Write a model of selective state spaces, forward."),
+    ("hyena", crosstack.hyena, hyena_graph, "Write a model of long convolutions, forward."),
 ):
-    generate_app.command(_name)(_of_sizes(f"generate {_name}", _make, _graph, _text))
+    generate_app.command(_name)(_of_sizes(f"generate {_name}", _make, _graph, _does))
 
 
 def _on_machine(workload: crosstack.Workload, system: Path) -> crosstack.Task:
@@ -208,10 +158,7 @@ def _on_machine(workload: crosstack.Workload, system: Path) -> crosstack.Task:
             return crosstack.Task(workload=workload, system=alone)
     task = replace(crosstack.load(system), workload=workload)
     problems = [
-        Problem(
-            f"{system}: constraints.{section}.{kernel}",
-            "the generated workload has no such kernel.",
-        )
+        Problem(f"{system}: constraints.{section}.{kernel}", NO_KERNEL)
         for section in ("partitions", "sharding")
         for kernel, _ in getattr(task.constraints, section)
         if kernel not in workload.graph.index

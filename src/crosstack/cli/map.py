@@ -50,16 +50,7 @@ def map_(
     kernels: bool = False,
     top: int = 0,
 ) -> None:
-    """Find the best mapping, prove it, and print what bounds it.
-
-    A model by name needs a machine of the library and takes how much is done with it from the
-    options; what is given with --parallel and the options after it is not searched.
-
-    Examples: `crosstack map llama3-70b --on h100-dgx --chips 512 --batch 512 --parallel tp=8`,
-    `crosstack map llama3-8b --on h100-dgx --decode --batch 64 --context 8192`,
-    `crosstack map examples/gpt3_1t_sn30.yaml --html map.html` and
-    `crosstack map setup.txt --rules dfmodel-readme --set system.r_r.link_bw_x=450`
-    """
+    """Find the best mapping, prove it, and print what bounds it."""
     limits = search.checked()
     check_number("--top", top, 0 <= top <= MOST_LISTED, f"0 to {MOST_LISTED:,} strategies")
     pages.check(file)
@@ -97,13 +88,7 @@ def evaluate(
     pages: PageOptions,
     kernels: bool = False,
 ) -> None:
-    """Price a mapping that was saved before, perhaps under other rules or on another machine.
-
-    The result's own rules are used unless others are given.
-
-    Examples: `crosstack evaluate examples/gpt3_1t_sn30.yaml --mapping map.json` and
-    `crosstack evaluate llama3-8b --mapping map.json --on a100-dgx --batch 64`
-    """
+    """Price a mapping that was saved before, perhaps under other rules or on another machine."""
     pages.check(file)
     answer = _given_answer(asked_task(file, set_, machine, job, GivenOptions()), mapping, rules)
     try:
@@ -115,10 +100,7 @@ def evaluate(
 def convert(
     source: Path, target: Path, result: Path | None = None, set_: list[str] | None = None
 ) -> None:
-    """Convert between native YAML and DFModel text.
-
-    Example: `crosstack convert setup.txt setup.yaml`
-    """
+    """Convert between native YAML and DFModel text."""
     check_suffix("B", target, (*YAML_SUFFIXES, *DFMODEL_SUFFIXES))
     check_outputs(source, {"B": target})
     if result is not None:

@@ -1,4 +1,4 @@
-"""Functions as commands: what their options are called and say stands in ``options.yaml``."""
+"""Functions as commands: what their options are called, and all help, is in ``options.yaml``."""
 
 from __future__ import annotations
 
@@ -75,15 +75,27 @@ def with_options(command: str, function: Callable[..., None]) -> Callable[..., N
             given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
         function(**given)
 
-    return as_command(run, taken, function.__doc__)
+    return as_command(command, run, taken, function.__doc__)
 
 
 def as_command(
-    run: Callable[..., None], taken: list[Parameter], text: str | None
+    command: str, run: Callable[..., None], taken: list[Parameter], does: str | None
 ) -> Callable[..., None]:
-    """Return a function that takes everything, as one of these parameters and with this help."""
+    """Return a function that takes everything as a command that takes these parameters.
+
+    Parameters
+    ----------
+    command : str
+        What it is called; its help goes on with what the catalogue says of it.
+    run : callable
+        The function.
+    taken : list of Parameter
+        As `option` returns them.
+    does : str or None
+        Its help in a sentence.
+    """
     made: Any = run
     made.__signature__ = signature(run).replace(parameters=taken)
     made.__annotations__ = {parameter.name: parameter.annotation for parameter in taken}
-    made.__doc__ = text
+    made.__doc__ = "\n\n".join(filter(None, (does, _sections()["about"].get(command))))
     return run

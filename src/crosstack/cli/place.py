@@ -24,12 +24,7 @@ def place(
     json_out: Path | None = None,
     svg_out: Path | None = None,
 ) -> None:
-    """Place the shards of a strategy on a mesh or torus.
-
-    Every order of its dimensions is tried, or the one that --order gives.
-
-    Example: `crosstack place RC-4-2-d8-p1 --package 4x4 --packages 2x2 --svg place.svg`
-    """
+    """Place the shards of a strategy on a mesh or torus."""
     from crosstack.mapping.placement import placements
     from crosstack.mapping.strategy import parse_order, parse_strategy
     from crosstack.report.placement_figure import placement_svg, placement_table

@@ -91,15 +91,7 @@ class StepOptions:
 
 
 def predict(asked: StepOptions, json_out: Path | None = None) -> None:
-    """Predict the time of a step, or of one product, under a given strategy.
-
-    What the strategy leaves out, such as the sharding of each kernel, is decided as well as can be
-    in a second or two; `crosstack map --parallel` looks further, and proves how good that is.
-
-    Examples: `crosstack predict gpt3-175b --on h100-dgx --parallel tp=8,pp=8,dp=2
-    --microbatches 8` and `crosstack predict examples/chips/n5_hbm3.yaml --set packages=512
-    --model gpt3-175b --parallel RC-1-8-d8-p8 --microbatches 8`
-    """
+    """Predict the time of a step, or of one product, under a given strategy."""
     from crosstack.model.kernels.clock import product_time
     from crosstack.model.rules import PREDICTED
     from crosstack.report.prediction_text import kernel_data, prediction_data, prediction_tables
@@ -117,11 +109,7 @@ def predict(asked: StepOptions, json_out: Path | None = None) -> None:
 
 
 def trace(asked: StepOptions, output: Path | None = None, svg_out: Path | None = None) -> None:
-    """Run a predicted step event by event and save when every kernel and transfer ran.
-
-    Example: `crosstack trace llama3-8b --on h100-dgx --batch 32 --sequence 4096
-    --parallel tp=2,pp=4 -o trace.json --svg chart.svg`
-    """
+    """Run a predicted step event by event and save when every kernel and transfer ran."""
     from crosstack.model.rules import PREDICTED
     from crosstack.report.prediction_text import prediction_data, prediction_tables
     from crosstack.report.timeline_figure import gantt_svg, trace_json

@@ -24,11 +24,7 @@ PAGES = (".html", ".htm")
 
 
 def report(source: Path, output: Path, task: Path | None = None, rules: str | None = None) -> None:
-    """Write one page that needs nothing else: of a result, or of a whole study.
-
-    Examples: `crosstack report map.json -o map.html` and
-    `crosstack report study.store -o study.html`
-    """
+    """Write one page that needs nothing else: of a result, or of a whole study."""
     check_suffix("--output", output, PAGES)
     check_outputs(source, {"--output": output})
     of_mappings, only = {"--task": task, "--rules": rules}, "allowed: with a mapping alone."
@@ -69,10 +65,7 @@ def report(source: Path, output: Path, task: Path | None = None, rules: str | No
 
 
 def explore(store: Path, port: int = 8765) -> None:
-    """Serve the page of a study on this machine alone; new points appear while a sweep runs.
-
-    Example: `crosstack explore study.store`, and open the address it prints. Ctrl-C ends it.
-    """
+    """Serve the page of a study on this machine alone; new points appear while a sweep runs."""
     from crosstack.report.pages.server import StudyServer
 
     with options_named({"port": "--port"}), StudyServer(store, port) as server:

@@ -19,10 +19,7 @@ def optimize(
     resume: bool = False,
     pages: PageOptions,
 ) -> None:
-    """Find how to share out area, power and edge, under which technology and strategy.
-
-    Example: `crosstack optimize examples/optimize/lstm_64.yaml --svg search.svg`
-    """
+    """Find how to share out area, power and edge, under which technology and strategy."""
     from crosstack.explore.optimize import read_optimization
     from crosstack.report.optimize_text import (
         optimum_data,
@@ -58,13 +55,7 @@ def codesign(
     dask: str | None = None,
     pages: PageOptions,
 ) -> None:
-    """Generate chips, map a workload on machines of them, and keep what nothing else beats.
-
-    The front is that of throughput, price and power; every machine on it has a mapping with its
-    proof.
-
-    Example: `crosstack codesign examples/codesign/llama3_decode.yaml --jobs 2 --svg front.svg`
-    """
+    """Generate chips, map a workload on machines of them, and keep what nothing else beats."""
     from crosstack.explore.read_codesign import codesign as run
     from crosstack.report.front_text import front_data, front_html, front_svg, front_tables
 

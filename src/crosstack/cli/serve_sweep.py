@@ -41,18 +41,7 @@ def serve_sweep(
     csv_out: Path | None = None,
     json_out: Path | None = None,
 ) -> None:
-    """Serve a transformer at every combination of TP, PP, batch and context.
-
-    Kernels run one by one under the usual sharding (attention by heads, the feed-forward network
-    by its width, the head by words), so nothing is searched and a thousand points take a fraction
-    of a second. The file gives chip, memory and links: its first network dimension joins the
-    tensor-parallel chips, the next one the pipeline stages; how many of its chips are used is what
-    is swept.
-
-    Examples: `crosstack serve-sweep --on h100-dgx --model llama3-70b --context 4096 --tp 4,8
-    --batch 1,64` and `crosstack serve-sweep examples/llama3_8b_sn40l.yaml --model llama3-8b
-    --tp 1,2,4,8,16 --pp 1,2,4 --batch 1,16,256 --context 1024,4096,16384 --csv points.csv`
-    """
+    """Serve a transformer at every combination of TP, PP, batch and context."""
     from crosstack.evaluate.serving_points import MOST_POINTS
     from crosstack.explore.served import AXES, serve
     from crosstack.io.transformers import transformer

@@ -41,16 +41,7 @@ def show_(
     library: Path | None = None,
     parallel: str | None = None,
 ) -> None:
-    """Describe the workload and the machine of a file, a saved result, or a model, in words.
-
-    `crosstack show technology` lists technologies, `crosstack show technology hbm3` shows the
-    numbers of one with their sources, and what follows from them. `crosstack show library` lists
-    machines and models, `crosstack show library models` one kind of them, `crosstack show library
-    h100-sxm` shows every number of one with its source. A `config.json` of the Hugging Face Hub is
-    shown as a model, a graph of operations over named axes operation by operation.
-
-    Example: `crosstack show examples/my_graph.yaml --parallel RC-2-2-d2-p2 --svg graph.svg`
-    """
+    """Describe the workload and the machine of a file, a saved result, or a model, in words."""
     of_tasks: dict[str, object] = {"--set": set_, "--svg": svg_out, "--parallel": parallel}
     if str(file) == "library" and name != "technology":
         refuse(of_tasks | {"--library": library}, "allowed: with a file alone.")

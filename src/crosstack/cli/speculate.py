@@ -28,13 +28,7 @@ def speculate(
     machine: MachineOptions,
     json_out: Path | None = None,
 ) -> None:
-    """Compare speculative decoding with the target model on its own.
-
-    Models are those of `crosstack show library models`, or files `config.json`.
-
-    Example: `crosstack speculate examples/gpt3_175b_sn10.yaml --draft llama-68m
-    --target llama3-8b --context 4096 --window 4 --acceptance 0.8`
-    """
+    """Compare speculative decoding with the target model on its own."""
     from crosstack.evaluate.speculation import speculate as run
     from crosstack.io.transformers import transformer
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import asdict
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, assert_never
+from string import Template
+from typing import TYPE_CHECKING, assert_never
 
 import typer
 
@@ -43,45 +46,9 @@ study_app = typer.Typer(
     "`crosstack study show study.store`, `crosstack report study.store -o study.html`",
 )
 
-TEMPLATE = """\
-# A study: every combination of the axes, around one base problem.
-# crosstack study show {name}    what it asks; crosstack sweep {name}    run it
-base: {base}
-evaluate: {evaluator}                   # map: search and prove; mapping: price a given mapping;
-                                # predict: time of a training step; chip: chips from budgets
-options: {{}}                     # of the evaluator, such as time_limit: 60 (seconds a point)
-
-axes:
-{axes}
-# other axes: {{presets: {{slow: {{PATH: VALUE, PATH: VALUE}}, fast: ...}}}}, fields by name;
-#             {{zip: {{PATH: [1, 2], PATH: [3, 4]}}}}, fields that change together
-
-objectives: {objectives}
-# constraints: {{price: {{max: 20000000}}}}
-# sample: {{method: sobol, count: 256}}     # draw the ranges together instead of all combinations
-"""
-TASK_AXES = """\
-  memory:                       # the column in the results
-    path: system.memory.bandwidth
-    log_range: {from: 100 GB/s, to: 3200 GB/s, count: 6}
-  use:
-    path: system.chip.utilization
-    values: [0.5, 0.7, 0.9]
-"""
-CHIP_AXES = """\
-  chip_area:
-    range: {from: 400 mm^2, to: 800 mm^2, step: 100 mm^2}
-  node: [N7, N5]
-"""
-
 
 def init(file: Path, base: Path) -> None:
-    """Write a study to start from.
-
-    Example: `crosstack study init study.yaml --base examples/gpt3_1t_sn30.yaml`
-    """
-    import os
-
+    """Write a study to start from."""
     from crosstack.io.files import read_text
     from crosstack.io.yaml_tree import parse_yaml
 
@@ -89,32 +56,17 @@ def init(file: Path, base: Path) -> None:
     check_outputs(base, {"FILE": file})
     if file.exists():
         raise InputError(Problem(str(file), "is there already; allowed: a new file."))
-    tree: Any = None
-    if base.suffix.lower() in YAML_SUFFIXES:
-        with in_file(base):
-            tree = parse_yaml(read_text(base))
-    else:
-        read_text(base)
+    text = read_text(base)
+    with in_file(base):
+        tree = parse_yaml(text) if base.suffix.lower() in YAML_SUFFIXES else None
     chip = isinstance(tree, dict) and "workload" not in tree
-    text = TEMPLATE.format(
-        name=file,
-        base=os.path.relpath(base, file.parent),
-        evaluator="chip" if chip else "map",
-        axes=CHIP_AXES if chip else TASK_AXES,
-        objectives="{peak_throughput: max}" if chip else "{time: min, price: min}",
-    )
-    write((file, text))
+    start = files("crosstack.cli").joinpath(f"study_of_{'chips' if chip else 'task'}.yaml")
+    given = {"name": file, "base": os.path.relpath(base, file.parent)}
+    write((file, Template(start.read_text("utf-8")).substitute(given)))
 
 
 def run(*, name: str | None = None, run: RunOptions) -> None:
-    """Run a published design space that comes with crosstack, and hold it against its paper.
-
-    Every point is mapped with a proof, or says its gap. Then the paper's claims are printed
-    beside ours, with the reason where they differ. The store is one of a sweep: `crosstack study
-    show|plot|export`, `crosstack report` and `crosstack explore` read it.
-
-    Examples: `crosstack study run` and `crosstack study run dfmodel-dse --jobs 2`
-    """
+    """Run a published design space that comes with crosstack, and hold it against its paper."""
     from crosstack.published.studies import built_in, claims_text, study_list
 
     if name is None:
@@ -131,12 +83,7 @@ def run(*, name: str | None = None, run: RunOptions) -> None:
 
 
 def show_(file: Path, study: Path | None = None, top: int = 5) -> None:
-    """Show what a study asks, or how many points came out how and which are the best.
-
-    A study that comes with crosstack goes by its name (`crosstack study run` lists them).
-
-    Examples: `crosstack study show study.yaml` and `crosstack study show study.store`
-    """
+    """Show what a study asks, or how many points came out how and which are the best."""
     from crosstack.report.study_text import results_tables, study_tables
 
     if top < 1:
@@ -170,13 +117,7 @@ def plot(
     paper: bool = False,
     study: Path | None = None,
 ) -> None:
-    """Draw a term over an axis, one term over another, or a heat map of two axes.
-
-    Pictures for papers are drawn by matplotlib, of the extra `crosstack[plot]`.
-
-    Examples: `crosstack study plot study.store --x memory --y time --by link -o time.svg` and
-    `crosstack study plot study.store --x price --y time --front -o front.png`
-    """
+    """Draw a term over an axis, one term over another, or a heat map of two axes."""
     from crosstack.report.chart_figure import charts_svg
     from crosstack.report.plot import SUFFIXES, save_plot
     from crosstack.report.study_chart import heat_map, line_chart
@@ -202,11 +143,7 @@ def plot(
 
 
 def export(store: Path, output: Path, study: Path | None = None) -> None:
-    """Write all rows of a store as one file: points, or the machines or choices of a search.
-
-    Examples: `crosstack study export study.store -o study.csv` and
-    `crosstack study export front.json -o front.parquet`
-    """
+    """Write all rows of a store as one file: points, or the machines or choices of a search."""
     check_outputs(store, {"--output": output})
     check_suffix("--output", output, (".csv", ".json", ".parquet"))
     from crosstack.explore.tables import write_table

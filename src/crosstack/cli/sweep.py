@@ -67,17 +67,7 @@ class RunOptions:
 
 
 def sweep(study: Path, run: RunOptions) -> None:
-    """Answer every point of a study, and keep each answer as soon as it is there.
-
-    Whatever ends a sweep, `--resume` goes on with it. Several sweeps may share one store.
-    Points that do not fit or take too long are rows with their reason. Then `crosstack study
-    show|plot|export DIR`, `crosstack report DIR -o study.html` and `crosstack explore DIR` (while
-    it runs, too) read the store; pandas and DuckDB read what `study export` writes.
-
-    `crosstack study init study.yaml --base FILE` writes a study to start from.
-
-    Example: `crosstack sweep examples/studies/memory_and_links.yaml --jobs 2`
-    """
+    """Answer every point of a study, and keep each answer as soon as it is there."""
     from crosstack.explore.study import read_study
 
     run.run(read_study(study), Path(f"{study.stem}.store"), str(study))

@@ -22,14 +22,7 @@ class Style(StrEnum):
 def validate(
     suite: str | None = None, style: Style = Style.TABLE, output: Path | None = None
 ) -> None:
-    """Run the published cases and print both numbers side by side.
-
-    The figures take minutes, every other suite a few seconds. Each suite is printed as it ends;
-    with --format md or json all are printed at the end, and what came of each goes to stderr as it
-    ends. Exit code 0 only if every row is inside its tolerance; a row that misses says why.
-
-    Example: `crosstack validate --suite measured`
-    """
+    """Run the published cases and print both numbers side by side."""
     from crosstack.io.files import write_atomically
     from crosstack.published.case import Row, silent
     from crosstack.published.runner import SUITES, report_rows, run_suite, suite_summary

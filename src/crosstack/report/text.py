@@ -59,12 +59,9 @@ def plain_text(renderable: RenderableType, width: int = 100) -> str:
 
 def answer_tables(answer: Plan) -> Group:
     """Return an answer as a title, its certificate, partitions, splits, totals and bills."""
-    said = [Text(certificate_sentence(answer))]
+    said = [Text(certificate_sentence(answer), style="bold red" if is_open(answer) else "")]
     if is_open(answer):  # a large gap stands out, with what would close it
-        said = [
-            Text(certificate_sentence(answer), style="bold red"),
-            Text(closing_sentence(answer), style="bold"),
-        ]
+        said.append(Text(closing_sentence(answer), style="bold"))
     memory = wording.memory_rows(answer)  # shown where it is used for more than one thing
     return titled(
         wording.headline(answer),
@@ -106,16 +103,13 @@ def task_text(task: Task) -> Group:
 
 def progress_line(progress: Progress) -> str:
     """Return where a search stands, on wording.one line."""
+    bound, best, unit = progress.bound, progress.objective, progress.unit
     done = f"{progress.nodes_done:,} done, {progress.nodes_waiting:,} waiting"
-    bound = "no bound"
-    if progress.bound > 0:
-        bound = f"no mapping beats {format_quantity(progress.bound, progress.unit)}"
-    if not math.isfinite(progress.objective):
-        return f"nothing found yet; {bound}; {done}"
-    share = 1 - progress.bound / progress.objective if progress.objective else 0.0
-    gap = percent(max(0.0, share), 2)
-    best = format_quantity(progress.objective, progress.unit)
-    return f"best {best}; {bound} (gap {gap}); {done}"
+    said = f"no mapping beats {format_quantity(bound, unit)}" if bound > 0 else "no bound"
+    if not math.isfinite(best):
+        return f"nothing found yet; {said}; {done}"
+    gap = percent(max(0.0, 1 - bound / best if best else 0.0), 2)
+    return f"best {format_quantity(best, unit)}; {said} (gap {gap}); {done}"
 
 
 def _partitions(answer: Plan) -> FittedTable:
@@ -141,7 +135,7 @@ class FittedTable:
     Numbers never are: where even they do not fit, lines are longer than the terminal is wide.
     """
 
-    def __init__(self, rows: Table, wraps: int | None) -> None:
+    def __init__(self, rows: Table, wraps: int | None = None) -> None:
         self.header, self.numeric, self.wraps = rows.header, rows.numeric, wraps
         self.rows = [[Text(cell) for cell in row] for row in rows.rows]
 
@@ -167,14 +161,10 @@ class FittedTable:
         """Return how wording.many letters wide each column is."""
         columns = [[row[i].plain for row in self.rows] for i in range(len(self.header))]
         cells = [_widest("\n".join(column).split("\n")) for column in columns]
-        words = [_widest(word for cell in column for word in cell.split()) for column in columns]
-        heads = [_widest(label.split("\n")) for label in self.header]
-        folded = [
-            max(cell, _widest(label.split()))
-            for cell, label in zip(cells, self.header, strict=True)
-        ]
+        words = [_widest(" ".join(column).split()) for column in columns]
+        folded = [max(c, _widest(h.split())) for c, h in zip(cells, self.header, strict=True)]
+        widths = [max(c, _widest(h.split("\n"))) for c, h in zip(cells, self.header, strict=True)]
         text = [not numeric for numeric in self.numeric]
-        widths = [max(pair) for pair in zip(cells, heads, strict=True)]
         for floors in (
             folded,
             [min(w, FOLDED) if i == self.wraps else w for i, w in enumerate(folded)],
@@ -200,9 +190,7 @@ def _narrowed(widths: Sequence[int], floors: Sequence[int], room: int) -> list[i
     return found
 
 
-def rows_table(rows: Table, wraps: int | None = None) -> FittedTable:
-    """Return rows of text under a header; the column ``wraps`` takes what room is left."""
-    return FittedTable(rows, wraps)
+rows_table = FittedTable
 
 
 def titled(title: str, *parts: RenderableType) -> Group:
@@ -216,19 +204,14 @@ def reason_lines(reasons: Iterable[str], most: int = 3) -> list[Text]:
 
     Those that differ in numbers alone are wording.one, said by the first of them.
     """
-    counts: Counter[str] = Counter()
-    example: dict[str, str] = {}
+    alike: dict[str, list[str]] = {}
     for reason in reasons:
-        kind = _NUMBER.sub("#", reason)
-        counts[kind] += 1
-        example.setdefault(kind, reason)
-    lines = [
-        Text(f"  {count:,} x {example[kind][:LONGEST_REASON]}")
-        for kind, count in counts.most_common(most)
-    ]
-    if len(counts) > most:
-        lines.append(Text(f"  ... and {plural(len(counts) - most, 'other reason')}"))
-    return lines
+        alike.setdefault(_NUMBER.sub("#", reason), []).append(reason)
+    ordered = sorted(alike.values(), key=len, reverse=True)
+    lines = [f"  {len(same):,} x {same[0][:LONGEST_REASON]}" for same in ordered[:most]]
+    if len(ordered) > most:
+        lines.append(f"  ... and {plural(len(ordered) - most, 'other reason')}")
+    return list(map(Text, lines))
 
 
 def pairs_table(pairs: tuple[tuple[str, str], ...]) -> RichTable:
@@ -244,6 +227,7 @@ def pairs_table(pairs: tuple[tuple[str, str], ...]) -> RichTable:
 def _workload_words(workload: Workload) -> tuple[tuple[str, str], ...]:
     graph = workload.graph
     kinds = Counter(KINDS[k.kind] for k in graph.kernels)
+    counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     back = sum(k.direction is Direction.BACKWARD for k in graph.kernels)
     systolic = sum(k.unit is ComputeUnit.SYSTOLIC for k in graph.kernels)
     readers = sum(len(t.consumers) for t in graph.tensors)
@@ -258,7 +242,7 @@ def _workload_words(workload: Workload) -> tuple[tuple[str, str], ...]:
     if workload.item_part:
         length = f"{wording.many(workload.item_part)} of {item}", workload.item_length
     return (
-        ("kernels", f"{len(graph):,}: " + ", ".join(f"{n} {kind}" for kind, n in kinds.items())),
+        ("kernels", f"{len(graph):,}: {counted}"),
         ("forward, backward", f"{len(graph) - back:,}, {back:,}"),
         ("systolic, SIMD", f"{systolic:,}, {len(graph) - systolic:,}"),
         ("tensors", tensors),
@@ -277,27 +261,28 @@ def _workload_words(workload: Workload) -> tuple[tuple[str, str], ...]:
 
 def _machine_words(task: Task) -> tuple[tuple[str, str], ...]:
     system, chip = task.system, task.system.chip
-    cores = wording.units_words(chip.compute)
-    share = chip.compute.utilization
-    reach = "computed per kernel" if share is None else percent(share)
+    share, banks = chip.compute.utilization, chip.levels[0].banks
     capacity = chip.main_memory.capacity
     memory = "unlimited" if capacity is None else format_quantity(capacity, "B")
     for level in chip.memories[1:]:
-        second = format_quantity(level.room, "B")
-        memory = f"{memory} and {second} at {format_quantity(level.speed, 'B/s')}"
-    banks = chip.levels[0].banks
+        memory += (
+            f" and {format_quantity(level.room, 'B')} at {format_quantity(level.speed, 'B/s')}"
+        )
     units = "" if banks is None else f" in {banks:,} units"
     copies = f", {system.copies:,} times" if system.copies > 1 else ""
-    each = {name: getattr(system.prices, name) for name in ("link", "switch", "memory")}
-    prices = (
-        f"{name} {wording.NOT_GIVEN if price is None else format_quantity(price, 'USD/(B/s)')}"
-        for name, price in each.items()
-    )
+    prices = []
+    for name in ("link", "switch", "memory"):
+        price = getattr(system.prices, name)
+        said = wording.NOT_GIVEN if price is None else format_quantity(price, "USD/(B/s)")
+        prices.append(f"{name} {said}")
     return (
         ("chips", f"{system.n_chips:,} x {chip.name}{copies}"),
-        ("chip", f"{cores} at {format_quantity(chip.compute.frequency, 'Hz')}"),
+        (
+            "chip",
+            f"{wording.units_words(chip.compute)} at {format_quantity(chip.compute.frequency, 'Hz')}",
+        ),
         ("peak of a chip", wording.peak_words(task)),
-        ("utilization of compute", reach),
+        ("utilization of compute", "computed per kernel" if share is None else percent(share)),
         ("SRAM", format_quantity(chip.on_chip_capacity, "B") + units),
         ("overlap", chip.overlap.value.replace("_", " and ")),
         ("memory", f"{memory}, {format_quantity(system.chip.main_memory.speed, 'B/s')}"),

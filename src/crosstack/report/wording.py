@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TypeVar
 
 from crosstack.evaluate.evaluation import PartitionTerms
@@ -94,13 +95,7 @@ def one(noun: str) -> str:
 
 
 def throughput_words(workload: Workload, rate: float) -> str:
-    """Return so many items a second, and what they consist of, as in ``2 sequences/s``.
-
-    Parameters
-    ----------
-    rate : float
-        Items a second. [1/s]
-    """
+    """Return so many items a second, and what they consist of: ``2 sequences/s``. [1/s]"""
     words = f"{_number(rate)} {many(workload.item)}{' a second' if ' ' in workload.item else '/s'}"
     if workload.item_part:
         words += f", {_number(rate * workload.item_length)} {many(workload.item_part)}/s"
@@ -110,12 +105,10 @@ def throughput_words(workload: Workload, rate: float) -> str:
 def common_scale(times: Iterable[float]) -> tuple[str, float, int]:
     """Return the unit for a column of times, its worth and the decimals the longest needs. [s]"""
     longest = max((t for t in times if math.isfinite(t)), default=0.0)
-    for unit, worth in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)):
-        if longest >= worth or unit == "ns":
-            break
+    units = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+    unit, worth = next((u for u in units.items() if longest >= u[1]), ("ns", 1e-9))
     shown = longest / worth
-    decimals = 3 if shown < 10 else 2 if shown < 100 else 1
-    return unit, worth, decimals
+    return unit, worth, 3 if shown < 10 else 2 if shown < 100 else 1
 
 
 def scaled(time: float, worth: float, decimals: int) -> str:
@@ -193,10 +186,9 @@ def units_words(compute: Compute) -> str:
 def peak_words(task: Task, rules: Rules | None = None) -> str:
     """Return the peak of a chip in what the workload computes with, as the rules count it."""
     chip, dtype = task.system.chip, task.workload.graph.dtype
-    chosen = rules or rules_named(task.rules or "crosstack")
-    if not (chosen.clock.knows_types and chip.compute.relative_rates):
-        return f"{format_quantity(chip.peak_throughput, 'FLOP/s')} in any type"
     known = dict(chip.compute.relative_rates)
+    if not (known and (rules or rules_named(task.rules or "crosstack")).clock.knows_types):
+        return f"{format_quantity(chip.peak_throughput, 'FLOP/s')} in any type"
     if dtype not in known:
         return f"none in {dtype}; known: {', '.join(known)}"
     sums = chip.compute.accumulator
@@ -317,6 +309,10 @@ def stage_rows(answer: Plan) -> Table:
     )
 
 
+def _from_to(numbers: Sequence[int]) -> str:
+    return " to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))
+
+
 def tables_of_parts(answer: Plan) -> tuple[tuple[str, Table], ...]:
     """Return the stages that split the graph and what runs beside the layers, where there are any.
 
@@ -327,10 +323,6 @@ def tables_of_parts(answer: Plan) -> tuple[tuple[str, Table], ...]:
         (f"Before and behind the layers, one {answer.task.workload.item}", beside_rows(answer)),
     )
     return tuple((title, rows) for title, rows in parts if rows.rows)
-
-
-def _from_to(numbers: Sequence[int]) -> str:
-    return f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
 
 
 def network_rows(answer: Plan) -> Table:
@@ -395,15 +387,10 @@ def _use_words(i: int, dimension: Dimension, mapping: Mapping | None) -> str:
 
 def elided_names(names: Sequence[str], width: int) -> str:
     """Return ``13: Add, Norm, Q … +10``: the count, and as many names as ``width`` letters hold."""
-    shown: list[str] = []
-    used = 0
-    for name in names:
-        used += len(name) + 2
-        if shown and used > width:
-            break
-        shown.append(name)
-    more = len(names) - len(shown)
-    return f"{len(names)}: {', '.join(shown)}" + (f" … +{more}" if more else "")
+    used = accumulate(len(name) + 2 for name in names)
+    shown = max(1, sum(letters <= width for letters in used))
+    more = len(names) - shown
+    return f"{len(names)}: {', '.join(names[:shown])}" + (f" … +{more}" if more > 0 else "")
 
 
 def partition_rows(answer: Plan, *, name_width: int = 48) -> Table:
