@@ -12,37 +12,13 @@ from dataclasses import dataclass
 from functools import cache
 from html import escape
 from importlib.resources import files
+from typing import Any
 
-THEMES = {
-    "page": ("#ffffff", "#14181f"),
-    "ink": ("#1c2430", "#e6eaf0"),
-    "muted": ("#5b6675", "#9aa6b5"),
-    "line": ("#d5dbe3", "#323b47"),
-    "frame": ("#f6f8fa", "#1b212a"),
-    "frame-line": ("#c3ccd6", "#3b4654"),
-    "wire": ("#7b8794", "#8592a2"),
-    "lane": ("#b0bac5", "#566273"),
-    "fs": ("#cfe0fd", "#234174"),
-    "fs-line": ("#3f74d1", "#6f9df0"),
-    "fv": ("#eff5ff", "#1c2a42"),
-    "fv-line": ("#93b2e6", "#45629a"),
-    "bs": ("#fcd9bd", "#6b3a15"),
-    "bs-line": ("#cd6a22", "#e8924f"),
-    "bv": ("#fff4ea", "#3a2818"),
-    "bv-line": ("#e2a775", "#96673f"),
-    "compute": ("#4f5bd5", "#8089f0"),
-    "memory": ("#0f9488", "#2cb5a7"),
-    "network": ("#cf2f6d", "#ea5b93"),
-    "launch": ("#b8912a", "#d9b44a"),
-    "on-network": ("#ffffff", "#14181f"),
-    "series-0": ("#3f74d1", "#6f9df0"),
-    "series-1": ("#cd6a22", "#e8924f"),
-    "series-2": ("#0f9488", "#2cb5a7"),
-    "series-3": ("#8a4fbf", "#b487e6"),
-    "series-4": ("#b8912a", "#d9b44a"),
-    "series-5": ("#cf2f6d", "#ea5b93"),
-}
-"""Colours by what they are for, in light and dark."""
+from crosstack.io.yaml_tree import parse_yaml
+
+_COLOURS: Any = parse_yaml(files("crosstack.report").joinpath("colours.yaml").read_text("utf-8"))
+THEMES: dict[str, tuple[str, str]] = _COLOURS["figures"]
+CONTROLS: dict[str, tuple[str, str]] = _COLOURS["controls"]
 LIGHT, DARK = ({name: both[k] for name, both in THEMES.items()} for k in (0, 1))
 
 N_SERIES = 6  # colours for what charts tell apart

@@ -19,13 +19,7 @@ EVERY_RULE = "Every rule and what it switches"
 
 
 def answer_html(answer: Plan, *, whole_page: bool = True) -> str:
-    """Return an answer as HTML with its figures inside.
-
-    Parameters
-    ----------
-    whole_page : bool
-        A page to save, or a fragment whose style touches nothing outside of it.
-    """
+    """Return an answer as HTML: a page to save, or a fragment whose style stays inside it."""
     body = _body(answer)
     return page.page_frame(wording.headline(answer), body) if whole_page else page.fragment(body)
 

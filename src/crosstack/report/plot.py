@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -27,22 +28,7 @@ LETTERS = 52  # of a title that are as wide as a column
 MANY = 5  # series that still have room for their names inside a chart
 LEGEND_LINE = 0.15  # [inch]
 LETTER = 0.06  # [inch]
-STYLE = {
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "legend.fontsize": 7,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.5,
-    "figure.dpi": 300,
-    "savefig.dpi": 300,
-    "svg.fonttype": "none",  # words stay words
-    "svg.hashsalt": "crosstack",  # the same chart is the same file
-    "pdf.fonttype": 42,
-}
+STYLE = files("crosstack.report").joinpath("paper.mplstyle")
 
 
 def save_plot(chart: Chart, path: Path) -> None:
@@ -58,16 +44,15 @@ def save_page(title: str, charts: Sequence[Chart], path: Path) -> None:
 def _save(figure: Any, path: Path) -> None:
     kind = path.suffix[1:].lower()
     dated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # the same file each time
-    with needs_matplotlib().rc_context(STYLE), writing(path) as temporary:
+    with _styled(), writing(path) as temporary:
         figure.savefig(temporary, format=kind, metadata=dated.get(kind))
 
 
 def paper_figure(chart: Chart) -> Any:
     """Return a ``matplotlib.figure.Figure``, to be changed before it is saved."""
-    matplotlib = needs_matplotlib()
-    from matplotlib.figure import Figure
+    with _styled():
+        from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(COLUMN, _height(chart)), layout="constrained")
         _draw(figure.add_subplot(), chart)
         return figure
@@ -75,13 +60,12 @@ def paper_figure(chart: Chart) -> Any:
 
 def paper_page(title: str, charts: Sequence[Chart]) -> Any:
     """Return a ``matplotlib.figure.Figure`` of charts, two in a row, each under its title."""
-    matplotlib = needs_matplotlib()
-    from matplotlib.figure import Figure
-
     wide = min(2, len(charts))
     rows = [charts[k : k + wide] for k in range(0, len(charts), wide)]
     tall = [max(map(_height, row)) + 0.2 for row in rows]
-    with matplotlib.rc_context(STYLE):
+    with _styled():
+        from matplotlib.figure import Figure
+
         words = textwrap.wrap(title, LETTERS * wide)
         above = 0.15 + LEGEND_LINE * len(words)
         figure = Figure(figsize=(COLUMN * wide, sum(tall) + above), layout="constrained")
@@ -92,6 +76,13 @@ def paper_page(title: str, charts: Sequence[Chart]) -> Any:
             axes.set_title(textwrap.fill(chart.title, LETTERS - 8))
             _draw(axes, chart)
         return figure
+
+
+def _styled() -> Any:
+    needs_matplotlib()
+    from matplotlib import style
+
+    return style.context(str(STYLE))
 
 
 def _height(chart: Chart) -> float:
@@ -231,17 +222,10 @@ def _shown(values: Sequence[float], measure: Measure) -> list[float]:
     return [value / measure.worth for value in values]
 
 
-def needs_matplotlib() -> Any:
-    """Return matplotlib.
-
-    Raises
-    ------
-    InputError
-        If it is not installed.
-    """
+def needs_matplotlib() -> None:
+    """Raise `InputError` where matplotlib is not installed."""
     try:
-        import matplotlib
+        import matplotlib  # noqa: F401
     except ImportError:
         message = "needs matplotlib; pip install 'crosstack[plot]', or draw an .svg without it."
         raise InputError(Problem("plot", message)) from None
-    return matplotlib

@@ -262,6 +262,7 @@ def _workload_words(workload: Workload) -> tuple[tuple[str, str], ...]:
 def _machine_words(task: Task) -> tuple[tuple[str, str], ...]:
     system, chip = task.system, task.system.chip
     share, banks = chip.compute.utilization, chip.levels[0].banks
+    clock = format_quantity(chip.compute.frequency, "Hz")
     capacity = chip.main_memory.capacity
     memory = "unlimited" if capacity is None else format_quantity(capacity, "B")
     for level in chip.memories[1:]:
@@ -277,10 +278,7 @@ def _machine_words(task: Task) -> tuple[tuple[str, str], ...]:
         prices.append(f"{name} {said}")
     return (
         ("chips", f"{system.n_chips:,} x {chip.name}{copies}"),
-        (
-            "chip",
-            f"{wording.units_words(chip.compute)} at {format_quantity(chip.compute.frequency, 'Hz')}",
-        ),
+        ("chip", f"{wording.units_words(chip.compute)} at {clock}"),
         ("peak of a chip", wording.peak_words(task)),
         ("utilization of compute", "computed per kernel" if share is None else percent(share)),
         ("SRAM", format_quantity(chip.on_chip_capacity, "B") + units),

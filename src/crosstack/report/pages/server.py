@@ -28,12 +28,7 @@ PORTS = range(0, 65536)
 class StudyServer(ThreadingHTTPServer):
     """Serves the page of a store: ``with StudyServer(path, port) as s: s.serve_forever()``.
 
-    Parameters
-    ----------
-    store : Path
-        Read again for each request after it has changed.
-    port : int
-        0: any that is free.
+    The store is read again for each request after it has changed; port 0 is any that is free.
 
     Raises
     ------

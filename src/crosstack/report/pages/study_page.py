@@ -13,7 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from crosstack.report.drawing import THEMES, attribute
+from crosstack.report.drawing import CONTROLS, THEMES, attribute
 from crosstack.report.pages.study_table import Cell, StudyTable, finite_cells, terms
 from crosstack.version import __version__
 
@@ -21,26 +21,12 @@ VIEWS = ("heat_map", "scatter", "parallel", "table", "point")
 PARTS = tuple(f"{part}.js" for part in ("state", "format", "palette", "filters", *VIEWS, "main"))
 SHARED = ("page", "ink", "muted", "line", "frame", "frame-line")
 """Colours that pages have in common with figures."""
-OWN = {
-    "accent": ("#2559b3", "#8ab4ff"),
-    "on-accent": ("#ffffff", "#10151c"),
-    "faint": ("#c3ccd6", "#3b4654"),
-    "good": ("#0a6b60", "#4fd0c2"),
-    "bad": ("#a3390b", "#ff9d66"),
-}
-"""Colours of controls and words, in light and dark; each is read on ``page`` and ``frame``."""
 
 
 def study_html(table: StudyTable, *, live: bool = False) -> str:
-    """Return a study as one page.
+    """Return a study as one page; `StudyTable.thinned` says which points of a large one.
 
-    Parameters
-    ----------
-    table : StudyTable
-        Up to about `crosstack.report.pages.study_table.MOST_ON_PAGE` points; more are left out,
-        and the page says so.
-    live : bool
-        Whether a server behind the page has newer points now and then.
+    ``live`` says that a server behind the page has newer points now and then.
     """
     data = json.dumps(study_data(table), allow_nan=False, separators=(",", ":"))
     # Text of a study cannot end the element it stands in.
@@ -98,7 +84,7 @@ def _column(table: StudyTable, name: str, values: Sequence[Cell]) -> dict[str, A
 @cache
 def page_css() -> str:
     """Return the style of the page, with its colours for light, dark and print."""
-    colours = {name: THEMES[name] for name in SHARED} | OWN
+    colours = {name: THEMES[name] for name in SHARED} | CONTROLS
     light, dark = (
         " ".join(f"--{name}: {pair[k]};" for name, pair in colours.items()) for k in (0, 1)
     )
