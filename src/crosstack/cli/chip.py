@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from crosstack.cli.inputs import (
-    YAML_SUFFIXES,
-    check_outputs,
-    check_suffix,
-    in_file,
-    refuse,
-    rules_asked,
-)
+from crosstack.cli import inputs
 from crosstack.cli.options import with_options
 from crosstack.cli.outputs import asked_files, json_text, show, write
 
@@ -48,13 +41,13 @@ def generate_(
     from crosstack.machine.packages import divided_system, system_of_packages
     from crosstack.report.chip_text import chip_data, chip_tables
 
-    check_outputs(file, {"--output": output, "--json": json_out})
+    inputs.check_outputs(file, {"--output": output, "--json": json_out})
     if output is not None:
-        check_suffix("--output", output, YAML_SUFFIXES)
-    chosen = rules_asked(rules, ("chips",))
+        inputs.check_suffix("--output", output, inputs.YAML_SUFFIXES)
+    chosen = inputs.rules_asked(rules, ("chips",))
     machine = _machine(described(file, library, set_ or []))
     text = ""
-    with in_file(file):
+    with inputs.in_file(file):
         chip = generate(machine.template, machine.budget, chosen.chips)
         if output is not None:
             system = system_of_packages(
@@ -85,11 +78,11 @@ def described(
     from crosstack.io.yaml_tree import parse_yaml
 
     text = read_text(file)
-    with in_file(file):
+    with inputs.in_file(file):
         tree = parse_yaml(text)
     if deepflow.looks_like(tree):
         message = f"allowed with a chip file; {file} is DeepFlow's and names no technology."
-        refuse({"--library": library}, message)
+        inputs.refuse({"--library": library}, message)
         return deepflow.read_hardware(text, str(file), set_)
     return read_chip(text, str(file), set_, library_given(library))
 

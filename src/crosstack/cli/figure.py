@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 import crosstack
-from crosstack.cli.inputs import (
-    MachineOptions,
-    check_outputs,
-    check_suffix,
-    in_file,
-    options_named,
-    refuse,
-    rules_given,
-)
+from crosstack.cli import inputs
 from crosstack.cli.outputs import Searching, asked_files, printable, show, write
 
 if TYPE_CHECKING:
@@ -40,7 +32,7 @@ def figure(
 
     outputs = {"--output": output, "--json": json_out, "--csv": csv_out}
     if name is None:
-        refuse(outputs, "allowed: with the name of a figure.")
+        inputs.refuse(outputs, "allowed: with the name of a figure.")
         typer.echo(text.figure_list(), nl=False)
         return
     made = _figures_of(name, outputs)
@@ -72,19 +64,21 @@ def _figures_of(name: str, outputs: dict[str, Path | None]) -> list[Figure]:
     output = outputs["--output"]
     if name == ALL:
         others = {option: outputs[option] for option in ("--json", "--csv")}
-        refuse(others, "allowed: with the name of one figure.")
+        inputs.refuse(others, "allowed: with the name of one figure.")
         if output is not None:
-            check_suffix("--output", output, (".md",), ", as there are several figures")
+            inputs.check_suffix("--output", output, (".md",), ", as there are several figures")
     else:
         named(name)
         if output is not None:
-            check_suffix("--output", output, (".svg", *PLOTTED, ".md"))
+            inputs.check_suffix("--output", output, (".svg", *PLOTTED, ".md"))
             if output.suffix.lower() in PLOTTED:
-                with options_named({"plot": "--output"}):
+                with inputs.options_named({"plot": "--output"}):
                     needs_matplotlib()
-    check_outputs(None, outputs, folders=True)
+    inputs.check_outputs(None, outputs, folders=True)
     if output is not None and output.suffix.lower() == ".md":
-        check_outputs(None, {"--output": output.parent / PICTURES.format(name)}, folders=True)
+        inputs.check_outputs(
+            None, {"--output": output.parent / PICTURES.format(name)}, folders=True
+        )
     with Searching(str) as update:
         step = update or silent
         return list(figures(step)) if name == ALL else [figure_named(name, step)]
@@ -104,15 +98,15 @@ def space(
     file: Path,
     rules: str | None = None,
     set_: list[str] | None = None,
-    machine: MachineOptions,
+    machine: inputs.MachineOptions,
 ) -> None:
     """Count the mappings that a file leaves to choose from, decision by decision."""
     from crosstack.mapping.mapping_space import mapping_space
     from crosstack.report.strategy_text import space_table
 
     task = machine.task(file, set_)
-    with in_file(file):
-        found = mapping_space(task, rules_given(rules))
+    with inputs.in_file(file):
+        found = mapping_space(task, inputs.rules_given(rules))
     show(space_table(found))
 
 
@@ -129,7 +123,7 @@ def rules_(
         typer.echo(compared.fields_markdown(), nl=False)
         return
     task = crosstack.load(file, set_ or ())
-    first, last = rules_given(base) or base, rules_given(rules) or "crosstack"
+    first, last = inputs.rules_given(base) or base, inputs.rules_given(rules) or "crosstack"
     with Searching() as step:
         rows = compared.corrections(task, first, last, progress=step)
     typer.echo(compared.corrections_markdown(rows), nl=False)

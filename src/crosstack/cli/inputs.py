@@ -212,22 +212,15 @@ class Saved(Enum):
 
 def saved_kind(path: Path, data: dict[str, Any]) -> tuple[Saved, dict[str, Any]]:
     """Return what a saved result is, and it checked; a mapping is checked with its task."""
-    from crosstack.io.saved_file import (
-        check_front,
-        check_optimum,
-        check_prediction,
-        is_front,
-        is_optimum,
-        is_prediction,
-    )
+    from crosstack.io import saved_file
 
     with in_file(path):
-        if is_front(data):
-            return Saved.FRONT, check_front(data)
-        if is_optimum(data):
-            return Saved.OPTIMUM, check_optimum(data)
-        if is_prediction(data):
-            return Saved.PREDICTION, check_prediction(data)
+        if saved_file.is_front(data):
+            return Saved.FRONT, saved_file.check_front(data)
+        if saved_file.is_optimum(data):
+            return Saved.OPTIMUM, saved_file.check_optimum(data)
+        if saved_file.is_prediction(data):
+            return Saved.PREDICTION, saved_file.check_prediction(data)
     return Saved.MAPPING, data
 
 

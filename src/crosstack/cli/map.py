@@ -7,27 +7,8 @@ from pathlib import Path
 import typer
 
 import crosstack
-from crosstack.cli.inputs import (
-    YAML_SUFFIXES,
-    MachineOptions,
-    SearchOptions,
-    check_number,
-    check_outputs,
-    check_suffix,
-    in_file,
-    read_result,
-    result_rules,
-    rules_given,
-)
+from crosstack.cli import inputs, outputs
 from crosstack.cli.job_options import GivenOptions, JobOptions, asked_task, said_by
-from crosstack.cli.outputs import (
-    PageOptions,
-    Searching,
-    converted_text,
-    show_answer,
-    show_strategies,
-    write,
-)
 from crosstack.model.objective import Objective
 
 LIMIT_EXIT = 4
@@ -42,35 +23,35 @@ def map_(
     given: GivenOptions,
     rules: str | None = None,
     start: Path | None = None,
-    search: SearchOptions,
+    search: inputs.SearchOptions,
     objective: Objective = Objective.TIME,
     set_: list[str] | None = None,
-    machine: MachineOptions,
-    pages: PageOptions,
+    machine: inputs.MachineOptions,
+    pages: outputs.PageOptions,
     kernels: bool = False,
     top: int = 0,
 ) -> None:
     """Find the best mapping, prove it, and print what bounds it."""
     limits = search.checked()
-    check_number("--top", top, 0 <= top <= MOST_LISTED, f"0 to {MOST_LISTED:,} strategies")
+    inputs.check_number("--top", top, 0 <= top <= MOST_LISTED, f"0 to {MOST_LISTED:,} strategies")
     pages.check(file)
-    chosen = rules_given(rules)
+    chosen = inputs.rules_given(rules)
     task = asked_task(file, set_, machine, job, given)
     first = None
     if start is not None:
         from crosstack.evaluate.saved import mapping_from_dict
 
-        with in_file(start):
-            first = mapping_from_dict(read_result(start), task)
-    with Searching() as update, said_by(file):
+        with inputs.in_file(start):
+            first = mapping_from_dict(inputs.read_result(start), task)
+    with outputs.Searching() as update, said_by(file):
         answer = crosstack.optimise(
             task, rules=chosen, start=first, objective=objective, progress=update, **limits
         )
     try:
-        show_answer(answer, kernels=kernels)
+        outputs.show_answer(answer, kernels=kernels)
         if top:
-            with in_file(file):
-                show_strategies(answer, top)
+            with inputs.in_file(file):
+                outputs.show_strategies(answer, top)
     finally:  # the reader of the tables may be gone; the result is not lost with him
         pages.save(answer)
     if answer.certificate.status is crosstack.Status.LIMIT:
@@ -84,15 +65,15 @@ def evaluate(
     mapping: Path,
     rules: str | None = None,
     set_: list[str] | None = None,
-    machine: MachineOptions,
-    pages: PageOptions,
+    machine: inputs.MachineOptions,
+    pages: outputs.PageOptions,
     kernels: bool = False,
 ) -> None:
     """Price a mapping that was saved before, perhaps under other rules or on another machine."""
     pages.check(file)
     answer = _given_answer(asked_task(file, set_, machine, job, GivenOptions()), mapping, rules)
     try:
-        show_answer(answer, kernels=kernels)
+        outputs.show_answer(answer, kernels=kernels)
     finally:
         pages.save(answer)
 
@@ -101,20 +82,20 @@ def convert(
     source: Path, target: Path, result: Path | None = None, set_: list[str] | None = None
 ) -> None:
     """Convert between native YAML and DFModel text."""
-    check_suffix("B", target, (*YAML_SUFFIXES, *DFMODEL_SUFFIXES))
-    check_outputs(source, {"B": target})
+    inputs.check_suffix("B", target, (*inputs.YAML_SUFFIXES, *DFMODEL_SUFFIXES))
+    inputs.check_outputs(source, {"B": target})
     if result is not None:
-        check_suffix("--result", target, DFMODEL_SUFFIXES, "; YAML holds no mapping")
+        inputs.check_suffix("--result", target, DFMODEL_SUFFIXES, "; YAML holds no mapping")
     task = crosstack.load(source, set_ or ())
     answer = None if result is None else _given_answer(task, result, None)
-    write((target, converted_text(task, answer, source, set_ or (), target)))
+    outputs.write((target, outputs.converted_text(task, answer, source, set_ or (), target)))
 
 
 def _given_answer(task: crosstack.Task, result: Path, rules: str | None) -> crosstack.Plan:
     """Return the answer of a saved mapping, its problems under the name of the result."""
     from crosstack.evaluate.plan import given_plan, mapping_from_dict
 
-    data = read_result(result)
-    chosen = result_rules(rules, result, data, task)
-    with in_file(result):
+    data = inputs.read_result(result)
+    chosen = inputs.result_rules(rules, result, data, task)
+    with inputs.in_file(result):
         return given_plan(task, mapping_from_dict(data, task), rules=chosen)

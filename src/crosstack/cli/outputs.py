@@ -102,11 +102,20 @@ class PageOptions:
         named = {"--json": self.json_out, "--html": self.html_out, "--svg": self.svg_out}
         check_outputs(source, named)
 
-    def texts(
-        self, json: Callable[[], str], html: Callable[[], str], svg: Callable[[], str]
-    ) -> list[tuple[Path, str]]:
-        """Return the files that were asked for with their texts."""
-        return asked_files((self.json_out, json), (self.html_out, html), (self.svg_out, svg))
+    def show_and_save(
+        self,
+        tables: RenderableType,
+        data: dict[str, Any],
+        html: Callable[[dict[str, Any]], str],
+        svg: Callable[[dict[str, Any]], str],
+    ) -> None:
+        """Print tables, and write what is asked for of the data of a search."""
+        texts = asked_files(
+            (self.json_out, lambda: json_text(data)),
+            (self.html_out, lambda: html(data)),
+            (self.svg_out, lambda: svg(data)),
+        )
+        show_and_write(tables, texts)
 
     def save(self, answer: Plan) -> None:
         """Write an answer as what is asked for; all is made before the first file is touched."""
@@ -118,7 +127,12 @@ class PageOptions:
             data = answer.to_dict() | {"task": native.write_task(answer.task)}
             return json.dumps(data, indent=2, allow_nan=False) + "\n"
 
-        write(*self.texts(saved, lambda: answer_html(answer), lambda: answer_svg(answer)))
+        texts = asked_files(
+            (self.json_out, saved),
+            (self.html_out, lambda: answer_html(answer)),
+            (self.svg_out, lambda: answer_svg(answer)),
+        )
+        write(*texts)
 
 
 def tell_damage(store: Store) -> None:

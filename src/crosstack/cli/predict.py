@@ -6,15 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from crosstack.cli import inputs
 from crosstack.cli.hardware import hardware_of, source_of
-from crosstack.cli.inputs import (
-    YAML_SUFFIXES,
-    MachineOptions,
-    check_outputs,
-    in_file,
-    options_named,
-    rules_asked,
-)
 from crosstack.cli.outputs import asked_files, json_text, show, write
 from crosstack.cli.place import grid_of
 from crosstack.errors import InputError, Problem
@@ -97,8 +90,8 @@ def predict(asked: StepOptions, json_out: Path | None = None) -> None:
     from crosstack.report.prediction_text import kernel_data, prediction_data, prediction_tables
 
     asked = asked.named_first()
-    check_outputs(asked.file, {"--json": json_out})
-    counted = rules_asked(asked.rules, PREDICTED)
+    inputs.check_outputs(asked.file, {"--json": json_out})
+    counted = inputs.rules_asked(asked.rules, PREDICTED)
     found, typed = _predicted(asked, counted)
     data = prediction_data(found, typed.chip, typed.dtype, counted.name, asked.inputs)
     if found.share is not None:
@@ -114,10 +107,10 @@ def trace(asked: StepOptions, output: Path | None = None, svg_out: Path | None =
     from crosstack.report.prediction_text import prediction_data, prediction_tables
     from crosstack.report.timeline_figure import gantt_svg, trace_json
 
-    check_outputs(asked.file, {"--output": output, "--svg": svg_out})
+    inputs.check_outputs(asked.file, {"--output": output, "--svg": svg_out})
     if output is None and svg_out is None:
         raise InputError(Problem("--output", "nothing to save; give --output OUT or --svg OUT."))
-    counted = rules_asked(asked.rules, PREDICTED)
+    counted = inputs.rules_asked(asked.rules, PREDICTED)
     found, typed = _predicted(asked.named_first(), counted)
     timelines = found.timelines()
     if not timelines:
@@ -145,8 +138,8 @@ def _workload(file: Path, hardware: Machine, asked: StepOptions) -> Step:
         return _served(asked)
     if gemm is not None and model is not None:
         raise InputError(Problem("--gemm", "given with --model; allowed: one of them."))
-    with options_named({name: f"--{name}" for name in ("model", *changes)}):
-        if model is not None and Path(model).suffix.lower() not in YAML_SUFFIXES:
+    with inputs.options_named({name: f"--{name}" for name in ("model", *changes)}):
+        if model is not None and Path(model).suffix.lower() not in inputs.YAML_SUFFIXES:
             return step_named(model, changes)
         found = _product(gemm) if gemm is not None else _held(file, hardware, asked)
         return changed_step(found, changes)
@@ -160,10 +153,10 @@ def _held(file: Path, hardware: Machine, asked: StepOptions) -> Step:
 
     if asked.model is not None and asked.on is not None:
         held = Path(asked.model)
-        with in_file(held):
+        with inputs.in_file(held):
             native = not looks_like(tree_of(read_text(held)))
         if native:
-            machine = MachineOptions(on=asked.on, chips=asked.chips, fabric=asked.fabric)
+            machine = inputs.MachineOptions(on=asked.on, chips=asked.chips, fabric=asked.fabric)
             return machine.task(held, None).workload
     return _model(file, hardware, asked.model)
 
@@ -180,7 +173,7 @@ def _served(asked: StepOptions) -> Step:
     kind = "prefill" if asked.prefill else "decode"
     numbers = {name: getattr(asked, name) for name in _NUMBERS}
     others = {name: value for name, value in asked.changes.items() if name not in numbers}
-    with options_named({name: f"--{name}" for name in ("model", *numbers, *others)}):
+    with inputs.options_named({name: f"--{name}" for name in ("model", *numbers, *others)}):
         return changed_step(job_named(asked.model, kind, **numbers), others)
 
 
@@ -193,7 +186,7 @@ def _product(text: str) -> Step:
         allowed = "three whole numbers M,K,N, such as 4096,4096,8192"
         raise InputError(Problem("--gemm", f"got {text[:60]!r}; allowed: {allowed}."))
     m, k, n = (int(part) for part in parts)
-    with options_named(dict.fromkeys("mkn", "--gemm")):
+    with inputs.options_named(dict.fromkeys("mkn", "--gemm")):
         return Product(m=m, k=k, n=n)
 
 
@@ -208,7 +201,7 @@ def _model(file: Path, hardware: Machine, model: str | None) -> Step:
     if held is None:
         message = f"{file} holds no model; give --gemm M,K,N or --model NAME|FILE."
         raise InputError(Problem("--model", message))
-    with in_file(file):
+    with inputs.in_file(file):
         return workload_of(held)
 
 
@@ -219,17 +212,17 @@ def _predicted(asked: StepOptions, counted: CountedRules) -> tuple[Prediction, T
     from crosstack.workload.transformer_training import CHOICES
 
     file = source_of(asked.file, asked.on)
-    machine = MachineOptions(on=asked.on, chips=asked.chips, fabric=asked.fabric)
+    machine = inputs.MachineOptions(on=asked.on, chips=asked.chips, fabric=asked.fabric)
     hardware = hardware_of(asked.file, machine, asked.library, asked.set_ or [])
     workload = _workload(file, hardware, asked)
     options = {"strategy": "--parallel", "order": "--order"}
     options |= {"constraints.degrees": "--parallel", "workload.global_batch_size": "--batch"}
     options |= dict.fromkeys(("topology", "shape", "package"), "--topology")
     options |= {f: f"--{f.replace('_', '-')}" for f in StepSettings.__dataclass_fields__}
-    with options_named(options | {name: f"--{name}" for name in (*CHOICES, "interleave")}):
+    with inputs.options_named(options | {name: f"--{name}" for name in (*CHOICES, "interleave")}):
         settings = StepSettings()
         if asked.optimizer_bytes is not None:
-            with options_named({"": "--optimizer-bytes"}):
+            with inputs.options_named({"": "--optimizer-bytes"}):
                 state = parse_quantity(asked.optimizer_bytes, "B")
             settings = replace(settings, optimizer_bytes=state)
         strategy = _strategy(file, hardware, workload, asked)
@@ -237,7 +230,7 @@ def _predicted(asked: StepOptions, counted: CountedRules) -> tuple[Prediction, T
             message = "allowed without --package, which places on a mesh or torus of its own."
             raise InputError(Problem("--topology", message))
         hardware = joined(hardware, asked.levels)
-        with in_file(file):
+        with inputs.in_file(file):
             typed = typed_chip(hardware, counted.chips)
         on = _ranked(hardware, typed.chip, strategy, asked, counted.step)
         found = on.step(
@@ -257,7 +250,7 @@ def _strategy(file: Path, hardware: Machine, workload: Step, asked: StepOptions)
     if asked.parallel is not None:
         return parse_strategy(asked.parallel)
     if isinstance(hardware, DeepflowHardware):
-        with in_file(file):
+        with inputs.in_file(file):
             if asked.package is None:
                 check_devices(hardware)
             return strategy_of(hardware)
@@ -280,7 +273,7 @@ def _ranked(
         return _placed(chip, strategy, asked, order, step)
     if asked.packages is not None or asked.torus:
         raise InputError(Problem("--package", "required with --packages or --torus."))
-    with options_named({"n_chips": "--chips"}):
+    with inputs.options_named({"n_chips": "--chips"}):
         return ranked(hardware, chip, strategy, step, levels=asked.levels, order=order)
 
 

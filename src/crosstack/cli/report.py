@@ -8,16 +8,7 @@ from typing import assert_never
 
 import typer
 
-from crosstack.cli.inputs import (
-    Saved,
-    check_outputs,
-    check_suffix,
-    options_named,
-    read_result,
-    refuse,
-    result_answer,
-    saved_kind,
-)
+from crosstack.cli import inputs
 from crosstack.cli.outputs import printable, tell_damage, write
 
 PAGES = (".html", ".htm")
@@ -25,11 +16,11 @@ PAGES = (".html", ".htm")
 
 def report(source: Path, output: Path, task: Path | None = None, rules: str | None = None) -> None:
     """Write one page that needs nothing else: of a result, or of a whole study."""
-    check_suffix("--output", output, PAGES)
-    check_outputs(source, {"--output": output})
+    inputs.check_suffix("--output", output, PAGES)
+    inputs.check_outputs(source, {"--output": output})
     of_mappings, only = {"--task": task, "--rules": rules}, "allowed: with a mapping alone."
     if source.is_dir():
-        refuse(of_mappings, only)
+        inputs.refuse(of_mappings, only)
         from crosstack.explore.store import Store
         from crosstack.report.pages.study_page import study_html
         from crosstack.report.pages.study_table import store_table
@@ -39,23 +30,23 @@ def report(source: Path, output: Path, task: Path | None = None, rules: str | No
         tell_damage(store)
         write((output, page))
         return
-    kind, data = saved_kind(source, read_result(source))
-    if kind is not Saved.MAPPING:
-        refuse(of_mappings, only)
+    kind, data = inputs.saved_kind(source, inputs.read_result(source))
+    if kind is not inputs.Saved.MAPPING:
+        inputs.refuse(of_mappings, only)
     match kind:
-        case Saved.MAPPING:
+        case inputs.Saved.MAPPING:
             from crosstack.report.html import answer_html
 
-            page = answer_html(result_answer(source, data, task, rules))
-        case Saved.FRONT:
+            page = answer_html(inputs.result_answer(source, data, task, rules))
+        case inputs.Saved.FRONT:
             from crosstack.report.front_text import front_html
 
             page = front_html(data)
-        case Saved.OPTIMUM:
+        case inputs.Saved.OPTIMUM:
             from crosstack.report.optimize_text import optimum_html
 
             page = optimum_html(data)
-        case Saved.PREDICTION:
+        case inputs.Saved.PREDICTION:
             from crosstack.report.prediction_text import prediction_html
 
             page = prediction_html(data)
@@ -68,7 +59,7 @@ def explore(store: Path, port: int = 8765) -> None:
     """Serve the page of a study on this machine alone; new points appear while a sweep runs."""
     from crosstack.report.pages.server import StudyServer
 
-    with options_named({"port": "--port"}), StudyServer(store, port) as server:
+    with inputs.options_named({"port": "--port"}), StudyServer(store, port) as server:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
         typer.echo(f"{printable(str(store))}: {server.address} (Ctrl-C ends it)")
         try:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from crosstack.cli.chip import library_given
 from crosstack.cli.inputs import options_named, refuse
-from crosstack.cli.outputs import PageOptions, json_text, show_and_write
+from crosstack.cli.outputs import PageOptions
 from crosstack.cli.sweep import RUNS, check_resume, searching
 
 
@@ -21,12 +21,7 @@ def optimize(
 ) -> None:
     """Find how to share out area, power and edge, under which technology and strategy."""
     from crosstack.explore.optimize import read_optimization
-    from crosstack.report.optimize_text import (
-        optimum_data,
-        optimum_html,
-        optimum_svg,
-        optimum_tables,
-    )
+    from crosstack.report import optimize_text as text
 
     pages.check(file)
     asked = read_optimization(file, set_ or (), library_given(library))
@@ -36,11 +31,8 @@ def optimize(
     check_resume(store, resume=resume)
     with searching(store) as update:
         found = asked.run(store=store, resume=resume, progress=update)
-    data = optimum_data(found, asked.workload, asked.objective)
-    texts = pages.texts(
-        lambda: json_text(data), lambda: optimum_html(data), lambda: optimum_svg(data)
-    )
-    show_and_write(optimum_tables(data), texts)
+    data = text.optimum_data(found, asked.workload, asked.objective)
+    pages.show_and_save(text.optimum_tables(data), data, text.optimum_html, text.optimum_svg)
 
 
 def codesign(
@@ -74,5 +66,4 @@ def codesign(
             progress=update,
         )
     data = front_data(found)
-    texts = pages.texts(lambda: json_text(data), lambda: front_html(data), lambda: front_svg(data))
-    show_and_write(front_tables(data, reused=found.reused), texts)
+    pages.show_and_save(front_tables(data, reused=found.reused), data, front_html, front_svg)

@@ -5,13 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from crosstack.cli.inputs import (
-    MachineOptions,
-    check_number,
-    check_outputs,
-    options_named,
-    rules_given,
-)
+from crosstack.cli import inputs
 from crosstack.cli.outputs import asked_files, json_text, show, write
 from crosstack.cli.sweep import check_resume, searching
 from crosstack.errors import InputError, Problem
@@ -34,7 +28,7 @@ def serve_sweep(
     dtype: Dtype = Dtype.BF16,
     rules: str | None = None,
     set_: list[str] | None = None,
-    machine: MachineOptions,
+    machine: inputs.MachineOptions,
     store: Path | None = None,
     resume: bool = False,
     top: int = 20,
@@ -48,16 +42,17 @@ def serve_sweep(
     from crosstack.report.serving_text import sweep_csv, sweep_data, sweep_tables
 
     check_resume(store, resume=resume)
-    check_outputs(file, {"--csv": csv_out, "--json": json_out})
-    check_number("--top", top, top >= 0, "a whole number, 0 or more")
+    inputs.check_outputs(file, {"--csv": csv_out, "--json": json_out})
+    inputs.check_number("--top", top, top >= 0, "a whole number, 0 or more")
     lists = {"--tp": tensor, "--pp": pipeline, "--batch": batch, "--context": context}
     swept = [_numbers(option, text) for option, text in lists.items()]
-    with options_named({"model": "--model"}):
+    with inputs.options_named({"model": "--model"}):
         chosen = transformer(model)
     count = math.prod(len(axis) for axis in swept)
-    check_number(_OPTIONS["points"], count, count <= MOST_POINTS, f"at most {MOST_POINTS:,} points")
+    most = f"at most {MOST_POINTS:,} points"
+    inputs.check_number(_OPTIONS["points"], count, count <= MOST_POINTS, most)
     system, usual = machine.or_of(file, set_)
-    with searching(store) as update, options_named(_OPTIONS):
+    with searching(store) as update, inputs.options_named(_OPTIONS):
         sweep = serve(
             chosen,
             system,
@@ -66,7 +61,7 @@ def serve_sweep(
             tokens=tokens,
             microbatch=microbatch,
             dtype=dtype,
-            rules=rules_given(rules) or usual,
+            rules=inputs.rules_given(rules) or usual,
             store=store,
             resume=resume,
             progress=update,

@@ -5,26 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
+from crosstack.cli import inputs, outputs
 from crosstack.cli.chip import library_given
-from crosstack.cli.inputs import (
-    MachineOptions,
-    Saved,
-    check_outputs,
-    in_file,
-    options_named,
-    read_result,
-    refuse,
-    result_answer,
-    saved_kind,
-)
-from crosstack.cli.outputs import (
-    asked_files,
-    json_text,
-    show,
-    show_and_write,
-    show_answer,
-    write,
-)
 
 if TYPE_CHECKING:
     from crosstack.mapping.mapping import Task
@@ -35,7 +17,7 @@ def show_(
     file: Path,
     name: str | None = None,
     set_: list[str] | None = None,
-    machine: MachineOptions,
+    machine: inputs.MachineOptions,
     svg_out: Path | None = None,
     json_out: Path | None = None,
     library: Path | None = None,
@@ -44,20 +26,20 @@ def show_(
     """Describe the workload and the machine of a file, a saved result, or a model, in words."""
     of_tasks: dict[str, object] = {"--set": set_, "--svg": svg_out, "--parallel": parallel}
     if str(file) == "library" and name != "technology":
-        refuse(of_tasks | {"--library": library}, "allowed: with a file alone.")
+        inputs.refuse(of_tasks | {"--library": library}, "allowed: with a file alone.")
         _show_library(name, json_out)
         return
     if str(file) in ("library", "technology"):
         what = "library alone" if str(file) == "technology" else "what is no technology"
-        refuse({"--json": json_out}, f"allowed: with {what}.")
-        refuse(of_tasks, "allowed: with a file alone.")
+        inputs.refuse({"--json": json_out}, f"allowed: with {what}.")
+        inputs.refuse(of_tasks, "allowed: with a file alone.")
         _show_technology(name if str(file) == "technology" else None, library)
         return
-    refuse({"--json": json_out}, "allowed: with library alone.")
-    refuse({"NAME": name}, f'got "{name}"; allowed: a name after library or technology.')
-    refuse({"--library": library}, "allowed: with technology alone.")
+    inputs.refuse({"--json": json_out}, "allowed: with library alone.")
+    inputs.refuse({"NAME": name}, f'got "{name}"; allowed: a name after library or technology.')
+    inputs.refuse({"--library": library}, "allowed: with technology alone.")
     if file.suffix.lower() == ".json":
-        refuse(of_tasks, "allowed: with a workload and a machine alone.")
+        inputs.refuse(of_tasks, "allowed: with a workload and a machine alone.")
         _show_result(file)
         return
     from crosstack.io.native import holds_graph, read_graph
@@ -65,7 +47,7 @@ def show_(
     from crosstack.report.svg import task_svg
     from crosstack.report.text import task_text
 
-    check_outputs(file, {"--svg": svg_out})
+    inputs.check_outputs(file, {"--svg": svg_out})
     if holds_graph(file):
         given: dict[str, object] = {
             "--on": machine.on,
@@ -73,28 +55,25 @@ def show_(
             "--fabric": machine.fabric,
         }
         options = {"--svg": svg_out, "--parallel": parallel}
-        refuse(given | options, "allowed: with a workload and a machine alone.")
-        show(graph_tables(file.stem, read_graph(file, set_ or [])))
+        inputs.refuse(given | options, "allowed: with a workload and a machine alone.")
+        outputs.show(graph_tables(file.stem, read_graph(file, set_ or [])))
         return
     task = machine.task(file, set_)
     if parallel is not None:
         _show_transformed(task, parallel, svg_out)
         return
-    show(task_text(task))
-    write(*asked_files((svg_out, lambda: task_svg(task))))
+    outputs.show(task_text(task))
+    outputs.write(*outputs.asked_files((svg_out, lambda: task_svg(task))))
 
 
 def _show_library(name: str | None, json_out: Path | None) -> None:
     """Print what is in the library, what is of one kind, or one entry with its sources."""
-    from crosstack.report.library_text import (
-        LISTED,
-        library_data,
-        library_list,
-        library_tables,
-    )
+    from crosstack.report import library_text as text
 
-    tables = library_list(name) if name is None or name in LISTED else library_tables(name)
-    show_and_write(tables, asked_files((json_out, lambda: json_text(library_data(name)))))
+    listed = name is None or name in text.LISTED
+    tables = text.library_list(name) if listed else text.library_tables(str(name))
+    texts = outputs.asked_files((json_out, lambda: outputs.json_text(text.library_data(name))))
+    outputs.show_and_write(tables, texts)
 
 
 def _show_technology(name: str | None, library: Path | None) -> None:
@@ -102,37 +81,37 @@ def _show_technology(name: str | None, library: Path | None) -> None:
     from crosstack.report.library_text import technology_list, technology_tables
 
     known = library_given(library)
-    show(technology_list(known) if name is None else technology_tables(known, name))
+    outputs.show(technology_list(known) if name is None else technology_tables(known, name))
 
 
 def _show_result(file: Path) -> None:
     """Print again what was saved, or the model of a ``config.json``."""
     from crosstack.io.huggingface import is_config, transformer_of
 
-    tree = read_result(file)
+    tree = inputs.read_result(file)
     if is_config(tree):
         from crosstack.report.model_text import model_tables
 
-        with in_file(file):
+        with inputs.in_file(file):
             model = transformer_of(tree)
-        show(model_tables(model.name, model))
+        outputs.show(model_tables(model.name, model))
         return
-    kind, data = saved_kind(file, tree)
+    kind, data = inputs.saved_kind(file, tree)
     match kind:
-        case Saved.MAPPING:
-            show_answer(result_answer(file, data, None, None), kernels=False)
-        case Saved.FRONT:
+        case inputs.Saved.MAPPING:
+            outputs.show_answer(inputs.result_answer(file, data, None, None), kernels=False)
+        case inputs.Saved.FRONT:
             from crosstack.report.front_text import front_tables
 
-            show(front_tables(data))
-        case Saved.OPTIMUM:
+            outputs.show(front_tables(data))
+        case inputs.Saved.OPTIMUM:
             from crosstack.report.optimize_text import optimum_tables
 
-            show(optimum_tables(data))
-        case Saved.PREDICTION:
+            outputs.show(optimum_tables(data))
+        case inputs.Saved.PREDICTION:
             from crosstack.report.prediction_text import prediction_tables
 
-            show(prediction_tables(data))
+            outputs.show(prediction_tables(data))
         case _:
             assert_never(kind)
 
@@ -143,9 +122,9 @@ def _show_transformed(task: Task, parallel: str, svg_out: Path | None) -> None:
     from crosstack.mapping.transform import transform
     from crosstack.report.transform_figure import transform_svg, transform_table
 
-    with options_named({"strategy": "--parallel"}):
+    with inputs.options_named({"strategy": "--parallel"}):
         strategy = parse_strategy(parallel)
         steps = transform(task.workload.graph, strategy)
     title = f"{task.workload.name} under {strategy}"
-    show(transform_table(steps, title))
-    write(*asked_files((svg_out, lambda: transform_svg(steps, title))))
+    outputs.show(transform_table(steps, title))
+    outputs.write(*outputs.asked_files((svg_out, lambda: transform_svg(steps, title))))

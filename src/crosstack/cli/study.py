@@ -12,17 +12,7 @@ from typing import TYPE_CHECKING, assert_never
 
 import typer
 
-from crosstack.cli.inputs import (
-    YAML_SUFFIXES,
-    Saved,
-    check_outputs,
-    check_suffix,
-    in_file,
-    options_named,
-    read_result,
-    refuse,
-    saved_kind,
-)
+from crosstack.cli import inputs
 from crosstack.cli.options import with_options
 from crosstack.cli.outputs import printable, show, tell_damage, write
 from crosstack.cli.sweep import RunOptions
@@ -52,13 +42,13 @@ def init(file: Path, base: Path) -> None:
     from crosstack.io.files import read_text
     from crosstack.io.yaml_tree import parse_yaml
 
-    check_suffix("FILE", file, YAML_SUFFIXES)
-    check_outputs(base, {"FILE": file})
+    inputs.check_suffix("FILE", file, inputs.YAML_SUFFIXES)
+    inputs.check_outputs(base, {"FILE": file})
     if file.exists():
         raise InputError(Problem(str(file), "is there already; allowed: a new file."))
     text = read_text(base)
-    with in_file(base):
-        tree = parse_yaml(text) if base.suffix.lower() in YAML_SUFFIXES else None
+    with inputs.in_file(base):
+        tree = parse_yaml(text) if base.suffix.lower() in inputs.YAML_SUFFIXES else None
     chip = isinstance(tree, dict) and "workload" not in tree
     start = files("crosstack.cli").joinpath(f"study_of_{'chips' if chip else 'task'}.yaml")
     given = {"name": file, "base": os.path.relpath(base, file.parent)}
@@ -71,10 +61,10 @@ def run(*, name: str | None = None, run: RunOptions) -> None:
 
     if name is None:
         given = {f"--{option}": value for option, value in asdict(run).items()}
-        refuse(given, "allowed: with the name of a study.")
+        inputs.refuse(given, "allowed: with the name of a study.")
         typer.echo(study_list(), nl=False)
         return
-    if Path(name).suffix.lower() in YAML_SUFFIXES:
+    if Path(name).suffix.lower() in inputs.YAML_SUFFIXES:
         message = f"is a study of your own; crosstack sweep {printable(name)} runs it."
         raise InputError(Problem(printable(name), message))
     chosen = built_in(name)
@@ -92,7 +82,7 @@ def show_(file: Path, study: Path | None = None, top: int = 5) -> None:
         table, asked = _results(file, study)
         show(results_tables(table, asked, top))
         return
-    refuse({"--study": study}, "allowed: with a store alone.")
+    inputs.refuse({"--study": study}, "allowed: with a store alone.")
     from crosstack.explore.points import expand
     from crosstack.explore.run import check_study
     from crosstack.explore.study import read_study
@@ -100,7 +90,7 @@ def show_(file: Path, study: Path | None = None, top: int = 5) -> None:
 
     known = None if file.exists() else STUDIES.get(str(file))  # it comes with crosstack
     chosen = read_study(file) if known is None else known.make()
-    with in_file(file):
+    with inputs.in_file(file):
         check_study(chosen)
         show(study_tables(chosen, expand(chosen)))
 
@@ -122,19 +112,19 @@ def plot(
     from crosstack.report.plot import SUFFIXES, save_plot
     from crosstack.report.study_chart import heat_map, line_chart
 
-    check_outputs(None, {"--output": output})
-    check_suffix("--output", output, SUFFIXES)
+    inputs.check_outputs(None, {"--output": output})
+    inputs.check_suffix("--output", output, SUFFIXES)
     if value is not None:
-        refuse({"--by": by, "--front": front}, "given with --value; allowed: one of them.")
+        inputs.refuse({"--by": by, "--front": front}, "given with --value; allowed: one of them.")
     table, asked = _results(store, study)
-    with in_file(store):
+    with inputs.in_file(store):
         chart: HeatMap | LineChart
         if value is not None:
             chart = heat_map(table, asked, x=x, y=y, value=value)
         else:
             chart = line_chart(table, asked, x=x, y=y, by=by, front=front)
     if paper or output.suffix.lower() != ".svg":
-        with options_named({"plot": "--output"}):
+        with inputs.options_named({"plot": "--output"}):
             save_plot(chart, output)
         typer.echo(f"wrote {printable(str(output))}")
         return
@@ -144,12 +134,12 @@ def plot(
 
 def export(store: Path, output: Path, study: Path | None = None) -> None:
     """Write all rows of a store as one file: points, or the machines or choices of a search."""
-    check_outputs(store, {"--output": output})
-    check_suffix("--output", output, (".csv", ".json", ".parquet"))
+    inputs.check_outputs(store, {"--output": output})
+    inputs.check_suffix("--output", output, (".csv", ".json", ".parquet"))
     from crosstack.explore.tables import write_table
 
     if store.is_file():
-        refuse({"--study": study}, "allowed: with a store alone.")
+        inputs.refuse({"--study": study}, "allowed: with a store alone.")
         table = _searched(store)
     else:
         table, _ = _results(store, study, everything=True)
@@ -163,13 +153,13 @@ def _searched(result: Path) -> pyarrow.Table:
     from crosstack.report.optimize_text import optimum_study
     from crosstack.report.pages.study_table import as_arrow
 
-    kind, data = saved_kind(result, read_result(result))
+    kind, data = inputs.saved_kind(result, inputs.read_result(result))
     match kind:
-        case Saved.FRONT:
+        case inputs.Saved.FRONT:
             return as_arrow(front_study(data))
-        case Saved.OPTIMUM:
+        case inputs.Saved.OPTIMUM:
             return as_arrow(optimum_study(data))
-        case Saved.MAPPING | Saved.PREDICTION:
+        case inputs.Saved.MAPPING | inputs.Saved.PREDICTION:
             message = "allowed: a store, or what codesign or optimize saved with --json."
             raise InputError(Problem(str(result), message))
         case _:
@@ -198,7 +188,7 @@ def _results(
             typer.echo(f"crosstack: {message}", err=True)
         return kept, asked
     chosen = read_study(study)
-    with in_file(study):
+    with inputs.in_file(study):
         table = store.table(expand(chosen).keys)
     tell_damage(store)
     return table, question_of(chosen)

@@ -6,15 +6,10 @@ from collections.abc import Callable
 
 from crosstack.evaluate.plan import Plan
 from crosstack.mapping.mapping import Task
+from crosstack.report import graph_figure
 from crosstack.report.bars_figure import answer_bars, memory_figure
 from crosstack.report.certificate_words import certificate_sentence, closing_sentence, is_open
 from crosstack.report.drawing import Canvas, Figure, standalone, text_width
-from crosstack.report.graph_figure import (
-    MOST_KERNELS,
-    answer_graph,
-    kernel_legend,
-    task_graph,
-)
 from crosstack.report.layer_figure import layer_figure
 from crosstack.report.machine_figure import machine_figure
 from crosstack.report.roofline_figure import roofline_figure
@@ -39,7 +34,9 @@ def answer_svg(answer: Plan) -> str:
         "Machine": machine_figure(answer.task, answer.mapping, answer.rules),
     }
     said = f"{certificate_sentence(answer)} {closing_sentence(answer)}".rstrip()
-    return _page(headline(answer), said, answer_graph(answer), side, warns=is_open(answer))
+    return _page(
+        headline(answer), said, graph_figure.answer_graph(answer), side, warns=is_open(answer)
+    )
 
 
 def task_svg(task: Task) -> str:
@@ -47,19 +44,19 @@ def task_svg(task: Task) -> str:
     graph = task.workload.graph
     title = f"{task.workload.name} on {task.system.name}"
     said = f"One {task.workload.item}, unsharded; work in floating-point operations."
-    kernels = kernel_legend(graph, collectives=False)
+    kernels = graph_figure.kernel_legend(graph, collectives=False)
     side = {"Machine": machine_figure(task), "Kernels": kernels}
-    return _page(title, said, task_graph(graph), side)
+    return _page(title, said, graph_figure.task_graph(graph), side)
 
 
 def _legend(answer: Plan) -> Figure:
     kernels = answer.evaluation.kernels
-    shown = len(kernels) <= MOST_KERNELS and any(k.collective for k in kernels)
-    return kernel_legend(answer.task.workload.graph, collectives=shown)
+    shown = len(kernels) <= graph_figure.MOST_KERNELS and any(k.collective for k in kernels)
+    return graph_figure.kernel_legend(answer.task.workload.graph, collectives=shown)
 
 
 PIECES: dict[str, tuple[str, Callable[[Plan], Figure | None]]] = {
-    "graph": ("graph in partitions", answer_graph),
+    "graph": ("graph in partitions", graph_figure.answer_graph),
     "bars": ("time by partition", answer_bars),
     "machine": ("machine", lambda a: machine_figure(a.task, a.mapping, a.rules)),
     "legend": ("legend", _legend),
