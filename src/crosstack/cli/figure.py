@@ -9,7 +9,7 @@ import typer
 
 import crosstack
 from crosstack.cli import inputs
-from crosstack.cli.outputs import Searching, asked_files, printable, show, write
+from crosstack.cli.outputs import asked_files, printable, show, watching, write
 
 if TYPE_CHECKING:
     from crosstack.published.figures import Figure
@@ -79,7 +79,7 @@ def _figures_of(name: str, outputs: dict[str, Path | None]) -> list[Figure]:
         inputs.check_outputs(
             None, {"--output": output.parent / PICTURES.format(name)}, folders=True
         )
-    with Searching(str) as update:
+    with watching(str) as update:
         step = update or silent
         return list(figures(step)) if name == ALL else [figure_named(name, step)]
 
@@ -124,6 +124,6 @@ def rules_(
         return
     task = crosstack.load(file, set_ or ())
     first, last = inputs.rules_given(base) or base, inputs.rules_given(rules) or "crosstack"
-    with Searching() as step:
+    with watching() as step:
         rows = compared.corrections(task, first, last, progress=step)
     typer.echo(compared.corrections_markdown(rows), nl=False)

@@ -43,7 +43,7 @@ def map_(
 
         with inputs.in_file(start):
             first = mapping_from_dict(inputs.read_result(start), task)
-    with outputs.Searching() as update, said_by(file):
+    with outputs.watching() as update, said_by(file):
         answer = crosstack.optimise(
             task, rules=chosen, start=first, objective=objective, progress=update, **limits
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from crosstack.cli.inputs import YAML_SUFFIXES, check_outputs, in_file
 from crosstack.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rich.console import RenderableType
 
@@ -178,46 +179,32 @@ def converted_text(
         raise InputError(replace(p, message=f"{said}: {p.message}") for p in own.problems) from None
 
 
-class Searching:
-    """Shows where something long stands while it runs: ``with Searching() as update``.
+@contextmanager
+def watching(
+    words: Callable[[Any], str] | None = None, *, every: float | None = None
+) -> Iterator[Callable[[Any], None] | None]:
+    """Show where something long stands while it runs: ``with watching() as update``.
 
     On a terminal a line that changes; elsewhere a line of its own ``every`` so many seconds, or
     nothing where that is left out. ``words`` turns what is told into a line; None: that of a
     search for a mapping.
     """
+    from crosstack.report.text import progress_line
 
-    def __init__(
-        self, words: Callable[[Any], str] | None = None, *, every: float | None = None
-    ) -> None:
-        self.words = words
-        self.every = every
+    say = words or progress_line
+    last = time.monotonic()
 
-    def __enter__(self) -> Callable[[Any], None] | None:
-        """Return what is called now and then; None where nobody watches."""
-        self.status: Any = None
-        self.last = time.monotonic()
-        if not sys.stderr.isatty():
-            return None if self.every is None else self.update
-        from rich.console import Console
+    def tell(progress: Any) -> None:
+        nonlocal last
+        if every is not None and time.monotonic() - last >= every:
+            last = time.monotonic()
+            typer.echo(say(progress), err=True)
 
-        self.status = Console(stderr=True).status("starting")
-        self.status.start()
-        return self.update
+    if not sys.stderr.isatty():
+        yield None if every is None else tell
+        return
+    from rich.console import Console
+    from rich.text import Text
 
-    def update(self, progress: Any) -> None:
-        """Show how far it is."""
-        from crosstack.report.text import progress_line
-
-        words = self.words or progress_line
-        if self.status is not None:
-            from rich.text import Text
-
-            self.status.update(Text(words(progress)))
-        elif self.every is not None and time.monotonic() - self.last >= self.every:
-            self.last = time.monotonic()
-            typer.echo(words(progress), err=True)
-
-    def __exit__(self, *_: object) -> None:
-        """Clear the line."""
-        if self.status is not None:
-            self.status.stop()
+    with Console(stderr=True).status("starting") as status:
+        yield lambda progress: status.update(Text(say(progress)))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from crosstack.cli.inputs import in_file, options_named, refuse
-from crosstack.cli.outputs import EVERY, Searching, printable, show, tell_damage
+from crosstack.cli.outputs import EVERY, printable, show, tell_damage, watching
 from crosstack.interrupt import INTERRUPTED_EXIT
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def searching(place: Path | None) -> Iterator[Tell | None]:
     """Show where a study stands; say what is in its store where it is interrupted."""
     from crosstack.report.study_text import progress_words
 
-    with Searching(progress_words, every=EVERY) as update:
+    with watching(progress_words, every=EVERY) as update:
         try:
             yield update
         except KeyboardInterrupt:

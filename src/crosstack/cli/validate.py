@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from crosstack.cli.inputs import check_outputs
-from crosstack.cli.outputs import EVERY, Searching
+from crosstack.cli.outputs import EVERY, watching
 
 
 class Style(StrEnum):
@@ -30,7 +30,7 @@ def validate(
     check_outputs(None, {"--output": output})
     rows: list[Row] = []
     for name in SUITES if suite is None else (suite,):
-        with Searching(lambda case: f"running suite {case}", every=EVERY) as step:
+        with watching(lambda case: f"running suite {case}", every=EVERY) as step:
             new = run_suite(name, step or silent)
         if style is Style.TABLE:
             typer.echo(("\n" if rows else "") + report_rows(new), nl=False)

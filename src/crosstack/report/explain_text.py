@@ -29,11 +29,8 @@ def findings(explanation: Explanation) -> list[str]:
     sentences = [f"Partitions are bound by {said}."] if said else []
     strong = [e for e in explanation.effects if _moves(e)]
     sentences += [_sentence(e, step) for e in strong[:MOST]]
-    idle = [
-        e.resource.name
-        for e in explanation.effects
-        if not _moves(e) and "price" not in e.resource.name
-    ]
+    still = [e.resource.name for e in explanation.effects if not _moves(e)]
+    idle = [name for name in still if "price" not in name]
     if idle:
         sentences.append(f"{step} more or less changes nothing: {', '.join(idle)}.")
     priced = [e for e in explanation.effects if abs(e.price_elasticity) >= SMALLEST]
@@ -66,8 +63,7 @@ def _unproved(explanation: Explanation) -> list[str]:
 
 
 def _moves(effect: Effect) -> bool:
-    changes = effect.one_sided
-    return any(c is None or abs(c) >= SMALLEST for c in changes)
+    return any(c is None or abs(c) >= SMALLEST for c in effect.one_sided)
 
 
 def _sentence(effect: Effect, step: str) -> str:
@@ -89,9 +85,8 @@ def _changed(change: float | None) -> str:
 
 
 def _value(resource: Resource) -> str:
-    if resource.unit == "USD":
-        return usd(resource.value)
-    return format_quantity(resource.value, resource.unit)
+    value, unit = resource.value, resource.unit
+    return usd(value) if unit == "USD" else format_quantity(value, unit)
 
 
 def explanation_tables(explanation: Explanation) -> Group:

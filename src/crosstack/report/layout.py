@@ -12,6 +12,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
 
 LONG = 5  # edges over more layers than this take a lane
 MOST_IN_LAYER = 6
@@ -151,9 +152,8 @@ def _ranks(n: int, edges: Sequence[Edge], clusters: Sequence[int]) -> list[int]:
     rank = [0] * n
     count: dict[int, int] = defaultdict(int)
     base = 0
-    order = _topological(before, after)
     members: dict[int, list[int]] = defaultdict(list)
-    for i in order:
+    for i in TopologicalSorter(dict(enumerate(before))).static_order():
         members[clusters[i]].append(i)
     for cluster in sorted(members):
         for i in members[cluster]:
@@ -178,17 +178,6 @@ def _ranks(n: int, edges: Sequence[Edge], clusters: Sequence[int]) -> list[int]:
         base += len(used)
         count.clear()
     return rank
-
-
-def _topological(before: list[list[int]], after: list[list[int]]) -> list[int]:
-    waiting = [len(b) for b in before]
-    order = [i for i, w in enumerate(waiting) if w == 0]
-    for i in order:  # grows while it runs
-        for j in after[i]:
-            waiting[j] -= 1
-            if waiting[j] == 0:
-                order.append(j)
-    return order
 
 
 def _order(layers: _Layers) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import assert_never
 
+from crosstack.machine.chip import Chip
+from crosstack.machine.memory import MemoryLevel
 from crosstack.machine.network import KINDS, Joint
-from crosstack.machine.system import System
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.rules import Rules
 from crosstack.report import wording
@@ -27,8 +28,8 @@ def machine_figure(
     if system.chip.name != "chip":
         heading += f", {system.chip.name}"
     canvas.text(0, 13, heading, size=13, cls="xs-ink xs-strong", width=WIDTH)
-    _chip(canvas, system, wording.peak_words(task, rules), 26)
-    _memory(canvas, system, 26)
+    _chip(canvas, system.chip, wording.peak_words(task, rules), 26)
+    _memory(canvas, system.chip.main_memory, 26)
     y = 200.0
     for i, dimension in enumerate(system.network):
         size = mapping.dimension_sizes[i] if mapping else dimension.size
@@ -42,37 +43,33 @@ def machine_figure(
     return Figure(canvas, WIDTH, y)
 
 
-def _chip(canvas: Canvas, system: System, peak: str, y: float) -> None:
-    chip = system.chip
+def _chip(canvas: Canvas, chip: Chip, peak: str, y: float) -> None:
     canvas.rectangle(1, y, 236, 156, "xs-frame", 10)
     shown = min(chip.compute.n_units, 36)
     columns = min(shown, 12)
     for k in range(shown):
         canvas.rectangle(13 + k % columns * 17.8, y + 12 + k // columns * 15, 14, 11, "xs-fs", 2)
-    words = wording.units_words(chip.compute)
+    words, share = wording.units_words(chip.compute), chip.compute.utilization
     size = 11 if text_width(words, 11, strong=True) <= 214 else 8.5
     canvas.text(13, y + 72, words, size=size, cls="xs-ink xs-strong", width=214)
     clock = format_quantity(chip.compute.frequency, "Hz")
-    canvas.text(13, y + 87, f"{peak} at {clock}", size=9.5, cls="xs-muted", width=214)
-    if chip.compute.utilization is None:
-        reach = "time of each kernel from its shape"
-    else:
-        reach = f"kernels reach {wording.percent(chip.compute.utilization)} of it"
-    canvas.text(13, y + 101, reach, size=9.5, cls="xs-muted", width=214)
+    reach = "time of each kernel from its shape"
+    if share is not None:
+        reach = f"kernels reach {wording.percent(share)} of it"
+    for below, said in ((87, f"{peak} at {clock}"), (101, reach)):
+        canvas.text(13, y + below, said, size=9.5, cls="xs-muted", width=214)
     canvas.rectangle(13, y + 112, 212, 32, "xs-card", 6)
     canvas.text(23, y + 132, "SRAM", cls="xs-ink xs-strong")
     capacity = format_quantity(chip.on_chip_capacity, "B")
     canvas.text(215, y + 132, capacity, cls="xs-muted", width=130, anchor="end")
 
 
-def _memory(canvas: Canvas, system: System, y: float) -> None:
-    memory = system.chip.main_memory
-    bandwidth = format_quantity(memory.speed, "B/s")
+def _memory(canvas: Canvas, memory: MemoryLevel, y: float) -> None:
+    capacity = "unlimited" if memory.capacity is None else format_quantity(memory.capacity, "B")
     canvas.rectangle(290, y, 108, 156, "xs-frame", 10)
     canvas.text(344, y + 66, "memory", size=12, cls="xs-ink xs-strong", anchor="middle", width=100)
-    capacity = "unlimited" if memory.capacity is None else format_quantity(memory.capacity, "B")
-    canvas.text(344, y + 83, capacity, cls="xs-muted", anchor="middle", width=100)
-    canvas.text(344, y + 98, bandwidth, cls="xs-muted", anchor="middle", width=100)
+    for below, said in ((83, capacity), (98, format_quantity(memory.speed, "B/s"))):
+        canvas.text(344, y + below, said, cls="xs-muted", anchor="middle", width=100)
     canvas.line(((247, y + 78), (281, y + 78)), "xs-mark")
     canvas.path(f"M240 {y + 78:.1f} l9 -5 v10 z M288 {y + 78:.1f} l-9 -5 v10 z", "xs-ink")
 

@@ -28,17 +28,17 @@ def model_table() -> Table:
 
 def _shapes(models: dict[str, Transformer]) -> Table:
     return table_of(
-        models.items(),
-        ("model", "<", lambda named: named[0]),
-        ("layers", ">", lambda named: f"{named[1].layers:,}"),
-        ("hidden", ">", lambda named: f"{named[1].hidden:,}"),
-        ("heads", ">", lambda named: _heads(named[1])),
-        ("feed-forward", ">", lambda named: f"{named[1].feed_forward:,}"),
-        ("experts", ">", lambda named: _experts(named[1])),
-        ("vocabulary", ">", lambda named: f"{named[1].vocabulary:,}"),
-        ("context", ">", lambda named: f"{named[1].context:,}"),
-        ("parameters", ">", lambda named: f"{named[1].parameters.total:,}"),
-        ("active", ">", lambda named: _active(named[1])),
+        models,
+        ("model", "<", str),
+        ("layers", ">", lambda name: f"{models[name].layers:,}"),
+        ("hidden", ">", lambda name: f"{models[name].hidden:,}"),
+        ("heads", ">", lambda name: _heads(models[name])),
+        ("feed-forward", ">", lambda name: f"{models[name].feed_forward:,}"),
+        ("experts", ">", lambda name: _experts(models[name])),
+        ("vocabulary", ">", lambda name: f"{models[name].vocabulary:,}"),
+        ("context", ">", lambda name: f"{models[name].context:,}"),
+        ("parameters", ">", lambda name: f"{models[name].parameters.total:,}"),
+        ("active", ">", lambda name: _active(models[name])),
     )
 
 
@@ -48,9 +48,9 @@ def _active(model: Transformer) -> str:
 
 
 def _heads(model: Transformer) -> str:
-    shared = model.attention in (AttentionKind.GROUPED_QUERY, AttentionKind.MULTI_QUERY)
     if model.attention is AttentionKind.LATENT:
         return f"{model.heads}, latent"
+    shared = model.attention in (AttentionKind.GROUPED_QUERY, AttentionKind.MULTI_QUERY)
     return f"{model.heads} on {model.kv_heads}" if shared else f"{model.heads}"
 
 

@@ -19,6 +19,13 @@ from crosstack.units import format_quantity
 LEFT, TOP, WIDTH, HEIGHT = 84.0, 16.0, 500.0, 290.0
 RADIUS = 5.0
 MOST_NAMED = 40
+# A shape for each resource, so that colour is not all there is.
+SHAPES = {
+    "compute": "M-5 -5 h10 v10 h-10 z",
+    "memory": "M-5 0 a5 5 0 1 0 10 0 a5 5 0 1 0 -10 0 z",
+    "network": "M0 -6.5 l6 11 h-12 z",
+    "launch": "M0 -7 l7 7 l-7 7 l-7 -7 z",
+}
 
 
 def roofline_figure(answer: Plan) -> Figure | None:
@@ -124,16 +131,5 @@ def _meet(name: tuple[float, float], other: tuple[float, float], half: float) ->
 
 
 def _mark(canvas: Canvas, x: float, y: float, term: str) -> None:
-    """A shape for each resource, so that colour is not all there is."""
-    r = RADIUS
-    if term == "compute":
-        canvas.rectangle(x - r, y - r, 2 * r, 2 * r, "xs-compute")
-    elif term == "memory":
-        canvas.rectangle(x - r, y - r, 2 * r, 2 * r, "xs-memory", r)
-    elif term == "network":
-        tip = f"M{x:.1f} {y - r * 1.3:.1f} l{r * 1.2:.1f} {r * 2.2:.1f} h{-r * 2.4:.1f} z"
-        canvas.path(tip, f"xs-{term}")
-    else:
-        d = r * 1.4
-        sides = f"l{d:.1f} {d:.1f} l{-d:.1f} {d:.1f} l{-d:.1f} {-d:.1f} z"
-        canvas.path(f"M{x:.1f} {y - d:.1f} {sides}", "xs-launch")
+    with canvas.group(transform=f"translate({x:.1f} {y:.1f})"):
+        canvas.path(SHAPES[term], f"xs-{term}")

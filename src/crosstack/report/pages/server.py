@@ -23,6 +23,12 @@ from crosstack.report.pages.study_table import store_table
 LOOPBACK = "127.0.0.1"
 NAMES = (LOOPBACK, "localhost")
 PORTS = range(0, 65536)
+HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 
 
 class StudyServer(ThreadingHTTPServer):
@@ -93,57 +99,44 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 30
 
     def do_GET(self) -> None:
-        """Plan with a body."""
+        """Answer with a body."""
         self._answer(body=True)
 
     def do_HEAD(self) -> None:
-        """Plan without one."""
+        """Answer without one."""
         self._answer(body=False)
 
     def log_message(self, format: str, *arguments: object) -> None:
         """Say nothing; the terminal belongs to the sweep."""
 
-    def _answer(self, *, body: bool) -> None:
+    def _found(self) -> tuple[HTTPStatus, str, bytes, str]:
+        """Return the status, type and content of what is asked for, and its tag."""
         if self.headers.get("Host", "") not in self.server.hosts():
-            self._send(HTTPStatus.FORBIDDEN, "text/plain", b"only for this machine\n", body=body)
-            return
+            return HTTPStatus.FORBIDDEN, "text/plain", b"only for this machine\n", ""
         try:
             path = urlsplit(self.path).path
         except ValueError:  # half an address in brackets
-            self._send(HTTPStatus.BAD_REQUEST, "text/plain", b"no address\n", body=body)
-            return
-        try:
-            self._answer_at(path, body=body)
-        except InputError as error:  # the store is gone, perhaps for a moment
-            words = f"{error}\n".encode()
-            self._send(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", words, body=body)
-
-    def _answer_at(self, path: str, *, body: bool) -> None:
-        if path == "/":
-            # The page as the store is now; later points come as data.
+            return HTTPStatus.BAD_REQUEST, "text/plain", b"no address\n", ""
+        if path == "/":  # the page as the store is now; later points come as data
             page = study_html(store_table(self.server.store), live=True).encode()
-            self._send(HTTPStatus.OK, "text/html; charset=utf-8", page, body=body)
-        elif path == "/data.json":
-            tag, data = self.server.data()
-            if self.headers.get("If-None-Match") == tag:
-                self._send(HTTPStatus.NOT_MODIFIED, "application/json", b"", tag=tag, body=False)
-            else:
-                self._send(HTTPStatus.OK, "application/json", data, tag=tag, body=body)
-        else:
-            self._send(HTTPStatus.NOT_FOUND, "text/plain", b"no such page\n", body=body)
+            return HTTPStatus.OK, "text/html; charset=utf-8", page, ""
+        if path != "/data.json":
+            return HTTPStatus.NOT_FOUND, "text/plain", b"no such page\n", ""
+        tag, data = self.server.data()
+        if self.headers.get("If-None-Match") == tag:
+            return HTTPStatus.NOT_MODIFIED, "application/json", b"", tag
+        return HTTPStatus.OK, "application/json", data, tag
 
-    def _send(
-        self, status: HTTPStatus, kind: str, content: bytes, *, body: bool, tag: str = ""
-    ) -> None:
+    def _answer(self, *, body: bool) -> None:
+        try:
+            status, kind, content, tag = self._found()
+        except InputError as error:  # the store is gone, perhaps for a moment
+            status, kind, tag = HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", ""
+            content = f"{error}\n".encode()
         self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("Referrer-Policy", "no-referrer")
-        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
-        if tag:
-            self.send_header("ETag", tag)
+        own = {"Content-Type": kind, "Content-Length": str(len(content))}
+        for name, value in (own | HEADERS | ({"ETag": tag} if tag else {})).items():
+            self.send_header(name, value)
         self.end_headers()
         if body:
             self.wfile.write(content)

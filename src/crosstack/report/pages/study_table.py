@@ -48,36 +48,16 @@ _NO_TERMS = ("key", "status", "reason", "runtime", "model", "within")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyTable:
-    """Points of a study, column by column.
-
-    Parameters
-    ----------
-    title : str
-        Of the study.
-    columns : mapping
-        Name to values, one for each point: numbers in SI, text, or None where there is none.
-    axes : tuple of str
-        Columns that were varied.
-    objectives : tuple of (str, Goal)
-        Columns that tell good points, the most important first.
-    units : mapping
-        SI unit of a column of numbers; "1" where it is left out.
-    details : tuple of (str, tuple of str)
-        Groups of columns of one unit that the breakdown of a point draws side by side.
-    notes : tuple of str
-        Sentences to stand above everything.
-    total : int or None
-        Points of the study where the table holds only some; None: all.
-    """
+    """Points of a study, column by column: numbers in SI, or text; None where there is none."""
 
     title: str
     columns: Mapping[str, Sequence[Cell]]
-    axes: tuple[str, ...]
-    objectives: tuple[tuple[str, Goal], ...]
-    units: Mapping[str, str] = field(default_factory=dict)
-    details: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    notes: tuple[str, ...] = ()
-    total: int | None = None
+    axes: tuple[str, ...]  # columns that were varied
+    objectives: tuple[tuple[str, Goal], ...]  # that tell good points, the most important first
+    units: Mapping[str, str] = field(default_factory=dict)  # of numbers; "1" where it is left out
+    details: tuple[tuple[str, tuple[str, ...]], ...] = ()  # columns that a point shows together
+    notes: tuple[str, ...] = ()  # sentences above everything
+    total: int | None = None  # points of the study where the table holds only some
 
     def __post_init__(self) -> None:
         """Check that columns are of one length, and that what is named is there."""
