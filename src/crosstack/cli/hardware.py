@@ -20,13 +20,7 @@ _TYPES = ("dtype", "accumulator")
 
 
 def source_of(file: Path | None, on: str | None) -> Path:
-    """Return what a machine is called in errors: its file, or its name in the library.
-
-    Raises
-    ------
-    InputError
-        Unless one of them is given.
-    """
+    """Return what a machine is called in errors: its file, or its name in the library."""
     if file is not None and on is not None:
         raise InputError(Problem("--on", "given with FILE; allowed: one of them."))
     if file is None and on is None:
@@ -49,11 +43,6 @@ def hardware_of(
         Technologies of one's own, for a chip file.
     set_ : list of str
         Changes of its fields.
-
-    Raises
-    ------
-    InputError
-        For a name that the library does not have; names the nearest.
     """
     if not machine.given:
         from crosstack.io import library as machines

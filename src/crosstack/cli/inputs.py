@@ -86,13 +86,7 @@ class SearchOptions:
     jobs: int = 1
 
     def checked(self) -> dict[str, Any]:
-        """Return them as a search takes them.
-
-        Raises
-        ------
-        InputError
-            For one that is out of range.
-        """
+        """Return them as a search takes them."""
         work, gap = self.work_limit, self.gap
         limit = float("inf") if self.time_limit is None else self.time_limit
         check_number("--time-limit", limit, limit > 0, "a number of seconds above 0")

@@ -120,11 +120,6 @@ def asked_task(
         Changes of a file's fields.
     machine, job, given
         What the options say of the machine, of a model, and of decisions.
-
-    Raises
-    ------
-    InputError
-        If there is no such file or model, saying the nearest; if options contradict one another.
     """
     if _is_model(file):
         task = _task_of_model(str(file), set_, machine, job)

@@ -18,21 +18,19 @@ import typer.main
 import crosstack
 from crosstack.cli.chip import chip_app
 from crosstack.cli.explain import explain
-from crosstack.cli.figure import figure, rules_, space
 from crosstack.cli.generate import generate_app
 from crosstack.cli.map import convert, evaluate, map_
 from crosstack.cli.options import with_options
 from crosstack.cli.outputs import printable
 from crosstack.cli.place import place
 from crosstack.cli.predict import predict, trace
+from crosstack.cli.published import figure, rules_, space, validate
 from crosstack.cli.report import explore, report
 from crosstack.cli.search import codesign, optimize
-from crosstack.cli.serve_sweep import serve_sweep
+from crosstack.cli.serve import serve_sweep, speculate
 from crosstack.cli.show import show_
-from crosstack.cli.speculate import speculate
 from crosstack.cli.study import study_app
 from crosstack.cli.sweep import sweep
-from crosstack.cli.validate import validate
 from crosstack.errors import CrosstackError, InputError, nearest
 from crosstack.interrupt import INTERRUPTED_EXIT, loaded
 

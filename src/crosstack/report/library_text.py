@@ -46,13 +46,7 @@ def library_list(which: str | None = None) -> Group:
 
 
 def library_tables(name: str) -> Group:
-    """Return every number of one entry, with its kind and source.
-
-    Raises
-    ------
-    InputError
-        If the library has nothing of that name; names the nearest.
-    """
+    """Return every number of one entry, with its kind and source."""
     return Group(*map(_entry, _named_entries(name)))
 
 
@@ -184,13 +178,7 @@ def _named_entries(name: str) -> list[Entry]:
 
 
 def library_data(name: str | None) -> dict[str, dict[str, Any]]:
-    """Return entries by section and name: all, those of a list, or those of one name.
-
-    Raises
-    ------
-    InputError
-        If ``name`` is neither; names the nearest.
-    """
+    """Return entries by section and name: all, those of a list, or those of one name."""
     entries: Sequence[Entry]
     if name is None or name in LISTED:
         sections = [s for listed, of in LISTED.items() if name in (None, listed) for s in of]

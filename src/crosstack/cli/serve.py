@@ -1,14 +1,20 @@
-"""``crosstack serve-sweep``: a transformer served over degrees, batches and contexts."""
+"""``crosstack serve-sweep`` and ``speculate``: a transformer served, alone or after drafts."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from pathlib import Path
 
+import typer
+
+import crosstack
 from crosstack.cli import inputs
 from crosstack.cli.outputs import asked_files, json_text, show, write
 from crosstack.cli.sweep import check_resume, searching
 from crosstack.errors import InputError, Problem
+from crosstack.mapping.mapping import Constraints
+from crosstack.units import format_quantity
 from crosstack.workload.dtype import Dtype
 
 MOST_LETTERS = 10_000  # of a list of numbers
@@ -97,3 +103,55 @@ def _numbers(option: str, text: str) -> list[int]:
         allowed = "whole numbers joined by commas, such as 1,2,4"
         raise InputError(Problem(option, f"got {text[:40]!r}; allowed: {allowed}."))
     return [int(part) for part in parts]
+
+
+def speculate(
+    *,
+    draft: str,
+    target: str,
+    context: int,
+    window: int,
+    acceptance: float,
+    file: Path | None = None,
+    branches: int = 1,
+    batch: int = 1,
+    rules: str | None = None,
+    machine: inputs.MachineOptions,
+    json_out: Path | None = None,
+) -> None:
+    """Compare speculative decoding with the target model on its own."""
+    from crosstack.evaluate.speculation import speculate as run
+    from crosstack.io.transformers import transformer
+
+    inputs.check_outputs(file, {"--json": json_out})
+    models = []
+    for option, name in (("--draft", draft), ("--target", target)):
+        with inputs.options_named({"model": option}):
+            models.append(transformer(name))
+    constraints = Constraints()
+    if file is not None and machine.on is None:
+        constraints = crosstack.load(file).constraints
+    system, usual = machine.or_of(file, None)
+    names = ("context", "window", "acceptance", "branches", "batch")
+    with inputs.options_named({name: f"--{name}" for name in names}):
+        found = run(
+            models[0],
+            models[1],
+            system,
+            constraints,
+            context=context,
+            window=window,
+            acceptance=acceptance,
+            branches=branches,
+            batch=batch,
+            rules=inputs.rules_given(rules) or usual,
+        )
+    typer.echo(
+        f"{draft} drafts for {target}: {found.rate:.6g} tokens/s a sequence, "
+        f"{found.speedup:.4g} times {1 / found.plain_time:.6g} without\n"
+        f"  a step drafts for {format_quantity(found.draft_time, 's')}, checks for "
+        f"{format_quantity(found.check_time, 's')} "
+        f"and adds {found.tokens:.4g} tokens"
+    )
+    values = {**asdict(found), "rate": found.rate, "speedup": found.speedup}
+    write(*asked_files((json_out, lambda: json_text(values))))

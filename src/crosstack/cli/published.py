@@ -1,7 +1,8 @@
-"""``crosstack figure``, ``space`` and ``rules``: published figures, choices of mappings, rules."""
+"""``crosstack figure``, ``validate``, ``rules`` and ``space``: what is published, beside ours."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import typer
 
 import crosstack
 from crosstack.cli import inputs
-from crosstack.cli.outputs import asked_files, printable, show, watching, write
+from crosstack.cli.outputs import EVERY, asked_files, printable, show, watching, write
 
 if TYPE_CHECKING:
     from crosstack.published.figures import Figure
@@ -127,3 +128,38 @@ def rules_(
     with watching() as step:
         rows = compared.corrections(task, first, last, progress=step)
     typer.echo(compared.corrections_markdown(rows), nl=False)
+
+
+class Style(StrEnum):
+    """How `validate` prints."""
+
+    TABLE = "table"
+    JSON = "json"
+    MARKDOWN = "md"
+
+
+def validate(
+    suite: str | None = None, style: Style = Style.TABLE, output: Path | None = None
+) -> None:
+    """Run the published cases and print both numbers side by side."""
+    from crosstack.io.files import write_atomically
+    from crosstack.published.case import Row, silent
+    from crosstack.published.runner import SUITES, report_rows, run_suite, suite_summary
+
+    inputs.check_outputs(None, {"--output": output})
+    rows: list[Row] = []
+    for name in SUITES if suite is None else (suite,):
+        with watching(lambda case: f"running suite {case}", every=EVERY) as step:
+            new = run_suite(name, step or silent)
+        if style is Style.TABLE:
+            typer.echo(("\n" if rows else "") + report_rows(new), nl=False)
+        else:
+            typer.echo(f"{name}: {suite_summary(name, new)}", err=True)
+        rows += new
+    text = report_rows(rows, style.value)
+    if style is not Style.TABLE:
+        typer.echo(text, nl=False)
+    if output is not None:
+        write_atomically(output, text)
+    if not all(row.holds for row in rows):
+        raise typer.Exit(1)
