@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from crosstack.cli import inputs
-from crosstack.cli.options import with_options
+from crosstack.cli.options import add_commands
 from crosstack.cli.outputs import asked_files, json_text, show, write
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def generate_(
         write((output, text), note="; it takes a workload, see crosstack generate --system")
 
 
-chip_app.command("generate")(with_options("chip generate", generate_))
+add_commands(chip_app, "chip", generate_)
 
 
 def described(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crosstack.cli import inputs
+from crosstack.cli import inputs, saved
 from crosstack.cli.job_options import GivenOptions, JobOptions, asked_task, said_by
 from crosstack.cli.outputs import asked_files, json_text, show_and_write
 from crosstack.cli.sweep import searching
@@ -36,7 +36,7 @@ def explain(
         inputs.refuse({"--set": set_, "--on": machine.given or None}, message)
         job.refuse()
         given.refuse()
-        answer = inputs.result_answer(file, inputs.read_result(file), None, rules)
+        answer = saved.result_answer(file, saved.read_result(file), None, rules)
         task, chosen = answer.task, answer.rules
     else:
         answer = None

@@ -12,7 +12,7 @@ import typer
 
 import crosstack
 from crosstack.cli.inputs import YAML_SUFFIXES, check_outputs, check_suffix, options_named
-from crosstack.cli.options import as_command, flags, known_options, option, with_options
+from crosstack.cli.options import add_commands, as_command, flags, known_options, option
 from crosstack.cli.outputs import task_text, write
 from crosstack.errors import InputError, Problem
 from crosstack.workload.dlrm_graph import recommendation_graph
@@ -100,8 +100,7 @@ def decode(*, context: int, sequence: int = 1, shape: ShapeOptions, places: Plac
     places.write(lambda: shape.job(JobKind.DECODE, context=context, sequence=sequence), said)
 
 
-for _name, _function in (("llm", llm), ("prefill", prefill), ("decode", decode)):
-    generate_app.command(_name)(with_options(f"generate {_name}", _function))
+add_commands(generate_app, "generate", llm, prefill, decode)
 
 
 def _of_sizes(

@@ -7,14 +7,12 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crosstack.errors import InputError, Problem, require_jobs
 
 if TYPE_CHECKING:
-    from crosstack.evaluate.plan import Plan
     from crosstack.machine.system import System
     from crosstack.mapping.mapping import Task
     from crosstack.model.rules import Rules
@@ -150,91 +148,6 @@ def rules_asked(name: str, parts: tuple[str, ...]) -> Rules:
 
     with options_named({"rules": "--rules"}):
         return rules_at(name, parts)
-
-
-def result_rules(name: str | None, result: Path, data: dict[str, Any], task: Task) -> Rules:
-    """Return the rules to price a saved mapping under: ``--rules``, else the result's own.
-
-    A result without rules is priced under those of the file, as by `crosstack.optimise`.
-    """
-    from crosstack.model.rules import MAPPED, chosen_rules, rules_named
-
-    given = rules_given(name)
-    saved = data.get("rules")
-    if given is not None or saved is None:
-        return chosen_rules(given, MAPPED, otherwise=task.rules)
-    try:
-        if not isinstance(saved, str):
-            raise InputError(Problem("rules", "not a name; allowed: the name of a rule set."))
-        return rules_named(saved, MAPPED)
-    except InputError as error:
-        hint = " Rules that are not built in are given with --rules FILE."
-        raise InputError(
-            Problem(f"{result}: {p.path}", f"{p.message}{hint}") for p in error.problems
-        ) from None
-
-
-def read_result(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file saved with ``--json``."""
-    from crosstack.io.files import read_text
-
-    try:
-        data = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        where = f"{path}: line {error.lineno}, column {error.colno}"
-        allowed = "allowed: a file saved with --json"
-        raise InputError(Problem(where, f"not JSON: {error.msg}; {allowed}.")) from None
-    except RecursionError:
-        raise InputError(Problem(str(path), "not a result: nested too deep.")) from None
-    except ValueError as error:  # a whole number of more digits than Python converts
-        if isinstance(error, InputError):
-            raise
-        raise InputError(Problem(str(path), "not a result: a number is too long.")) from None
-    if not isinstance(data, dict):
-        raise InputError(Problem(str(path), "not a result; allowed: a file saved with --json."))
-    return data
-
-
-class Saved(Enum):
-    """Which command saved a result."""
-
-    MAPPING = "map"
-    PREDICTION = "predict"
-    FRONT = "codesign"
-    OPTIMUM = "optimize"
-
-
-def saved_kind(path: Path, data: dict[str, Any]) -> tuple[Saved, dict[str, Any]]:
-    """Return what a saved result is, and it checked; a mapping is checked with its task."""
-    from crosstack.io import saved_file
-
-    with in_file(path):
-        if saved_file.is_front(data):
-            return Saved.FRONT, saved_file.check_front(data)
-        if saved_file.is_optimum(data):
-            return Saved.OPTIMUM, saved_file.check_optimum(data)
-        if saved_file.is_prediction(data):
-            return Saved.PREDICTION, saved_file.check_prediction(data)
-    return Saved.MAPPING, data
-
-
-def result_answer(result: Path, data: dict[str, Any], file: Path | None, rules: str | None) -> Plan:
-    """Return a saved result with its task, which it holds or which is in a file of its own."""
-    import crosstack
-    from crosstack.evaluate.plan import saved_plan
-    from crosstack.io.native import read_task
-
-    if file is not None:
-        task = crosstack.load(file)
-    elif isinstance(data.get("task"), str):
-        with in_file(result):
-            task = read_task(data["task"], "task")
-    else:
-        message = "missing from the result; give the file that was mapped with --task."
-        raise InputError(Problem(f"{result}: task", message))
-    chosen = result_rules(rules, result, data, task)
-    with in_file(result):
-        return saved_plan(data, task, rules=chosen)
 
 
 def check_outputs(

@@ -20,7 +20,7 @@ from crosstack.cli.chip import chip_app
 from crosstack.cli.explain import explain
 from crosstack.cli.generate import generate_app
 from crosstack.cli.map import convert, evaluate, map_
-from crosstack.cli.options import with_options
+from crosstack.cli.options import named, with_options
 from crosstack.cli.outputs import printable
 from crosstack.cli.place import place
 from crosstack.cli.predict import predict, trace
@@ -41,33 +41,15 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 # The panels of `crosstack --help` and the order in them.
 PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Map a workload onto a machine": {
-        "map": map_,
-        "evaluate": evaluate,
-        "show": show_,
+        **named(map_, evaluate, show_),
         "generate": generate_app,
-        "convert": convert,
+        **named(convert),
     },
-    "Understand the answer": {
-        "explain": explain,
-        "space": space,
-        "rules": rules_,
-        "report": report,
-        "explore": explore,
-    },
-    "Serve": {"serve-sweep": serve_sweep, "speculate": speculate},
-    "Design chips and predict a training step": {
-        "chip": chip_app,
-        "predict": predict,
-        "trace": trace,
-        "place": place,
-    },
-    "Vary and search": {
-        "sweep": sweep,
-        "study": study_app,
-        "optimize": optimize,
-        "codesign": codesign,
-    },
-    "Compare with what is published": {"validate": validate, "figure": figure},
+    "Understand the answer": {**named(explain, space, rules_, report, explore)},
+    "Serve": {**named(serve_sweep, speculate)},
+    "Design chips and predict a training step": {"chip": chip_app, **named(predict, trace, place)},
+    "Vary and search": {**named(sweep), "study": study_app, **named(optimize, codesign)},
+    "Compare with what is published": {**named(validate, figure)},
 }
 
 

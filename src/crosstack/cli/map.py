@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 import crosstack
-from crosstack.cli import inputs, outputs
+from crosstack.cli import inputs, outputs, saved
 from crosstack.cli.job_options import GivenOptions, JobOptions, asked_task, said_by
 from crosstack.model.objective import Objective
 
@@ -42,7 +42,7 @@ def map_(
         from crosstack.evaluate.saved import mapping_from_dict
 
         with inputs.in_file(start):
-            first = mapping_from_dict(inputs.read_result(start), task)
+            first = mapping_from_dict(saved.read_result(start), task)
     with outputs.watching() as update, said_by(file):
         answer = crosstack.optimise(
             task, rules=chosen, start=first, objective=objective, progress=update, **limits
@@ -95,7 +95,7 @@ def _given_answer(task: crosstack.Task, result: Path, rules: str | None) -> cros
     """Return the answer of a saved mapping, its problems under the name of the result."""
     from crosstack.evaluate.plan import given_plan, mapping_from_dict
 
-    data = inputs.read_result(result)
-    chosen = inputs.result_rules(rules, result, data, task)
+    data = saved.read_result(result)
+    chosen = saved.result_rules(rules, result, data, task)
     with inputs.in_file(result):
         return given_plan(task, mapping_from_dict(data, task), rules=chosen)

@@ -13,8 +13,6 @@ import typer
 
 from crosstack.io.yaml_tree import parse_yaml
 
-__all__ = ["as_command", "flags", "known_options", "option", "with_options"]
-
 Said = tuple[list[str], str | None, str]
 
 
@@ -76,6 +74,17 @@ def with_options(command: str, function: Callable[..., None]) -> Callable[..., N
         function(**given)
 
     return as_command(command, run, taken, function.__doc__)
+
+
+def named(*commands: Callable[..., None]) -> dict[str, Callable[..., None]]:
+    """Return commands by what they are called on the command line."""
+    return {command.__name__.strip("_").replace("_", "-"): command for command in commands}
+
+
+def add_commands(app: typer.Typer, name: str, *commands: Callable[..., None]) -> None:
+    """Add the commands of a group that is called ``name``."""
+    for own, command in named(*commands).items():
+        app.command(own)(with_options(f"{name} {own}", command))
 
 
 def as_command(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import assert_never
 
 import typer
 
 from crosstack.cli import inputs
 from crosstack.cli.outputs import printable, tell_damage, write
+from crosstack.cli.saved import read_result, saved_result
 
 PAGES = (".html", ".htm")
 
@@ -18,40 +18,17 @@ def report(source: Path, output: Path, task: Path | None = None, rules: str | No
     """Write one page that needs nothing else: of a result, or of a whole study."""
     inputs.check_suffix("--output", output, PAGES)
     inputs.check_outputs(source, {"--output": output})
-    of_mappings, only = {"--task": task, "--rules": rules}, "allowed: with a mapping alone."
-    if source.is_dir():
-        inputs.refuse(of_mappings, only)
-        from crosstack.explore.store import Store
-        from crosstack.report.pages.study_page import study_html
-        from crosstack.report.pages.study_table import store_table
-
-        store = Store.open(source)
-        page = study_html(store_table(store))
-        tell_damage(store)
-        write((output, page))
+    if not source.is_dir():
+        write((output, saved_result(source, read_result(source), task, rules).page()))
         return
-    kind, data = inputs.saved_kind(source, inputs.read_result(source))
-    if kind is not inputs.Saved.MAPPING:
-        inputs.refuse(of_mappings, only)
-    match kind:
-        case inputs.Saved.MAPPING:
-            from crosstack.report.html import answer_html
+    from crosstack.explore.store import Store
+    from crosstack.report.pages.study_page import study_html
+    from crosstack.report.pages.study_table import store_table
 
-            page = answer_html(inputs.result_answer(source, data, task, rules))
-        case inputs.Saved.FRONT:
-            from crosstack.report.front_text import front_html
-
-            page = front_html(data)
-        case inputs.Saved.OPTIMUM:
-            from crosstack.report.optimize_text import optimum_html
-
-            page = optimum_html(data)
-        case inputs.Saved.PREDICTION:
-            from crosstack.report.prediction_text import prediction_html
-
-            page = prediction_html(data)
-        case _:
-            assert_never(kind)
+    inputs.refuse({"--task": task, "--rules": rules}, "allowed: with a mapping alone.")
+    store = Store.open(source)
+    page = study_html(store_table(store))
+    tell_damage(store)
     write((output, page))
 
 

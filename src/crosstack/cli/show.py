@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from crosstack.cli import inputs, outputs
 from crosstack.cli.chip import library_given
+from crosstack.cli.saved import read_result, saved_result
 
 if TYPE_CHECKING:
     from crosstack.mapping.mapping import Task
@@ -88,7 +89,7 @@ def _show_result(file: Path) -> None:
     """Print again what was saved, or the model of a ``config.json``."""
     from crosstack.io.huggingface import is_config, transformer_of
 
-    tree = inputs.read_result(file)
+    tree = read_result(file)
     if is_config(tree):
         from crosstack.report.model_text import model_tables
 
@@ -96,24 +97,7 @@ def _show_result(file: Path) -> None:
             model = transformer_of(tree)
         outputs.show(model_tables(model.name, model))
         return
-    kind, data = inputs.saved_kind(file, tree)
-    match kind:
-        case inputs.Saved.MAPPING:
-            outputs.show_answer(inputs.result_answer(file, data, None, None), kernels=False)
-        case inputs.Saved.FRONT:
-            from crosstack.report.front_text import front_tables
-
-            outputs.show(front_tables(data))
-        case inputs.Saved.OPTIMUM:
-            from crosstack.report.optimize_text import optimum_tables
-
-            outputs.show(optimum_tables(data))
-        case inputs.Saved.PREDICTION:
-            from crosstack.report.prediction_text import prediction_tables
-
-            outputs.show(prediction_tables(data))
-        case _:
-            assert_never(kind)
+    outputs.show(saved_result(file, tree).tables())
 
 
 def _show_transformed(task: Task, parallel: str, svg_out: Path | None) -> None:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 import typer
 
 from crosstack.cli import inputs
-from crosstack.cli.options import with_options
+from crosstack.cli.options import add_commands
 from crosstack.cli.outputs import printable, show, tell_damage, write
+from crosstack.cli.saved import read_result, saved_result
 from crosstack.cli.sweep import RunOptions
 from crosstack.errors import InputError, Problem
 
@@ -149,21 +149,13 @@ def export(store: Path, output: Path, study: Path | None = None) -> None:
 
 def _searched(result: Path) -> pyarrow.Table:
     """Return the machines or the choices of a search that was saved."""
-    from crosstack.report.front_text import front_study
-    from crosstack.report.optimize_text import optimum_study
     from crosstack.report.pages.study_table import as_arrow
 
-    kind, data = inputs.saved_kind(result, inputs.read_result(result))
-    match kind:
-        case inputs.Saved.FRONT:
-            return as_arrow(front_study(data))
-        case inputs.Saved.OPTIMUM:
-            return as_arrow(optimum_study(data))
-        case inputs.Saved.MAPPING | inputs.Saved.PREDICTION:
-            message = "allowed: a store, or what codesign or optimize saved with --json."
-            raise InputError(Problem(str(result), message))
-        case _:
-            assert_never(kind)
+    found = saved_result(result, read_result(result))
+    if found.study is None:
+        message = "allowed: a store, or what codesign or optimize saved with --json."
+        raise InputError(Problem(str(result), message))
+    return as_arrow(found.study())
 
 
 def _results(
@@ -194,12 +186,4 @@ def _results(
     return table, question_of(chosen)
 
 
-_COMMANDS: dict[str, Callable[..., None]] = {
-    "init": init,
-    "run": run,
-    "show": show_,
-    "plot": plot,
-    "export": export,
-}
-for _name, _function in _COMMANDS.items():
-    study_app.command(_name)(with_options(f"study {_name}", _function))
+add_commands(study_app, "study", init, run, show_, plot, export)
