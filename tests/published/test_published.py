@@ -9,6 +9,7 @@ from builders.suites import rows_of
 
 from crosstack.cli.main import main
 from crosstack.errors import InputError
+from crosstack.io import library
 from crosstack.published import runner
 from crosstack.published.case import run_case
 from crosstack.published.dfmodel.runs import dfmodel_cases
@@ -30,6 +31,14 @@ def test_published_case_holds_unless_it_says_why_not(case):
     rows = [row for row in rows_of("dfmodel") if (row.case, row.rules) == (case.name, case.rules)]
     assert len(rows) == len(case.checks)
     assert [row for row in rows if row.holds is bool(row.reason)] == []
+
+
+def test_parameters_of_every_model_and_the_work_of_trainings_are_those_published():
+    rows = rows_of("models")
+    assert [row.case for row in rows if not row.holds] == []
+    assert {row.case for row in rows} >= {library.model(n).name for n in library.names("models")}
+    assert sum(row.tolerance == 0 for row in rows) >= 40  # to the digit
+    assert sum(row.quantity == "work" for row in rows) == 5
 
 
 def test_every_equality_is_held_to_a_millionth():

@@ -1,0 +1,79 @@
+"""Parameters and work of models as their publishers print them, beside what our graphs count."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any
+
+from crosstack.io import library
+from crosstack.io.library.entries import entry
+from crosstack.io.library.models import published_parameters
+from crosstack.io.yaml_tree import parse_yaml
+from crosstack.published.case import Progress, Row, held_row, silent
+from crosstack.workload.job import Job
+
+_WORK: Any = parse_yaml(files(__package__).joinpath("models.yaml").read_text(encoding="utf-8"))
+
+
+def model_rows(progress: Progress = silent) -> list[Row]:
+    """Count the parameters of every model of the library, and the work of what `_WORK` lists."""
+    rows: list[Row] = []
+    for name in library.names("models"):
+        progress(name)
+        rows += _parameters(name)
+    return rows + [_work(name, told) for name, told in _WORK.items()]
+
+
+def _parameters(name: str) -> list[Row]:
+    """Return a row of all parameters, and of those that a token passes where that is published."""
+    model, said = library.model(name), published_parameters(name)
+    (figure,) = (f for f in entry("models", name).figures if f.field == "parameters.total")
+    told: dict[str, Any] = {
+        "suite": "models", "case": model.name, "rules": "-", "unit": "1", "status": "counted",
+        "source": f"{figure.source}: {figure.where}",
+    }  # fmt: skip
+    whole = held_row(
+        **told,
+        quantity="parameters",
+        published=said.total - said.beside,
+        ours=model.parameters.total,
+        tolerance=said.rounding / said.total,
+        note=f"of {said.total:,} published, {said.beside:,} are no language model's"
+        if said.beside
+        else "",
+    )
+    if not said.active:
+        return [whole]
+    most = model.active_parameters
+    counts = most, most - model.parameters.embedding
+    ours = min(counts, key=lambda count: abs(count - said.active))
+    note = "without the table of tokens" if ours == counts[1] < most else ""
+    active = held_row(
+        **told,
+        quantity="active parameters",
+        published=said.active,
+        ours=ours,
+        tolerance=2 * said.active_rounding / said.active,  # a unit: some round, some cut
+        note=note,
+    )
+    return [whole, active]
+
+
+def _work(name: str, told: Any) -> Row:
+    """Return a row of the work of an iteration, or of a training of so many tokens. [FLOP]"""
+    model = library.model(told["model"])
+    job = Job(model=model, batch=told["batch"], sequence=told["sequence"])
+    times = told.get("tokens", job.batch * told["sequence"]) / (job.batch * told["sequence"])
+    return held_row(
+        suite="models",
+        case=name,
+        rules="-",
+        source=told["source"],
+        quantity="work",
+        unit="FLOP",
+        published=told["work"],
+        ours=job.workload.work * times,
+        tolerance=told["tolerance"],
+        status="counted",
+        note=told["note"],
+    )
