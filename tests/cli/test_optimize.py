@@ -12,7 +12,7 @@ import pytest
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/optimize/lstm_64.yaml"
 QUICK = (
     "--set", "chips=4", "--set", "batch=128", "--set", "choices={node: [N12, N7]}",
-    "--set", "strategies=[RC-1-1-d4-p1, CR-4-d1-p1]", "--set", "search.evaluations=8",
+    "--set", "strategies=[RC-1-1-d4-p1]", "--set", "search.evaluations=8",
 )  # fmt: skip
 
 
@@ -24,7 +24,7 @@ def test_the_best_choice_is_saved_with_its_search(run, tmp_path):
     found = json.loads(out.read_text())
     assert found["choice"]["node"] == "N7"
     assert found["bound"] <= found["best"] == found["metrics"]["time"]
-    assert len(found["choices"]) == 4
+    assert len(found["choices"]) == 2
     assert found["best"] == min(c["best"] for c in found["choices"] if c["best"])
     assert "<svg" in svg.read_text()
     assert run(*arguments).code == 2
@@ -73,7 +73,7 @@ def test_a_descent_is_set_in_the_file_and_ends_after_its_starts(run, tmp_path):
     assert outcome.code == 0, outcome.err
     found = json.loads(out.read_text())
     n_shares = len(found["shares"])
-    assert found["evaluations"] <= 2 * 4 + 2 * (1 + 2 * (n_shares + 1))  # first looks, then starts
+    assert found["evaluations"] <= 2 * 2 + 2 * (1 + 2 * (n_shares + 1))  # first looks, then starts
 
 
 def test_what_cannot_fit_is_infeasible(run):
@@ -113,7 +113,7 @@ def test_every_choice_is_exported(best, run, tmp_path, suffix):
     if suffix == "csv":
         with open(out, newline="") as file:
             rows = list(csv.DictReader(file))
-        assert [row["node"] for row in rows] == ["N12", "N12", "N7", "N7"]
+        assert [row["node"] for row in rows] == ["N12", "N7"]
         values = [float(row["best"]) for row in rows if row["best"]]
         assert min(values) == json.loads(best[0].read_text())["best"]
 
@@ -123,7 +123,7 @@ def test_choices_without_a_design_say_why(best, run, tmp_path):
     fastest = json.loads(best[0].read_text())["best"]
     outcome = run(
         "optimize", EXAMPLE, *QUICK, "--set", "objective=power", "--json", tmp_path / "a.json",
-        "--set", f"limits={{time: {1.2 * fastest}}}", "--set", "search={evaluations: 9}",
+        "--set", f"limits={{time: {1.1 * fastest}}}", "--set", "search={evaluations: 9}",
     )  # fmt: skip
     assert outcome.code == 0
     data = json.loads((tmp_path / "a.json").read_text())

@@ -162,12 +162,12 @@ def test_a_point_is_the_same_alone_and_among_others(choices):
 def test_a_search_that_was_stopped_goes_on_from_its_store(method, tmp_path):
     quick = (
         "chips=4", "batch=128", "choices={node: [N7]}", "strategies=[RC-1-1-d4-p1]",
-        f"search={{method: {method}, evaluations: 60}}",
+        f"search={{method: {method}, evaluations: 30}}",
     )  # fmt: skip
     asked, store = read_optimization(EXAMPLE, quick), tmp_path / "store"
 
     def stop(progress):
-        if progress.done >= 30:
+        if progress.done >= 15:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -180,7 +180,7 @@ def test_a_search_that_was_stopped_goes_on_from_its_store(method, tmp_path):
     assert again.point == whole.point
     # A point that was asked for twice is a row once.
     points = {(e.point, e.probe) for e in whole.best.result.evaluated}
-    assert 20 < kept < Store.open(store).count() <= len(points) + 2
+    assert 10 < kept < Store.open(store).count() <= len(points) + 2
 
 
 def test_every_row_of_a_search_has_its_metrics(tmp_path):
