@@ -124,7 +124,9 @@ OTHERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n == "mamba" else ()) for n in OTHERS]
+)
 def test_every_workload_with_a_machine_can_be_mapped(run, tmp_path, a_machine, name):
     path = tmp_path / "w.yaml"
     path.write_text(run("generate", name, *OTHERS[name]).out + a_machine)

@@ -41,7 +41,7 @@ def a_task(capacity: float, **given: object) -> Task:
     )
 
 
-@pytest.mark.parametrize("capacity", [8e9, 80e9])
+@pytest.mark.parametrize("capacity", [pytest.param(8e9, marks=pytest.mark.slow), 80e9])
 def test_the_fastest_of_all_strategies_are_listed(capacity):
     task = a_task(capacity)
     ranked = fastest_strategies(task, 5, work_limit=WORK)

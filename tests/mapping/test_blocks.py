@@ -86,6 +86,7 @@ def test_plans_that_differ_in_what_others_than_tensor_parallel_chips_do_are_one_
     assert 0 < 20 * len(blocks) < len(plans)
 
 
+@pytest.mark.slow
 def test_kernels_one_by_one_on_512_chips_that_parallelisms_share_are_proved():
     task = crosstack.load("tests/golden/tasks/llama_70b_512_h100.yaml")
     task = replace(task, constraints=Constraints(kernel_by_kernel=True))

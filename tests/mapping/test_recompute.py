@@ -235,7 +235,7 @@ def test_the_search_finds_the_best_of_all_mappings(capacity, overlap, objective)
     is_best(system, objective, least_of_all(machine(None, overlap=overlap), objective, room))
 
 
-@pytest.mark.parametrize("objective", [Objective.TIME, Objective.ENERGY])
+@pytest.mark.parametrize("objective", [Objective.TIME, slow(Objective.ENERGY)])
 def test_the_search_finds_the_best_of_all_mappings_of_data_in_two_memories(objective):
     system = machine(None)
     two = main_memory(bandwidth=1e5, capacity=1700.0, second_bandwidth=2e4, second_capacity=1200.0)
