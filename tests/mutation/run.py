@@ -73,9 +73,9 @@ def staged(suite: Suite, tests: Sequence[str], seconds: float) -> tuple[list[str
     files: set[str] = set()
     short = spent = 0.0
     for test in tests:
+        if few and spent + suite.times[test] > seconds:
+            continue
         spent += suite.times[test]
-        if spent > seconds and few:
-            break
         file = test.partition("::")[0]
         if (file in files or len(files) < FEW_FILES) and short < FEW_SECONDS:
             files.add(file)
