@@ -125,7 +125,8 @@ def main() -> int:
     every = [change for file in files for change in changes_of(file, root)]
     chosen = sample(every, asked.seed, asked.count)
     listed = root / "tests" / "mutation" / "equivalent.yaml"
-    equal = yaml.safe_load(listed.read_text()) if listed.exists() else {}
+    entries = yaml.safe_load(listed.read_text()) if listed.exists() else []
+    equal = {entry["change"]: entry["reason"] for entry in entries}
 
     results = kept / "results.json"
     by: dict[str, str] = json.loads(results.read_text()) if results.exists() else {}

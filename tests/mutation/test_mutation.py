@@ -102,7 +102,9 @@ def test_a_draw_takes_a_line_once(changes):
 def test_what_a_test_notices_is_killed_by_it_and_the_rest_survives(project):
     (project / "tests/mutation").mkdir()
     same = "src/toy/sums.py::unseen | return a * 2 | return a * 2 -> return None"
-    (project / "tests/mutation/equivalent.yaml").write_text(f'"{same}": nobody calls it')
+    (project / "tests/mutation/equivalent.yaml").write_text(
+        f'- change: "{same}"\n  reason: Nobody calls it.\n'
+    )
     command = [sys.executable, RUN, "--root", project, "--source", "src/toy", "--tests", "tests"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     by = json.loads((project / ".mutation/results.json").read_text())
