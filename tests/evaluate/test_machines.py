@@ -17,7 +17,17 @@ from crosstack.mapping.mapping import Constraints, Task
 from crosstack.mapping.search import search
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.graphs.llm import llm
+from crosstack.workload.kernel_graph import kernel_graph
+from crosstack.workload.kernels import (
+    Collective,
+    Communication,
+    ComputeUnit,
+    Consumer,
+    KernelKind,
+    Tensor,
+)
 from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.workload import Workload
 
 BANDWIDTHS = np.array([1e7, 1e9, 1e10, 1e12])
 LATENCIES = np.array([1e-3, 1e-6, 0.0, 1e-5])
@@ -80,3 +90,35 @@ def test_schedules_and_recomputation_are_those_of_each(given):
 def test_a_link_that_the_network_has_not_is_refused(path):
     with pytest.raises(InputError, match=r"no field of an array"):
         Machines.of(a_task(Overlap.ALL).system, {path: BANDWIDTHS})
+
+
+def test_what_kernels_send_by_themselves_takes_what_it_takes_on_each_machine(a_kernel):
+    exchange, total = (
+        Communication(collective=collective, size=4e4)
+        for collective in (Collective.ALL_TO_ALL, Collective.ALL_REDUCE)
+    )
+    product = {
+        "kind": KernelKind.GEMM_WEIGHT, "m": 4, "k": 8, "n": 8, "unit": ComputeUnit.SYSTOLIC,
+        "input_sizes": (128.0,), "weight_size": 64.0, "output_size": 64.0,
+    }  # fmt: skip
+    kernels = (
+        a_kernel("first", m=8, n=8, output_size=128.0, communications=(exchange,)),
+        a_kernel("second", communications=(total, replace(total, size=7e4), exchange), **product),
+    )
+    link = Tensor(producer="first", consumers=(Consumer(kernel="second"),), size=128.0)
+    workload = Workload(
+        graph=kernel_graph(kernels=kernels, tensors=(link,), word=2),
+        sequence_length=8, global_batch_size=8,
+    )  # fmt: skip
+    system = a_task(Overlap.ALL).system
+    tensor = tuple(replace(d, parallelism=Parallelism.TENSOR) for d in system.network)
+    task = Task(workload=workload, system=replace(system, network=tensor))
+    rules = rules_named("crosstack")
+    given = Constraints(microbatch_size=4, sharding=(("second", "k"),))  # whose sums are added up
+    mapping, _ = search(workload, task.system, given, rules)
+    links = {"system.network[0].bandwidth": BANDWIDTHS, "system.network[0].latency": LATENCIES}
+    found = machine_times(task, mapping, rules, Machines.of(task.system, links)).terms["time"]
+    for time, bandwidth, latency in zip(found, BANDWIDTHS, LATENCIES, strict=True):
+        first = replace(tensor[0], bandwidth=float(bandwidth), latency=float(latency))
+        one = replace(task.system, network=(first, tensor[1]))
+        assert time == pytest.approx(evaluate(workload, one, mapping, rules).time, rel=1e-12)

@@ -319,7 +319,11 @@ def test_the_feed_forward_width_is_split_as_well():
         serving_sweep(odd, machine(), tensor=8, pipeline=1, batch=1, context=16)
 
 
-@pytest.mark.parametrize("batches", [np.array([0, 4]), np.array([4, -1]), [2.0, 0.5]], ids=str)
-def test_every_batch_is_a_whole_number_of_sequences(batches):
-    with pytest.raises(InputError, match="batch"):
+@pytest.mark.parametrize(
+    ("batches", "wrong"),
+    [(np.array([0, 4]), "0"), (np.array([4, -1]), "-1"), ([2, 0.5], "2.0"), ([], "nothing")],
+    ids=str,
+)
+def test_every_batch_is_a_whole_number_of_sequences(batches, wrong):
+    with pytest.raises(InputError, match=f"^batch: got {wrong}[;.]"):
         sweep(machine(), tensor=1, pipeline=1, context=100, batch=batches)

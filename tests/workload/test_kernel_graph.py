@@ -349,3 +349,9 @@ def test_an_elementwise_kernel_contracts_nothing():
     with pytest.raises(InputError, match="k: got 2"):
         a_product(**pointwise, **same, k=2)
     assert a_product(k=7).k == 7
+
+
+@pytest.mark.parametrize("repeats", [None, 1, 2, 7])
+def test_a_graph_tells_how_often_a_kernel_was_said_to_run(repeats):
+    graph = kernel_graph(kernels=(a_product(repeats=repeats),), tensors=(), word=2)
+    assert graph.kernels[0].repeats == repeats
