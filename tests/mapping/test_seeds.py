@@ -27,6 +27,7 @@ from crosstack.mapping.mapping import Constraints, Status, Stop, Task
 from crosstack.mapping.search import search
 from crosstack.mapping.search_node import SearchState
 from crosstack.model.rules import rules_named
+from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.workload.kernels import Axis
 
 RULES = rules_named("crosstack")
@@ -262,6 +263,24 @@ def test_a_start_that_contradicts_what_is_given_is_refused(a_task):
     given = replace(a_task.constraints, n_tiles=3 - min(best.mapping.n_tiles, 2))
     with pytest.raises(InputError, match="constraints.n_tiles: the mapping to start from"):
         optimise(replace(a_task, constraints=given), start=best.mapping)
+
+
+def test_directions_apart_run_forward_first_and_can_be_started_from(a_system):
+    workload = llm(
+        hidden=64, sequence_length=32, n_heads=4, head_size=16, n_layers=1, global_batch_size=1
+    )
+    apart = Constraints(separate_directions=True)
+    task = Task(workload=workload, system=a_system(), constraints=apart)
+    best = optimise(task, gap=0.5, work_limit=1e4)
+    first, last = list[int](), list[int]()
+    for number, backward in zip(best.mapping.partitions, workload.graph.backward, strict=True):
+        (last if backward else first).append(number)
+    assert max(first) < min(last)
+    again = optimise(task, start=best.mapping, work_limit=0)
+    assert again.evaluation.time <= best.evaluation.time
+    mixed = replace(best.mapping, partitions=(0,) * workload.graph.n)
+    with pytest.raises(InputError, match="separate_directions: the mapping to start from"):
+        optimise(task, start=mixed, work_limit=0)
 
 
 def test_a_start_that_does_not_fit_is_left_out(a_task):

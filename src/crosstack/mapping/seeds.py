@@ -17,7 +17,7 @@ other numbers of tiles and other choices kernel by kernel; then the best of all 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from crosstack.machine.system import Parallelism
@@ -85,7 +85,10 @@ def plant(state: SearchState, tell: Callable[[], None]) -> None:
         candidates = [one for n_tiles in tiles for one in _candidates(state, plans, n_tiles)]
         if state.slots is None:  # kernels one by one
             for candidate in candidates:
-                masks = tuple(1 << i for i in candidate.load.order)
+                kernels: Iterable[int] = candidate.load.order
+                if state.separate:  # forward first
+                    kernels = sorted(kernels, key=lambda i: candidate.load.backward >> i & 1)
+                masks = tuple(1 << i for i in kernels)
                 state.budget.spend(_alone(candidate.load) * len(masks))
                 _price(state, lanes, candidate, masks)
         if not state.unfused:
