@@ -62,6 +62,12 @@ class TestKernel:
         large = 2**30
         assert a_product(m=large, k=large, n=large, outer=1).work == 2.0**91
 
+    @pytest.mark.parametrize("density", [(1.5, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, -0.5)])
+    def test_a_mask_leaves_a_share_of_a_tensor(self, density):
+        with pytest.raises(InputError, match="density"):
+            a_product(density=density)
+        assert a_product(density=(0.5, 1.0, 1.0)).density[0] == 0.5
+
     @pytest.mark.parametrize("axes", ["mn", "mk", "kn"])
     def test_a_tensor_past_64_bits_is_refused(self, axes):
         extents = {axis: 2**31 if axis in axes else 1 for axis in "mkn"}

@@ -249,3 +249,11 @@ def test_a_layer_past_the_last_is_refused():
 def test_every_activation_is_that_of_some_model():
     used = {library.model(name).activation for name in library.names("models")}
     assert used == set(Activation)
+
+
+def test_a_router_has_a_row_an_expert_and_a_bias_where_it_says_so():
+    # deepseek2024v3: 58 of 61 layers choose among 256 experts
+    model = library.model("deepseek-v3")
+    assert model.parameters.router == 58 * 256 * (7168 + 1)
+    unbiased = replace(model, experts=replace(model.experts, router_bias=False))
+    assert unbiased.parameters.router == 58 * 256 * 7168
