@@ -86,7 +86,7 @@ def plant(state: SearchState, tell: Callable[[], None]) -> None:
         if state.slots is None:  # kernels one by one
             for candidate in candidates:
                 kernels: Iterable[int] = candidate.load.order
-                if state.separate:  # forward first
+                if state.constraints.separate_directions:  # forward first
                     kernels = sorted(kernels, key=lambda i: candidate.load.backward >> i & 1)
                 masks = tuple(1 << i for i in kernels)
                 state.budget.spend(_alone(candidate.load) * len(masks))
