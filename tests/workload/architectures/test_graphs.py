@@ -16,8 +16,10 @@ from crosstack.io import library
 from crosstack.io.library.entries import names
 from crosstack.workload.architectures import Transformer
 from crosstack.workload.architectures.graphs import decode, forward, prefill, training
+from crosstack.workload.architectures.layer import NormPlace
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.dtype import Dtype
+from crosstack.workload.functions import Function
 from crosstack.workload.operations import Role
 from crosstack.workload.passes.routing import places, routing_of
 from crosstack.workload.sharding import PARTIAL, splits
@@ -261,3 +263,21 @@ def test_all_but_indices_has_the_dtype_asked_for():
     found = {t.dtype for t in graph.tensors if t.role is not Role.INDEX}
     assert found == {Dtype.FP16}
     assert {t.dtype for t in graph.tensors if t.role is Role.INDEX} == {Dtype.INT32}
+
+
+@pytest.mark.parametrize(
+    ("place", "chain"),
+    [
+        (NormPlace.BEFORE, "norm attention add norm network add"),
+        (NormPlace.AFTER, "attention add norm network add norm"),
+        # gemma2024gemma2: around each part
+        (NormPlace.BOTH, "norm attention norm add norm network norm add"),
+    ],
+)
+def test_norms_stand_where_the_model_has_them(place, chain):
+    model = replace(library.model("llama3-8b"), norms=place)
+    (layers,) = (b for b in forward(model, sequence=8).blocks if b.name == "layers")
+    words = {Function.RMS_NORM: "norm", Function.ADD: "add", Function.SOFTMAX: "attention"}
+    words |= {Function.GATED_SILU: "network"}
+    found = [words[o.function] for o in layers.operations if o.function in words]
+    assert " ".join(found) == chain
