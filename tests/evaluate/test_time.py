@@ -224,6 +224,14 @@ class TestSavedAnswers:
         with pytest.raises(InputError, match="kernels: missing: a list of"):
             mapping_from_dict(saved, answer.task)
 
+    @pytest.mark.parametrize("wrong", [1, 2, 30])
+    def test_the_first_of_the_rows_that_name_no_kernel_are_listed(self, answer, wrong):
+        saved = answer.to_dict()
+        saved["kernels"] += [{"name": f"unknown {i}"} for i in range(wrong)]
+        with pytest.raises(InputError) as refused:
+            mapping_from_dict(saved, answer.task)
+        assert len(refused.value.problems) == min(wrong, 20)
+
     def test_the_number_of_a_pinned_partition_survives_being_saved(self, system):
         given = Constraints(partitions=(("third", 2),), max_partitions=3)
         pinned = optimise(WORKLOAD, system, constraints=given)

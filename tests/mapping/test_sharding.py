@@ -64,6 +64,11 @@ def every_cost(domains, nodes, index, edges) -> list[tuple[float, tuple[int, ...
     return sorted((cost_of(choice, nodes, index, edges), choice) for choice in choices)
 
 
+def test_kernels_without_edges_have_no_least_on_them():
+    index = index_of([3])
+    assert index.least_edges(np.zeros(0), np.ones(3, dtype=np.bool_)).shape == (0,)
+
+
 class TestElimination:
     @pytest.mark.parametrize("n", [1, 2, 5, 6])
     def test_its_bound_is_the_least_cost(self, n):

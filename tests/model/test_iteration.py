@@ -94,6 +94,12 @@ class TestIteration:
         found = iteration(a_plan(), 10.0, overlap, EACH)
         assert found.time == pytest.approx(62.5 * (5 + 2) + 60)  # the last stage sends nothing
 
+    @pytest.mark.parametrize("overlap", Overlap)
+    @pytest.mark.parametrize("training", [False, True])
+    def test_one_stage_sends_nothing(self, overlap, training):
+        found = iteration(a_plan(pipeline=1, training=training), 0.1, overlap, EACH)
+        assert found.time == pytest.approx(5 * 0.6)
+
     def test_gradients_come_back(self):
         # both ways 2.5 s; four stages, five microbatches: 3 + 4 - 1 sends are waited for each way
         found = iteration(a_plan(training=True), 10.0, Overlap.ALL, EACH)

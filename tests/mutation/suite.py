@@ -101,16 +101,19 @@ class Traced:
         self.times: dict[str, float] = {}
         self.failed: set[str] = set()
         self.file = ""
+        self.caches: list[Any] = []
+        self.sources = sources
         self.coverage.start()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
         if self.file != (file := item.nodeid.partition("::")[0]):
-            # What a test finds kept by one before it would hide the lines that it rests on.
-            self.file = file
-            for kept in gc.get_objects():
-                if isinstance(kept, functools._lru_cache_wrapper):
-                    kept.cache_clear()
+            self.file, objects, engine = file, gc.get_objects(), self._of_sources()
+            caches = [kept for kept in objects if isinstance(kept, functools._lru_cache_wrapper)]
+            self.caches = [kept for kept in caches if getattr(kept, "__module__", "") in engine]
+        # What a test finds kept by one before it would hide the lines that it rests on.
+        for kept in self.caches:
+            kept.cache_clear()
         self.coverage.switch_context(item.nodeid)
         start = time.process_time()
         try:
@@ -131,6 +134,14 @@ class Traced:
             "loaded": [name for name, module in [*sys.modules.items()] if self._library(module)],
         }
         (self.folder / "traced.json").write_text(json.dumps(traced))
+
+    def _of_sources(self) -> set[str]:
+        files = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
+        return {
+            name
+            for name, file in files.items()
+            if file and any(Path(file).is_relative_to(source) for source in self.sources)
+        }
 
     def _library(self, module: ModuleType) -> bool:
         file = getattr(module, "__file__", None) or str(self.root)

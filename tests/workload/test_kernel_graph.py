@@ -361,3 +361,9 @@ def test_an_elementwise_kernel_contracts_nothing():
 def test_a_graph_tells_how_often_a_kernel_was_said_to_run(repeats):
     graph = kernel_graph(kernels=(a_product(repeats=repeats),), tensors=(), word=2)
     assert graph.kernels[0].repeats == repeats
+
+
+def test_a_graph_tells_who_comes_directly_before_and_behind(small_graph):
+    assert small_graph.preds == (0, 0b0001, 0b0001, 0b0110)
+    assert small_graph.succs == (0b0110, 0b1000, 0b1000, 0)
+    assert not small_graph.adds.any()
