@@ -6,7 +6,7 @@ import pytest
 
 from crosstack.errors import InputError
 from crosstack.io import library
-from crosstack.mapping.exchange import exchange_sharding
+from crosstack.mapping.sharding import exchange_sharding
 from crosstack.published.dfmodel.graphs.fft import fft
 from crosstack.workload.architectures import graphs
 from crosstack.workload.lowering import lowered

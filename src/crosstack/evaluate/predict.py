@@ -19,8 +19,8 @@ from crosstack.evaluate.timeline import busy_of, pieces_of, stages_of, timeline_
 from crosstack.machine.node import part_of
 from crosstack.machine.system import System
 from crosstack.mapping.degrees import Degrees
-from crosstack.mapping.exchange import exchange_sharding, sum_sharding
 from crosstack.mapping.mapping import Constraints, Mapping, Task
+from crosstack.mapping.sharding import exchange_sharding, sum_sharding
 from crosstack.mapping.strategy import KernelSplit, MappingOrder, Strategy, product_share
 from crosstack.model.attention import iteration_work
 from crosstack.model.memory import MemoryAccount

@@ -1,10 +1,9 @@
 """Blocks: what plans that use tensor parallelism alike share of a layer, bounded once for all.
 
 What a chip does for one layer depends on the tensor-parallel dimensions, on what is computed again
-and, where a chip runs kernels one after the other, on the microbatch size. The rest of a plan adds
-to it: gradients that are summed, weights that are held and read, prices. So a bound on the layer
-without what plans add holds for each of them, and the closed form of the iteration turns it into a
-bound on the plan. A large network has thousands of plans and tens of blocks.
+and, where a chip runs kernels one after the other, on the microbatch size. A bound on that without
+what plans add (gradients, weights, prices) holds for each of them, and the closed form of the
+iteration turns it into a bound on the plan. Thousands of plans have tens of blocks.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from crosstack.mapping.following import following_bound, one_by_one_bound
-from crosstack.mapping.fusion import simple_bound
 from crosstack.mapping.search_node import BOUND, SearchNode, SearchState
 from crosstack.mapping.sharding import with_given
 from crosstack.model.collectives import NOTHING
@@ -61,14 +58,11 @@ def block_bound(state: SearchState, plan: MeshPlan) -> float:
 
 
 def _layer_bound(state: SearchState, plan: MeshPlan) -> float:
-    choices = state.table(plan, 1)
+    choices, network = state.table(plan, 1), 0.0
     domains = with_given(choices.index, state.given)
     load = unburdened(state.relaxed(SearchNode(plan, 1, domains)))
     state.budget.spend(BOUND * load.n)
-    layer, network = following_bound(choices, domains, load), 0.0
     if plan.tensor > 1:
         network = max(state.network_bound(domains, choices), sum(load.network))
-    if state.unfused:
-        roomy = replace(load, sram_capacity=math.inf, unit=None)
-        layer = max(layer, one_by_one_bound(choices, domains, roomy))
-    return max(layer, simple_bound(load, network))
+    roomy = replace(load, sram_capacity=math.inf, unit=None)
+    return state.layer_bound(choices, domains, roomy, network)

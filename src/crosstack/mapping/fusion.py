@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -59,7 +60,7 @@ from crosstack.mapping.steps import (
 )
 from crosstack.mapping.temporal_steps import TemporalSteps, make_steps
 from crosstack.mapping.two_directions import two_directions_bound
-from crosstack.model.partition import ChipLoad, combine
+from crosstack.model.partition import ChipLoad, combine, partition_cost
 from crosstack.workload.kernel_graph import Bools, Floats, Ints
 
 MOST_CELLS = 6_000_000  # of one table over ideals: about 50 MB
@@ -283,6 +284,12 @@ def _only_order(problem: FusionProblem) -> list[int] | None:
     sequence = topological_chains(order)[-1]
     follows = itertools.pairwise(sequence)
     return sequence if all(order.preds[b] >> a & 1 for a, b in follows) else None
+
+
+def sequence_cost(load: ChipLoad, partitions: Iterable[int]) -> float:
+    """Cost of a sequence of partitions, infinite where one does not fit. [s]"""
+    costs = [partition_cost(load, mask) for mask in partitions]
+    return sum(cost.cost for cost in costs) if all(cost.fits for cost in costs) else math.inf
 
 
 def simple_bound(load: ChipLoad, network: float | None = None) -> float:

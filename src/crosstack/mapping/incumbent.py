@@ -34,7 +34,6 @@ def numbers_of(masks: Sequence[int], n: int) -> tuple[int, ...]:
 
 def mapping_order(mapping: Mapping) -> tuple[object, ...]:
     """Return what mappings that are as fast are told apart by: the least is the one kept."""
-    stages = mapping.stages or ()
     return (
         mapping.dimensions,
         mapping.sizes,
@@ -46,7 +45,7 @@ def mapping_order(mapping: Mapping) -> tuple[object, ...]:
         mapping.n_tiles,
         mapping.partitions,
         tuple(AXIS_CODE[axis] for axis in mapping.sharding),
-        stages,
+        mapping.stages or (),
     )
 
 
@@ -70,10 +69,9 @@ class Lack:
 
     def alone(self, name: str, demand: float, limit: float) -> None:
         """Keep that a kernel does not fit the SRAM, if that is why it does not fit. [B]"""
+        levers = ("more SRAM", "more tensor parallelism", "shorter tiles (more of them)")
         if demand > limit:
-            where = f'kernel "{name}" alone in a partition'
-            levers = ("more SRAM", "more tensor parallelism", "shorter tiles (more of them)")
-            self.offer("SRAM", demand, limit, where, levers)
+            self.offer("SRAM", demand, limit, f'kernel "{name}" alone in a partition', levers)
 
     def stage(self, plan: MeshPlan, demand: float, limit: float) -> None:
         """Keep that the fullest stage that holds a part of the graph does not fit. [B]"""
@@ -105,11 +103,8 @@ class Incumbent:
 
     def keep(self, time: float, mapping: Mapping) -> None:
         """Keep a mapping if it is faster, or as fast and first in `mapping_order`."""
-        first = (
-            time == self.best
-            and self.mapping is not None
-            and mapping_order(mapping) < mapping_order(self.mapping)
-        )
+        known = self.mapping if time == self.best else None
+        first = known is not None and mapping_order(mapping) < mapping_order(known)
         if time < self.best or first:
             self.best, self.mapping = time, mapping
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crosstack.mapping.ideals import enumerate_ideals, make_order, topological_chains
+from crosstack.mapping.ideals import enumerate_ideals, make_order, memberships, topological_chains
 from crosstack.mapping.mapping import Task
 from crosstack.mapping.parallelism import workload_uses
 from crosstack.mapping.sharding import given_choices
@@ -86,15 +86,19 @@ def mapping_space(task: Task, rules: Rules | str | None = None) -> MappingSpace:
     """
     chosen = chosen_rules(rules, MAPPED, otherwise=task.rules)
     arrays = task.workload.graph
+    slots, apart = make_slots(arrays, task.constraints, chosen)
+    if slots is None:
+        n = arrays.n
+        slots = Slots(count=n, first=(0,) * n, last=(n - 1,) * n)
     factors = (
         _network(task, chosen),
         _tiles(task, chosen),
         _sharding(task, arrays, chosen),
-        _partitions(task, arrays, chosen),
+        _partitions(task, slots),
         _cores(task, arrays),
         *_of_training(task, arrays, chosen),
     )
-    return MappingSpace(factors=factors, ordered=_ordered(task, arrays, chosen))
+    return MappingSpace(factors=factors, ordered=_ordered(task, arrays, slots, apart=apart))
 
 
 def _of_training(task: Task, arrays: KernelGraph, rules: Rules) -> Iterator[Factor]:
@@ -144,17 +148,7 @@ def _sharding(task: Task, arrays: KernelGraph, rules: Rules) -> Factor:
     return Factor("sharding", float(np.log10(axes).sum()), words)
 
 
-def _slots(task: Task, arrays: KernelGraph, rules: Rules) -> tuple[Slots, bool]:
-    """Return which partitions each kernel may have, and whether directions stay apart."""
-    slots, apart = make_slots(arrays, task.constraints, rules)
-    if slots is None:
-        n = arrays.n
-        slots = Slots(count=n, first=(0,) * n, last=(n - 1,) * n)
-    return slots, apart
-
-
-def _partitions(task: Task, arrays: KernelGraph, rules: Rules) -> Factor:
-    slots, _ = _slots(task, arrays, rules)
+def _partitions(task: Task, slots: Slots) -> Factor:
     if task.constraints.kernel_by_kernel:
         return Factor("partitions", 0.0, "given: every kernel its own")
     choices = [last - first + 1 for first, last in zip(slots.first, slots.last, strict=True)]
@@ -163,15 +157,14 @@ def _partitions(task: Task, arrays: KernelGraph, rules: Rules) -> Factor:
     return Factor("partitions", float(np.log10(choices).sum()), words)
 
 
-def _ordered(task: Task, arrays: KernelGraph, rules: Rules) -> Factor | None:
+def _ordered(task: Task, arrays: KernelGraph, slots: Slots, *, apart: bool) -> Factor | None:
     """Count chains of ideals, by sums over all ideals inside an ideal, one step a partition.
 
     Adding the kernels in a topological order, each where it is the last one of an ideal, sums
     over every smaller ideal exactly once.
     """
     if task.constraints.kernel_by_kernel:
-        return _partitions(task, arrays, rules)
-    slots, apart = _slots(task, arrays, rules)
+        return _partitions(task, slots)
     forward = sum(1 << i for i in range(arrays.n) if not arrays.backward[i])
     preds = tuple(
         mask | (forward if apart and arrays.backward[i] else 0)
@@ -182,17 +175,13 @@ def _ordered(task: Task, arrays: KernelGraph, rules: Rules) -> Factor | None:
     if ideals is None:
         return None
     place = {ideal: i for i, ideal in enumerate(ideals)}
-    steps: list[tuple[Ints, Ints]] = []
+    steps: list[Ints] = []
     for kernel in topological_chains(order)[0]:
         bit = 1 << kernel
-        pairs = [
-            (place[ideal], place[ideal & ~bit])
-            for ideal in ideals
-            if ideal & bit and ideal & ~bit in place
-        ]
-        larger, smaller = np.array(pairs, dtype=np.int64).T
-        steps.append((larger, smaller))
-    member = np.array([[bool(ideal >> k & 1) for k in range(arrays.n)] for ideal in ideals])
+        some = (ideal for ideal in ideals if ideal & bit and ideal & ~bit in place)
+        pairs = [(place[ideal], place[ideal & ~bit]) for ideal in some]
+        steps.append(np.array(pairs, dtype=np.int64).T)
+    member = memberships(ideals, arrays.n)
     first, last = np.array(slots.first), np.array(slots.last)
     chains: Floats = np.zeros(len(ideals))
     chains[0] = 1.0

@@ -211,11 +211,9 @@ def _one_stage(workload: Workload, system: System, degrees: Degrees) -> Degrees:
 def _placed_use(workload: Workload, system: System) -> Parallelism:
     """Return what the chips split of a workload that brings its own distribution."""
     use = placed_use(workload.placement)
+    allowed = f"allowed for placement {workload.placement}: {use}, or none."
     problems = [
-        Problem(
-            f"system.network[{i}].parallelism",
-            f"got {d.parallelism}; allowed for placement {workload.placement}: {use}, or none.",
-        )
+        Problem(f"system.network[{i}].parallelism", f"got {d.parallelism}; {allowed}")
         for i, d in enumerate(system.network)
         if d.parallelism not in (None, use)
     ]

@@ -38,7 +38,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from crosstack.mapping.budget import UNLIMITED, Budget
-from crosstack.mapping.fusion import LONG_GRAPH, FusionProblem, all_ideals, fuse, simple_bound
+from crosstack.mapping.fusion import (
+    LONG_GRAPH,
+    FusionProblem,
+    all_ideals,
+    fuse,
+    sequence_cost,
+    simple_bound,
+)
 from crosstack.mapping.ideals import (
     IdealTables,
     Order,
@@ -55,7 +62,7 @@ from crosstack.mapping.stage_times import StageChoices, StageTimes, make_stage_c
 from crosstack.mapping.steps import TOLERANCE
 from crosstack.model.iteration import last_transfer
 from crosstack.model.mesh_plan import MeshPlan
-from crosstack.model.partition import ChipLoad, combine, partition_cost
+from crosstack.model.partition import ChipLoad, combine
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Floats, Ints, bits
 
@@ -457,8 +464,7 @@ def _least_work(problem: StageProblem, limit: float, cache: TableCache, budget: 
     load, microbatch = problem.load, problem.plan.microbatch_size
     free = on_one_chip(load)
     if problem.one_by_one:
-        costs = [partition_cost(free, 1 << i) for i in range(load.n)]
-        return microbatch * sum(c.time if c.fits else math.inf for c in costs)
+        return microbatch * sequence_cost(free, (1 << i for i in range(load.n)))
     each = problem.slots / _counts(problem) + problem.repeats
     longest = float(((limit + problem.unsent) / each).max()) / microbatch
     if not simple_bound(free) < longest:

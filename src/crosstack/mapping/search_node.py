@@ -18,7 +18,7 @@ from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.branching import FirstCosts, branches, first_shardings, tightened
 from crosstack.mapping.budget import Budget
 from crosstack.mapping.following import choices_excess, following_bound, one_by_one_bound
-from crosstack.mapping.fusion import Fusion, fuse, make_problem, simple_bound
+from crosstack.mapping.fusion import Fusion, fuse, make_problem, sequence_cost, simple_bound
 from crosstack.mapping.ideals import TableCache
 from crosstack.mapping.incumbent import PROOF, Incumbent, Lack, masks_of, numbers_of
 from crosstack.mapping.joint import UNKNOWN, Joint, joint_bound
@@ -157,9 +157,8 @@ class SearchState:
         """Return the load of a node under one sharding."""
         self.budget.spend(LOAD * self.arrays.n)
         choices = self.table(node.plan, node.n_tiles)
-        load = make_load(
-            self.workload, self.system, self.arrays, node.plan, choices, codes, self.rules
-        )
+        given = self.workload, self.system, self.arrays, node.plan, choices
+        load = make_load(*given, codes, self.rules)
         load = one_by_one(load, self.rules) if self.unfused else load
         return self.pricing.priced(load, node.plan, choices, codes)
 
@@ -252,13 +251,18 @@ class SearchState:
         load = self.relaxed(node)
         if not self._fits(load, node):
             return math.inf
-        layer, network = following_bound(choices, node.domains, load), sum(load.network)
+        network = sum(load.network)
         if load.temporal is None or load.overlap is Overlap.ALL:
             network = max(self.network_bound(node.domains, choices), network)
-        layer = max(layer, simple_bound(load, network))
-        if self.unfused:
-            layer = max(layer, one_by_one_bound(choices, node.domains, load))
+        layer = self.layer_bound(choices, node.domains, load, network)
         return self.total(node.plan, layer + load.extra)
+
+    def layer_bound(
+        self, choices: Choices, domains: Domains, load: ChipLoad, network: float
+    ) -> float:
+        """Return what a layer takes at least within ``domains``, and ``network`` for that. [s]"""
+        layer = max(following_bound(choices, domains, load), simple_bound(load, network))
+        return max(layer, one_by_one_bound(choices, domains, load)) if self.unfused else layer
 
     def relaxed(self, node: SearchNode) -> ChipLoad:
         """Return a load no heavier than that of any sharding of a node, kept for its next bound."""
@@ -267,7 +271,7 @@ class SearchState:
         key = id(choices), node.domains
         known, load = self.lightest.get(key, (None, None))
         if load is None or known is not choices:
-            given = (self.workload, self.system, self.arrays, node.plan, choices)
+            given = self.workload, self.system, self.arrays, node.plan, choices
             load = relaxed_load(*given, node.domains, self.rules)
             load = one_by_one(load, self.rules) if self.unfused else load
             load = self.pricing.priced(load, node.plan, choices, node.domains)
@@ -301,9 +305,8 @@ class SearchState:
         return good
 
     def _offer_static(self, plan: MeshPlan, demand: Demand) -> None:
-        where, levers = self.room.lack(plan, demand)
-        capacity = self.room.capacity(plan)
-        self.incumbent.lack.offer("main memory", demand.total, capacity, where, levers)
+        lack = self.room.capacity(plan), *self.room.lack(plan, demand)
+        self.incumbent.lack.offer("main memory", demand.total, *lack)
 
     # ------------------------------------------------------------ fusing
 
@@ -312,12 +315,10 @@ class SearchState:
         limit -= load.extra
         if self.unfused:
             masks = tuple(1 << i for i in load.order)
-            costs = [partition_cost(load, mask) for mask in masks]
-            layer = sum(c.cost for c in costs)
-            if not all(c.fits for c in costs) or not layer < limit or not self.rooms(load, masks):
+            layer = sequence_cost(load, masks)
+            if not layer < limit or not self.rooms(load, masks):
                 return None
-            layer += load.extra
-            return Fusion(partitions=masks, time=layer, bound=layer)
+            return Fusion.of((layer + load.extra, masks))
         problem = make_problem(load, slots=self.slots, separate_directions=self.separate)
         found = fuse(problem, limit, self.tables, self.budget, bound_only=bound_only)
         if found is None or not load.extra:
@@ -454,12 +455,10 @@ class SearchState:
 
     def too_heavy(self, plan: MeshPlan) -> bool:
         """Whether what stays in the main memory exceeds it, however the plan is filled in."""
-        if math.isinf(self.room.capacity(plan)):
+        capacity = self.room.capacity(plan)
+        if math.isinf(capacity) or self.room.least(plan).total <= capacity:
             return False
-        demand = self.room.least(plan)
-        if demand.total <= self.room.capacity(plan):
-            return False
-        self._offer_static(plan, demand)
+        self._offer_static(plan, self.room.least(plan))
         return True
 
     def fuse_node(self, node: SearchNode, *, root: bool = True) -> float:

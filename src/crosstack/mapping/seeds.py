@@ -23,12 +23,12 @@ from dataclasses import dataclass
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.blocks import block_bound, block_of, unburdened, unburdened_plan
 from crosstack.mapping.budget import CALL, DEAL
-from crosstack.mapping.fusion import make_problem, quick_sequence, simple_bound
+from crosstack.mapping.fusion import make_problem, quick_sequence, sequence_cost, simple_bound
 from crosstack.mapping.incumbent import PROOF, Incumbent, masks_of
 from crosstack.mapping.search_node import SearchNode, SearchState
 from crosstack.mapping.tiles import useful_tiles
 from crosstack.model.mesh_plan import MeshPlan
-from crosstack.model.partition import ChipLoad, partition_cost
+from crosstack.model.partition import ChipLoad
 from crosstack.workload.kernel_graph import Ints
 
 MOST_PLANS = 20_000  # of which mappings are made before anything is bounded
@@ -143,19 +143,11 @@ def _alone(load: ChipLoad) -> int:
     return ALONE if load.unit is None or load.staircases is None else DEAL
 
 
-def _sum(load: ChipLoad, masks: tuple[int, ...]) -> float:
-    """Cost of a sequence of partitions, infinite where one does not fit. [s]"""
-    costs = [partition_cost(load, mask) for mask in masks]
-    if not all(cost.fits for cost in costs):
-        return math.inf
-    return sum(cost.cost for cost in costs) + load.extra
-
-
 def _price(
     state: SearchState, lanes: _Lanes, candidate: _Candidate, masks: tuple[int, ...]
 ) -> None:
     """Offer a candidate's partitions under its plans for which they may be best, or a start."""
-    whole, layer = state.incumbent, _sum(candidate.load, masks)
+    whole, layer = state.incumbent, sequence_cost(candidate.load, masks) + candidate.load.extra
     if math.isinf(layer):
         return
     for total, i in sorted((state.total(plan, layer), i) for i, plan in enumerate(candidate.plans)):
@@ -183,7 +175,7 @@ def _offer(
     state: SearchState, node: SearchNode, codes: Ints, load: ChipLoad, masks: tuple[int, ...]
 ) -> None:
     """Keep a mapping if it is the best so far and all its partitions fit."""
-    taken = _sum(load, masks)
+    taken = sequence_cost(load, masks) + load.extra
     if math.isfinite(taken):
         state.offer(node, codes, load, masks, taken)
 
@@ -267,7 +259,7 @@ def _better_choices(state: SearchState) -> None:
                 return
             if not state.rooms(load, masks):
                 continue
-            taken, best = _sum(load, masks), state.incumbent.best
+            taken, best = sequence_cost(load, masks) + load.extra, state.incumbent.best
             if math.isfinite(taken) and state.pricing.offered(node.plan, taken) < best:
                 state.offer(node, other, load, masks, taken)
                 codes = other

@@ -1,9 +1,8 @@
 """What every stage from one order ideal to a larger one takes, for many pairs of them at once.
 
-A stage is a shortest path over the ideals between its borders, with the steps of fusion; see
-`crosstack.mapping.pipeline`. For time alone that path is its only choice of partitions. Where the
-objective adds to what partitions move, a slower one may be cheaper, so all are kept that none beats
-in time, in what is added, and in main memory.
+A stage is a shortest path over the ideals between its borders (`crosstack.mapping.pipeline`). Where
+the objective adds to what partitions move, a slower one may be cheaper, so all are kept that none
+beats in time, in what is added, and in main memory.
 """
 
 from __future__ import annotations

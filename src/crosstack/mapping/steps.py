@@ -214,8 +214,7 @@ class Steps:
             within = held[to] - held[j]
             fits &= (within == 0) | (within == tables.count[to] - tables.count[j])
         if self.held is not None:
-            alive = (tables.live[to] | tables.live[j]) @ self.held
-            room = alive <= load.memory_limit * (1 + TOLERANCE)
+            room = self._rooms(to, j)
             fits &= room
         if load.resident_alone and j == 0 and tables.count[to[-1]] == load.n:
             memory[-1] -= self.weights[-1]
@@ -265,6 +264,11 @@ class Steps:
         network, data = self.network[to] - self.network[j], self.data[to] - self.data[j]
         longer = self.load.network_takes_maximum
         return np.asarray(np.maximum(network, data) if longer else network + data)
+
+    def _rooms(self, to: Ints, j: int | Ints) -> Bools:
+        """Whether the tensors alive in partitions between ideals fit the main memory."""
+        alive = (self.tables.live[to] | self.tables.live[j]) @ self.held
+        return np.asarray(alive <= self.load.memory_limit * (1 + TOLERANCE))
 
     def _reads(self, to: Ints, live: Ints, alive_total: Floats, j: int) -> tuple[Floats, Floats]:
         """Memory time and SRAM of tensors made before that the partition reads."""

@@ -15,7 +15,7 @@ from operator import or_
 import numpy as np
 
 from crosstack.mapping.ideals import IdealTables, flags, memberships, to_words
-from crosstack.mapping.steps import TOLERANCE, Deferred, Steps, StepTerms
+from crosstack.mapping.steps import Deferred, Steps, StepTerms
 from crosstack.model.legality import Legality, Words, possible_partitions
 from crosstack.model.partition import ChipLoad
 from crosstack.model.temporal import Run, TemporalLoad
@@ -294,7 +294,7 @@ class TemporalSteps(Steps):
 
         Those whose tensors do not fit the main memory take for ever.
         """
-        load, (device, memory, unshared) = self.load, values
+        device, memory, unshared = values
         network = self._network(to, start)
         # What the device takes already holds what main memory does, unless nothing hides.
         busy = device if self.temporal.hides else device - memory
@@ -305,8 +305,7 @@ class TemporalSteps(Steps):
         terms = StepTerms(to, time, compute, memory, network, np.zeros(len(to)))
         priced = self.priced(time, terms, start)
         if self.held is not None:
-            alive = (self.tables.live[to] | self.tables.live[start]) @ self.held
-            priced = np.where(alive <= load.memory_limit * (1 + TOLERANCE), priced, np.inf)
+            priced = np.where(self._rooms(to, start), priced, np.inf)
         return terms, priced
 
 
