@@ -5,12 +5,12 @@ Source: ``dfmodel_code``.
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import numpy as np
 
 from crosstack.errors import InputError, Problem
 from crosstack.io.dfmodel.schema import ENUMS
@@ -99,10 +99,8 @@ PRICES = {
 
 def single(value: float) -> float:
     """Round to the nearest float32, as every real number of a DFModel file is; may be infinite."""
-    try:
-        return float(struct.unpack("<f", struct.pack("<f", value))[0])
-    except OverflowError:
-        return math.copysign(math.inf, value)
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
 
 
 def matching_operands(

@@ -143,7 +143,7 @@ def _problems(item: Any, root: type[FileModel], prefix: str) -> Iterable[Problem
     elif kind in ("model_type", "model_attributes_type", "dict_type"):
         model = _model_at(root, location)
         name = "a name from the library, or " if model and "library" in model.model_fields else ""
-        of = f" of {', '.join(fields_of(model))}" if model else ""
+        of = f" of {', '.join(fields_of(model))}" if model else " of names"
         message = f"got {shown(item['input'])}; allowed: {name}a mapping{of}."
     else:
         message = f"got {shown(item['input'])}; {item['msg']}."

@@ -16,8 +16,8 @@ from typing import Any
 from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.io.files import of_file
 from crosstack.io.library import Entry, Figure
-from crosstack.io.native.problems import unknown_field, validate
-from crosstack.io.native.schema import shown
+from crosstack.io.native.problems import checked
+from crosstack.io.native.schema import FileModel
 from crosstack.io.native.tables import Table
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.technology.parts import (
@@ -140,29 +140,15 @@ class TechnologyLibrary:
 
     def with_entries(self, tree: object, path: str = "") -> TechnologyLibrary:
         """Return the library with the sections of a parsed file on top, if all in it is right."""
-        if not isinstance(tree, dict):
-            allowed = f"a mapping of {', '.join(SECTIONS)}"
-            raise InputError(Problem(path, f"got {shown(tree)}; allowed: {allowed}."))
-        problems: list[Problem] = []
+        given: Any = tree
+        file = checked(_FIELDS["library"], given, path).given()
         entries = {section: dict(known) for section, known in self.entries.items()}
-        for section, given in tree.items():
-            here = f"{path}.{section}" if path else section
-            if section not in SECTIONS:
-                problems.append(Problem(here, unknown_field(section, SECTIONS)))
-                continue
-            if not isinstance(given, dict):
-                message = f"got {shown(given)}; allowed: a mapping of names."
-                problems.append(Problem(here, message))
-                continue
-            for name, fields in given.items():
-                found = _entry(section, name, fields, f"{here}.{name}", problems)
-                if found is not None:
-                    entries[section][name] = found
-        if problems:
-            raise InputError(problems)
+        for section, found in file.items():
+            for name, entry in found.items():
+                entries[section][name] = _entry(section, name, entry, given[section][name])
         made = TechnologyLibrary(entries)
-        for section, given in tree.items():
-            for name in given:
+        for section, found in file.items():
+            for name in found:
                 made.check(section, name, f"{path}.{section}" if path else section)
         return made
 
@@ -177,12 +163,8 @@ class TechnologyLibrary:
             ) from None
 
 
-def _entry(
-    section: str, name: str, fields: object, path: str, problems: list[Problem]
-) -> Entry | None:
-    found = validate(_FIELDS[section], fields, path, problems)
-    if found is None or not isinstance(fields, dict):
-        return None
+def _entry(section: str, name: str, found: FileModel, fields: Mapping[str, Any]) -> Entry:
+    """Return the entry of checked fields, in the order of the file."""
     figures = []
     for field in [field for field in fields if field != "title"]:
         figure, unit = getattr(found, field), _unit(_FIELDS.tree[section][field])
