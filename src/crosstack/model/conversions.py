@@ -12,12 +12,8 @@ Readers that need a tensor in the same layout share a change, and who has it who
 needed for nothing: what a kernel pays is a table over sets of layouts. Sets are numbers, one bit a
 layout. Where the backward pass runs kernels again, they need what they read a second time. What is
 gathered and kept split is gathered once more in the backward pass, hidden behind a product
-(``korthikanti2023reducing``, section 4.2.2): that is not counted. What one copy of a graph hands to
-the next has a layout there, too: such joins are edges like any other, but for the order that
-kernels run in.
-
-Rules that do not trace layouts add sums up as soon as they are made and do not look at joins; those
-that do not share changes pay one for each reader.
+(``korthikanti2023reducing``, section 4.2.2): that is not counted. Joins between one copy of a graph
+and the next are edges like any other, but for the order that kernels run in.
 
 Sources: ``xu2021gspmd`` (layouts and what lies between them), ``korthikanti2023reducing`` (an
 all-reduce as a reduce-scatter here and an all-gather there), ``dfmodel_code`` (what kernels need).

@@ -18,9 +18,9 @@ an attention has its second product.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -243,10 +243,7 @@ def possible_partitions(legality: Legality, most: int) -> tuple[int, ...] | None
 
 @lru_cache(maxsize=256)
 def _part(legality: Legality, kernels: tuple[int, ...]) -> Legality:
-    number = {kernel: i for i, kernel in enumerate(kernels)}
-
-    def shrink(mask: int) -> int:
-        return sum(1 << number[i] for i in bits(mask) if i in number)
+    shrink = partial(renumbered, number={kernel: i for i, kernel in enumerate(kernels)})
 
     def of(masks: Sequence[int]) -> tuple[int, ...]:
         return tuple(shrink(masks[i]) for i in kernels)
@@ -327,6 +324,11 @@ def _kind(arrays: KernelGraph, i: int, j: int) -> Fusion | None:
     if arrays.gemm[i]:
         return None if rows else Fusion.EPILOGUE
     return Fusion.NORMALISATION if rows else Fusion.ELEMENTWISE
+
+
+def renumbered(mask: int, number: Mapping[int, int]) -> int:
+    """Return the mask of those kernels that have a new number, by that."""
+    return sum(1 << number[i] for i in bits(mask) if i in number)
 
 
 def mask_of(flags: Bools) -> int:

@@ -40,7 +40,7 @@ import numpy as np
 from crosstack.machine.chip import Chip, Execution, Overlap
 from crosstack.model.boundary import factor_order, streams_memory
 from crosstack.model.flows import Ends, read_again, tensor_ends
-from crosstack.model.legality import Legality, make_legality
+from crosstack.model.legality import Legality, make_legality, renumbered
 from crosstack.model.memory import keeps_cache
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
@@ -302,13 +302,10 @@ class Run:
     def of(self, kernels: Sequence[int]) -> Run:
         """Return the same of some of the kernels, numbered anew; the others are left out."""
         number = {kernel: i for i, kernel in enumerate(kernels)}
-
-        def shrink(mask: int) -> int:
-            return sum(1 << number[i] for i in bits(mask) if i in number)
-
-        moves = (((shrink(mask), time) for mask, time in self.moves[i]) for i in kernels)
+        kept = (self.moves[i] for i in kernels)
+        moves = (((renumbered(mask, number), time) for mask, time in each) for each in kept)
         return Run(
-            shrink(self.members),
+            renumbered(self.members, number),
             tuple(self.own[i] for i in kernels),
             tuple(tuple(move for move in each if move[0]) for each in moves),
         )

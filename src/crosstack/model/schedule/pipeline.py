@@ -206,8 +206,7 @@ def pipeline_graph(
     chips = len(stages) // interleave
     # An operation and its hand-over or transfer, forward and backward.
     check_tasks(4 * microbatches * sum(len(stage.operations) + 1 for stage in stages))
-    build = TaskGraphBuilder(f"stage {chip}" for chip in range(chips))
-    last = len(stages) - 1
+    build, last = TaskGraphBuilder(f"stage {chip}" for chip in range(chips)), len(stages) - 1
     before: list[int | None] = [None] * chips  # the last task of each chip
 
     def run(s: int, i: int, after: int | None, *, forward: bool) -> int:
