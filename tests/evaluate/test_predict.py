@@ -31,6 +31,7 @@ from crosstack.workload.dtype import Dtype
 from crosstack.workload.graph_workload import workload_of
 from crosstack.workload.passes.backward import training
 from crosstack.workload.product import Product
+from crosstack.workload.published_steps import BATCHES
 from crosstack.workload.transformer_training import Exchange, Recompute, Schedule
 
 RULES = default_rules()
@@ -330,3 +331,24 @@ def test_any_graph_of_a_job_is_predicted():
     job = Job(model=library.model("deepseek-v2-lite"), kind="decode", batch=8, context=512)
     found = crosstack.predict(job, library.system_on("h100-dgx", chips=2), "tp=2")
     assert found.time == found.plan.evaluation.time > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "chips", "tensor", "pipeline"),
+    [
+        # narayanan2021megatron, table 1
+        ("gpt-1.7b", 32, 1, 1),
+        ("gpt-3.6b", 64, 2, 1),
+        ("gpt-7.5b", 128, 4, 1),
+        ("gpt-18b", 256, 8, 1),
+        ("gpt-39b", 512, 8, 2),
+        ("gpt-76b", 1024, 8, 4),
+        ("gpt-146b", 1536, 8, 8),
+        ("gpt-310b", 1920, 8, 16),
+    ],
+)
+def test_a_published_batch_is_dealt_out_evenly_to_the_copies_that_were_trained(
+    name, chips, tensor, pipeline
+):
+    copies = chips // (tensor * pipeline)
+    assert BATCHES[name].batch % copies == 0
