@@ -189,6 +189,10 @@ class TestMemory:
         assert (levels[0].capacity, levels[0].bandwidth) == (2.0**20, 1e12)
         assert (levels[2].capacity, levels[2].bandwidth) == (2.0**34, 1e12)
 
+    def test_stacks_take_the_edge_that_their_wires_need(self):
+        made = generate(TEMPLATE, BUDGET)
+        assert part(made, "HBM").edge == pytest.approx(made.n_stacks * 1024 / 4e5)
+
     def test_a_given_capacity_comes_in_whole_stacks(self):
         for stacks in (1, 2, 3):
             dram = replace(TEMPLATE.dram, capacity=stacks * 2.0**33, n_stacks=None)

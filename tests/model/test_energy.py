@@ -136,6 +136,19 @@ def test_a_chip_of_which_only_its_power_is_known_draws_it_all_the_time():
     assert (found.static, found.total, found.basis) == (2100.0, 2100.0, Basis.BUDGET)
 
 
+def test_memories_on_a_chip_that_say_nothing_draw_nothing():
+    task = ct.load(LLAMA)
+    system = replace(
+        task.system,
+        chip=replace(task.system.chip, power=500.0, idle_power=100.0),
+        prices=replace(task.system.prices, memory_power=1.0, switch_power=1.0),
+        network=tuple(replace(d, link_power=1.0) for d in task.system.network),
+    )
+    found = optimise(replace(task, system=system), work_limit=1e4, gap=0.9).evaluation
+    assert [end.name for end in found.ends] == ["embedding", "head"]
+    assert (found.energy.on_chip, found.energy.basis) == (0.0, Basis.IDLE)
+
+
 # ---------------------------------------------------------------- chips described by their parts
 
 
