@@ -102,9 +102,9 @@ def test_a_few_killed_sweeps_lose_and_repeat_nothing(tmp_path):
 
 
 @pytest.mark.slow
-def test_twenty_killed_sweeps_lose_and_repeat_nothing(tmp_path):
+def test_a_dozen_killed_sweeps_lose_and_repeat_nothing(tmp_path):
     store, log = tmp_path / "store", tmp_path / "log"
-    cut_off = kill_at_random(store, log, times=20, count=4000, seed=2)
+    cut_off = kill_at_random(store, log, times=12, count=4000, seed=2)
     check_whole(store, log, count=4000, cut_off=cut_off)
 
 
