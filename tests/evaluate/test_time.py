@@ -238,6 +238,19 @@ class TestSavedAnswers:
         read = mapping_from_dict(pinned.to_dict(), pinned.task)
         assert read.partitions == pinned.mapping.partitions
 
+    def test_what_takes_network_time_is_named(self):
+        graph = graphs.training(library.model("llama3-8b"), sequence=64, batch=8)
+        workload = workload_of(graph, block="layers", items="batch")
+        system = system_on("h100-dgx")
+        tensor = tuple(replace(d, parallelism=Parallelism.TENSOR) for d in system.network)
+        system = replace(system, network=tensor, chip=system.chip.with_memory(capacity=None))
+        kernels = optimise(workload, system, work_limit=1e4).evaluation.kernels
+        assert any(kernel.network_time > 0 for kernel in kernels)
+        for kernel in kernels:
+            names = kernel.collective.split(" + ") if kernel.collective else []
+            assert bool(names) == (kernel.network_time > 0), kernel.name
+            assert len({*names}) == len(names)
+
     def test_axes_are_saved_by_their_names(self):
         graph = graphs.training(library.model("llama3-8b"), sequence=64, batch=8)
         workload = workload_of(graph, block="layers", items="batch")

@@ -16,6 +16,7 @@ from crosstack.mapping.parallelism import may_split, network_uses, workload_uses
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import rules_named
 from crosstack.model.tiles import divisors
+from crosstack.published.dfmodel.graphs.dlrm import dlrm
 from crosstack.workload.kernels import Direction
 from crosstack.workload.workload import Workload
 
@@ -301,6 +302,18 @@ class TestUses:
                 )
                 expected = divisors(workload.global_batch_size // data)
                 assert sorted(use.microbatches) == list(expected)
+
+    @pytest.mark.parametrize(("batch", "tried"), [(4, [1]), (8, [1, 2]), (24, [1, 2, 3, 6])])
+    def test_a_batch_over_all_chips_is_cut_into_what_divides_each_chips_share(
+        self, a_system, a_dimension, batch, tried
+    ):
+        workload = dlrm(
+            width=8, n_bottom=1, n_top=1, n_tables=4, rows=10, embedding_size=4, samples=4,
+            global_batch_size=batch, training=False,
+        )  # fmt: skip
+        system = a_system(network=(a_dimension(size=4),), n_chips=4)
+        (use,) = workload_uses(workload, system, Constraints(), RULES)
+        assert sorted(use.microbatches) == tried
 
     @pytest.mark.parametrize(("n", "may"), [(1, False), (2, True), (3, True)])
     def test_two_kernels_are_enough_to_split_a_graph(self, a_graph, a_system, a_dimension, n, may):
