@@ -15,6 +15,7 @@ from crosstack.machine.chip import Chip
 from crosstack.machine.compute import Dataflow
 from crosstack.model.kernels.clock import COMPUTE, ChipTimes, KernelTime, product_time
 from crosstack.published.deepflow import drawn_tiles
+from crosstack.records import Checked, Count
 from crosstack.workload.dtype import Dtype
 
 Floats = NDArray[np.float64]
@@ -36,7 +37,7 @@ SHAPES_AT_ONCE = {TileSearch.PAIRED: 32, TileSearch.NESTED: 16}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrawnTiles:
+class DrawnTiles(Checked):
     """The clock of a release (``deepflow_code``); see `crosstack.model.kernels.clock.KernelClock`.
 
     A product takes its launch and the maximum over levels of ``traffic / bandwidth + latency``
@@ -57,7 +58,7 @@ class DrawnTiles:
     """
 
     search: TileSearch
-    n_drawn: int = 20
+    n_drawn: Count = 20
     tiles_refill: bool = False
     first_shape_sets_dataflow: bool = False
 
