@@ -322,6 +322,17 @@ class TestUses:
         two = a_dimension(size=2, parallelism=Parallelism.PIPELINE)
         assert may_split(workload, a_system(network=(two,), n_chips=2)) is may
 
+    @pytest.mark.parametrize(("layers", "may"), [(1, True), (2, False)])
+    def test_stages_are_the_chips_that_given_dimensions_leave(
+        self, a_graph, a_system, a_dimension, layers, may
+    ):
+        workload = Workload(graph=a_graph(2, [(0, 1)]), sequence_length=8, n_layers=layers)
+        network = (
+            a_dimension(size=4, parallelism=Parallelism.TENSOR),
+            a_dimension(size=None, parallelism=Parallelism.PIPELINE),
+        )
+        assert may_split(workload, a_system(network=network, n_chips=8)) is may
+
     @pytest.mark.parametrize("seed", range(8))
     @pytest.mark.parametrize("backward", [False, True])
     @pytest.mark.parametrize("n_layers", [1, 2, 6])
