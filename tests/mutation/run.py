@@ -24,6 +24,7 @@ from suite import Changed, Suite
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = ("workload", "machine", "model", "mapping", "evaluate")
+TESTED_BY = (*ENGINE, "golden", "published", "explore")
 FEW_FILES, FEW_SECONDS = 4, 2.0
 
 
@@ -36,7 +37,7 @@ def arguments() -> argparse.Namespace:
         "--source", type=Path, nargs="+", default=[Path("src/crosstack") / name for name in ENGINE]
     )
     parser.add_argument(
-        "--tests", type=Path, nargs="+", default=[Path("tests") / name for name in ENGINE]
+        "--tests", type=Path, nargs="+", default=[Path("tests") / name for name in TESTED_BY]
     )
     parser.add_argument("--kept", type=Path, default=Path(".mutation"), help="what runs leave")
     parser.add_argument(
