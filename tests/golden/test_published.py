@@ -8,8 +8,8 @@ from builders.suites import rows_of
 from crosstack.published.runner import SUITES
 
 FAMILY = "published"
-# The figures have a file of their own.
-NAMES = [name for name in SUITES if name != "figures"]
+# The figures have a file of their own; counts of models are held to what is published.
+NAMES = [name for name in SUITES if name not in ("figures", "models")]
 
 
 @pytest.mark.parametrize("suite", NAMES)
