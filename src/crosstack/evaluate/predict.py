@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 Step = Work
-WORK_LIMIT = 2e5  # units of work of what a strategy leaves out: one or two seconds
+WORK_LIMIT = 4e5  # units of work of what a strategy leaves out: one or two seconds
 MOST_PARTS = 5  # that are printed
 SLOWEST = 1.0  # fewer bytes a second are no link [B/s]
 WAITING = "waiting for other stages and transfers"
