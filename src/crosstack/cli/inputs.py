@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -124,6 +125,20 @@ def in_file(path: Path) -> Iterator[None]:
         from crosstack.io import files
 
         raise files.in_file(error, str(path)) from None
+
+
+_MANY = {"": 1.0, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+
+
+def many_tokens(text: str | None) -> float | None:
+    """Return how many tokens ``--tokens`` says, such as ``15T``; None where it is left out. [1]"""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d{1,30}(?:\.\d{1,30})?(?:e\d{1,2})?)([kMBT]?)", text, re.ASCII)
+    if found is None or not (count := float(found[1]) * _MANY[found[2]]):
+        allowed = "a number above 0, perhaps with k, M, B (billions) or T, such as 15T"
+        raise InputError(Problem("--tokens", f"got {text[:60]!r}; allowed: {allowed}."))
+    return count
 
 
 @contextmanager

@@ -30,13 +30,19 @@ def map_(
     pages: outputs.PageOptions,
     kernels: bool = False,
     top: int = 0,
+    tokens: str | None = None,
 ) -> None:
     """Find the best mapping, prove it, and print what bounds it."""
+    from crosstack.evaluate.whole_run import tokens_of_iteration
+
     limits = search.checked()
     inputs.check_number("--top", top, 0 <= top <= MOST_LISTED, f"0 to {MOST_LISTED:,} strategies")
     pages.check(file)
-    chosen = inputs.rules_given(rules)
+    chosen, count = inputs.rules_given(rules), inputs.many_tokens(tokens)
     task = asked_task(file, set_, machine, job, given)
+    if count is not None:
+        with inputs.options_named({"tokens": "--tokens"}):
+            tokens_of_iteration(task.workload)
     first = None
     if start is not None:
         from crosstack.evaluate.saved import mapping_from_dict
@@ -49,11 +55,13 @@ def map_(
         )
     try:
         outputs.show_answer(answer, kernels=kernels)
+        if count is not None:
+            outputs.show_run(answer, count)
         if top:
             with inputs.in_file(file):
                 outputs.show_strategies(answer, top)
     finally:  # the reader of the tables may be gone; the result is not lost with him
-        pages.save(answer)
+        pages.save(answer, count)
     if answer.certificate.status is crosstack.Status.LIMIT:
         raise typer.Exit(LIMIT_EXIT)
 

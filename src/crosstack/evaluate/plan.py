@@ -22,6 +22,7 @@ from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.explanation import explained
 from crosstack.evaluate.saved import mapping_from_dict
 from crosstack.evaluate.time import evaluate
+from crosstack.evaluate.whole_run import WholeRun, whole_run
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
 from crosstack.model.memory import ROWS
@@ -113,6 +114,10 @@ class Plan:
     def to_json(self, *, indent: int | None = 2) -> str:
         """Return the answer as JSON; every number is finite or null."""
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False) + "\n"
+
+    def whole_run(self, tokens: float) -> WholeRun:
+        """Return what a run over so many tokens takes: time, chip-hours, energy, money. [1]"""
+        return whole_run(self.task, self.evaluation, tokens)
 
     def explain(self, partition: int, term: str = "time") -> str:
         """Say where a number comes from; see `crosstack.evaluate.explanation.explained`."""

@@ -13,13 +13,14 @@ from typing import TypeVar
 
 from crosstack.evaluate.evaluation import PartitionTerms
 from crosstack.evaluate.plan import Plan
+from crosstack.evaluate.whole_run import WholeRun
 from crosstack.machine.compute import Compute
 from crosstack.machine.prices import Bill
 from crosstack.machine.system import Dimension, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.energy import missing_powers
 from crosstack.model.memory import recomputations
-from crosstack.model.objective import Objective
+from crosstack.model.objective import YEARS, Objective
 from crosstack.model.rules import Rules, rules_named
 from crosstack.units import format_quantity
 from crosstack.workload.kernels import Axis
@@ -27,6 +28,7 @@ from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
 
 NOT_GIVEN = "not given"
+HOUR, DAY, KWH, MILLION = 3600.0, 86400.0, 3.6e6, 1e6
 Item = TypeVar("Item")
 
 
@@ -156,6 +158,30 @@ def key_numbers(answer: Plan) -> tuple[tuple[str, str], ...]:
         ("power", _total(e.power, watts(e.power.total))),
         *_energy(answer),
     )
+
+
+def long_time(time: float) -> str:
+    """Return a time in days or hours where it is so long. [s]"""
+    for unit, worth in (("days", DAY), ("hours", HOUR)):
+        if time >= 2 * worth:
+            return f"{_number(time / worth)} {unit}"
+    return time_words(time)
+
+
+def run_numbers(run: WholeRun) -> tuple[tuple[str, str], ...]:
+    """Return what a run takes as (label, value); nothing of what is not known."""
+    energy, price = run.of_tokens(MILLION)
+    paid = f"of the purchase price, over {YEARS:g} years"
+    known = (
+        ("iterations", f"{run.iterations:,}"),
+        ("time, nothing going wrong", long_time(run.time)),
+        ("chip-hours", _number(run.chip_time / HOUR)),
+        ("energy", None if run.energy is None else f"{_number(run.energy / KWH)} kWh"),
+        ("price", None if run.price is None else f"{usd(run.price)} {paid}"),
+        ("energy of a million tokens", None if energy is None else format_quantity(energy, "J")),
+        ("price of a million tokens", None if price is None else usd(price)),
+    )
+    return tuple((label, value) for label, value in known if value is not None)
 
 
 def _energy(answer: Plan) -> tuple[tuple[str, str], ...]:
