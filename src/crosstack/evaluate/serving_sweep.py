@@ -60,7 +60,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ServedModel:
     """What all points of a sweep have in common."""
 
     model: Transformer
@@ -90,7 +90,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServingSweep(Asked):
+class ServingSweep(ServedModel):
     """Points of a sweep; every array has one entry a point.
 
     ``tensor`` and ``pipeline`` chips, ``batch`` sequences, ``context`` tokens, ``microbatch``
@@ -206,7 +206,7 @@ def check_serving(
     dtype: Dtype | str,
     rules: Rules | str | None,
     **numbers: ArrayLike | None,
-) -> tuple[Asked, ServingPoints, WorkloadOf]:
+) -> tuple[ServedModel, ServingPoints, WorkloadOf]:
     """Return what all points have in common, the points, and what makes graphs of them.
 
     Raises what `serving_sweep` would, without pricing anything; parameters as there.
@@ -219,7 +219,7 @@ def check_serving(
     if phase not in list(Phase):
         message = f'got "{phase}".{did_you_mean(phase, Phase)} Allowed: {", ".join(Phase)}.'
         raise InputError(Problem("phase", message))
-    asked = Asked(
+    served = ServedModel(
         model=model,
         phase=Phase(phase),
         system=system,
@@ -227,17 +227,17 @@ def check_serving(
         tokens=tokens,
         dtype=Job(model=model, kind=JobKind.PREFILL, sequence=1, dtype=dtype).dtype,  # type: ignore[arg-type]
     )
-    made = cache(asked.workload)
+    made = cache(served.workload)
     check_degrees(model, system, points, _longest(made, model, points).graph_repetitions)
-    return asked, points, made
+    return served, points, made
 
 
-def _swept(asked: Asked, points: ServingPoints, made: WorkloadOf) -> ServingSweep:
+def _swept(served: ServedModel, points: ServingPoints, made: WorkloadOf) -> ServingSweep:
     """Price every point."""
     found: dict[str, Any] = {}
     end_tiles: list[tuple[int, ...]] = [()] * len(points.context)
-    for rows, series in _parts(asked, points, made):
-        part = _priced(asked, series, points.at(rows))
+    for rows, series in _parts(served, points, made):
+        part = _priced(served, series, points.at(rows))
         for number, tiles in zip(rows.tolist(), part.pop("end_tiles").tolist(), strict=True):
             end_tiles[number] = tuple(tiles)
         for name, values in part.items():
@@ -246,52 +246,54 @@ def _swept(asked: Asked, points: ServingPoints, made: WorkloadOf) -> ServingSwee
     fits, used, capacity = found["fits"], found["memory_used"], found["memory_capacity"]
     limit = np.where(used > capacity * (1 + ROUNDING), "main memory", "")
     limit = np.where(fits, limit, "SRAM")
-    limit = np.where(too_many_chips(asked.system, points), "network", limit)
+    limit = np.where(too_many_chips(served.system, points), "network", limit)
     largest = np.stack([found[name] for name in TERMS]).argmax(axis=0)
     own = {f.name for f in fields(ServingSweep)}
     return ServingSweep(
-        **{f.name: getattr(some, f.name) for some in (asked, points) for f in fields(some)},
+        **{f.name: getattr(some, f.name) for some in (served, points) for f in fields(some)},
         **{name: values for name, values in found.items() if name in own},
         end_tiles=tuple(end_tiles),
-        throughput=points.batch * asked.lengths(points.context) / found["time"],
+        throughput=points.batch * served.lengths(points.context) / found["time"],
         bound_by=tuple(TERMS[i] for i in largest.tolist()),
         limit=tuple(limit.tolist()),
     )
 
 
 def _parts(
-    asked: Asked, points: ServingPoints, made: WorkloadOf
+    served: ServedModel, points: ServingPoints, made: WorkloadOf
 ) -> Iterator[tuple[Ints, JobSeries]]:
     """Yield rows of points whose graphs are alike, and their graphs.
 
     Graphs of one sequence depend on the batch where experts take a share of all tokens.
     """
-    batches = _batches(asked.model, points)
+    batches = _batches(served.model, points)
     for batch in np.unique(batches).tolist():
         rows = np.flatnonzero(batches == batch)
         contexts, place = np.unique(points.context[rows], return_inverse=True)
         at = partial(made, batch=batch)
-        for series in job_series(at, contexts, asked.rules):
+        for series in job_series(at, contexts, served.rules):
             yield rows[np.isin(contexts, series.contexts)[place.ravel()]], series
 
 
-def _priced(asked: Asked, series: JobSeries, points: ServingPoints) -> dict[str, NDArray[Any]]:
+def _priced(
+    served: ServedModel, series: JobSeries, points: ServingPoints
+) -> dict[str, NDArray[Any]]:
     """Return what points take whose graphs are alike; what spills is priced so."""
-    chip = asked.system.chip
-    found = _taken(asked, series, points, spilled=False)
+    chip = served.system.chip
+    found = _taken(served, series, points, spilled=False)
     over = np.flatnonzero(found["memory_used"] > found["memory_capacity"] * (1 + ROUNDING))
     if chip.has_second_memory and len(over):
-        rest = _taken(asked, series, points.at(over), spilled=True)
+        rest = _taken(served, series, points.at(over), spilled=True)
         for name, values in rest.items():
             found[name][over] = values
     return found
 
 
 def _taken(
-    asked: Asked, series: JobSeries, points: ServingPoints, *, spilled: bool
+    served: ServedModel, series: JobSeries, points: ServingPoints, *, spilled: bool
 ) -> dict[str, NDArray[Any]]:
     """Return what points take with one memory or with both, an array a term."""
-    given = points, asked.lengths(points.context), asked.system, asked.rules
+    given = points, served.lengths(points.context), served.system, served.rules
     costs = [fastest_costs(block, *given, spilled=spilled) for block in series.blocks]
     names = ("layer_time", "time", "latency", "memory_used")
     found: dict[str, Any] = {name: np.empty(len(points.context)) for name in names}
@@ -299,14 +301,14 @@ def _taken(
     for stages in np.unique(points.pipeline).tolist():
         rows = np.flatnonzero(points.pipeline == stages)
         some = [{name: values[rows] for name, values in cost.items()} for cost in costs]
-        plan = _plan(asked, series.workload, stages, points.at(rows), boundary[rows])
-        times = _times(asked, series, plan, some, points.batch[rows])
+        plan = _plan(served, series.workload, stages, points.at(rows), boundary[rows])
+        times = _times(served, series, plan, some, points.batch[rows])
         for name, values in zip(names, times, strict=True):
             found[name][rows] = values
     counts = [series.workload.graph_repetitions, *(end.count for end in series.workload.ends)]
     for name in TERMS:
         found[name] = sum(n * cost[name] for n, cost in zip(counts, costs, strict=True))
-    capacity = asked.system.chip.memory_room(spilled=spilled)
+    capacity = served.system.chip.memory_room(spilled=spilled)
     tiles = [cost["n_tiles"].astype(np.int64) for cost in costs]
     return found | {
         "memory_capacity": np.full(len(points.context), capacity),
@@ -317,16 +319,16 @@ def _taken(
 
 
 def _plan(
-    asked: Asked, workload: Workload, stages: int, points: ServingPoints, boundary: Floats
+    served: ServedModel, workload: Workload, stages: int, points: ServingPoints, boundary: Floats
 ) -> MeshPlan:
     """Return the plan of points with so many stages, its numbers arrays.
 
     What it takes to hand on ``boundary`` bytes is a line: that of none, and that of many. [B]
     """
-    machine, plans = machine_of(asked.system, 1, stages), list[MeshPlan]()
+    machine, plans = machine_of(served.system, 1, stages), list[MeshPlan]()
     for size in (0.0, UNIT):
         sent = replace(workload, boundary_size=size)
-        plan = make_plan(sent, machine, (1, stages), USES, 1, asked.rules)
+        plan = make_plan(sent, machine, (1, stages), USES, 1, served.rules)
         assert plan is not None  # one sequence is a microbatch
         plans.append(plan)
     none, many = plans
@@ -343,11 +345,15 @@ def _plan(
 
 
 def _times(
-    asked: Asked, series: JobSeries, plan: MeshPlan, costs: list[dict[str, Floats]], batch: Ints
+    served: ServedModel,
+    series: JobSeries,
+    plan: MeshPlan,
+    costs: list[dict[str, Floats]],
+    batch: Ints,
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Return the time of a layer, of an iteration, and the latency [s]; memory used [B]."""
     layer, *rest = costs
-    workload, overlap = series.workload, asked.system.chip.overlap
+    workload, overlap = series.workload, served.system.chip.overlap
     ends = []
     for end, cost in zip(workload.ends, rest, strict=True):
         one: dict[str, Any] = {
@@ -360,7 +366,9 @@ def _times(
         ends.append(end_runs(EndCost(**one), end.count))
     plan = with_ends(workload, plan, ends) if ends else plan
     work = layer["time"] * plan.microbatch_size * plan.layers_per_stage
-    time = iteration_time(pipeline_of(plan, overlap, asked.rules), work, asked.rules) / plan.copies
+    time = (
+        iteration_time(pipeline_of(plan, overlap, served.rules), work, served.rules) / plan.copies
+    )
     none = np.zeros((len(batch), 1))
     memory = CopyMemory(
         weights=layer["kept"][:, None],
