@@ -76,6 +76,11 @@ def known_again(maxsize: int, *, by_value: int = 0) -> Callable[[Callable[P, R]]
 # ---------------------------------------------------------------- what a field may hold
 
 
+def meaning(text: str) -> dict[str, str]:
+    """Return metadata of a field that say what it counts or switches, as reports print it."""
+    return {"meaning": text}
+
+
 Check = Callable[[object], bool]
 Rule = Callable[[str, Any], None]
 

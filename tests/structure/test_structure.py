@@ -104,6 +104,23 @@ def test_only_io_imports_file_formats():
     assert importers({"google", "pydantic", "yaml"}, elsewhere) == []
 
 
+def asks_for_workloads(path: Path) -> list[str]:
+    """Return the lines of a file that ask what kind of workload they have."""
+    kinds = {"Workload", "Job", "Product", "LstmModel", "TransformerTraining"}
+    calls = (node for node in ast.walk(tree(path)) if isinstance(node, ast.Call))
+    return [
+        f"{name_of(path)}:{call.lineno}"
+        for call in calls
+        if isinstance(call.func, ast.Name) and call.func.id == "isinstance"
+        if kinds & {node.id for node in ast.walk(call.args[1]) if isinstance(node, ast.Name)}
+    ]
+
+
+def test_only_workloads_ask_what_kind_of_workload_one_is():
+    others = [path for path in FILES if not path.is_relative_to(SOURCE / "workload")]
+    assert [line for path in others for line in asks_for_workloads(path)] == []
+
+
 def test_no_file_of_the_package_imports_a_test_tool():
     assert importers({"pytest", "hypothesis", "unittest"}) == []
 
@@ -133,18 +150,18 @@ def docstrings(tree: ast.Module) -> list[ast.Constant]:
 
 
 def releases_named(path: Path) -> list[str]:
-    """Return the lines of a file that name a release, but for the sources that docstrings cite."""
+    """Return the lines of a file that name a release, but for the sources that it cites."""
     lines = path.read_text().splitlines()
     said = []
     for node in docstrings(tree(path)):
-        said.append(CITED.sub("", node.value))
+        said.append(node.value)
         for number in range(node.lineno - 1, node.end_lineno or node.lineno):
             lines[number] = ""
     return [
         f"{name_of(path)}: {line}"
         for text in (*said, *lines)
         for line in text.splitlines()
-        if RELEASE.search(line)
+        if RELEASE.search(CITED.sub("", line))
     ]
 
 

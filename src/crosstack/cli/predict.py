@@ -245,7 +245,7 @@ def _strategy(file: Path, hardware: Machine, workload: Step, asked: StepOptions)
     from crosstack.io.deepflow import DeepflowHardware, check_devices
     from crosstack.io.deepflow.steps import strategy_of
     from crosstack.mapping.strategy import Strategy, parse_strategy
-    from crosstack.workload.product import Product
+    from crosstack.workload.job import is_product
 
     if asked.parallel is not None:
         return parse_strategy(asked.parallel)
@@ -254,7 +254,7 @@ def _strategy(file: Path, hardware: Machine, workload: Step, asked: StepOptions)
             if asked.package is None:
                 check_devices(hardware)
             return strategy_of(hardware)
-    if isinstance(hardware, ChipDescription) and not isinstance(workload, Product):
+    if isinstance(hardware, ChipDescription) and not is_product(workload):
         chips = f"{hardware.chips_per_package * hardware.n_packages:,}"
         message = f"required: {file} has no strategy for its chips, {chips}; such as RC-1-8-d4-p2."
         raise InputError(Problem("--parallel", message))

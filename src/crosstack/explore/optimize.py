@@ -45,10 +45,8 @@ from crosstack.mapping.strategy import (
 )
 from crosstack.model.rules import PREDICTED, Rules
 from crosstack.units import parse_quantity
-from crosstack.workload.lstm import LstmModel
-from crosstack.workload.product import Product
+from crosstack.workload.job import most_stages
 from crosstack.workload.published_steps import CHANGES, changed_step
-from crosstack.workload.transformer_training import training_of
 
 __all__ = [
     "MOST_CHOICES",
@@ -347,7 +345,7 @@ def _runs(file: FileModel, hardware: Hardware, workload: Step, rules: Rules) -> 
         # Chips that split rows hold what data-parallel ones do, but for programs of releases.
         asked = [
             one
-            for one in strategies(n_chips, max_lp=_most_stages(workload))
+            for one in strategies(n_chips, max_lp=most_stages(workload))
             if rules.step is not predict or one.split is KernelSplit.CR or one.kp1 == 1
         ]
     wrong = [s for s in asked if s.n_chips != n_chips]
@@ -368,12 +366,3 @@ def _runs(file: FileModel, hardware: Hardware, workload: Step, rules: Rules) -> 
         _Run(strategy=strategy, system=builder, several=n_chips > 1, rules=rules)
         for strategy in asked
     ]
-
-
-def _most_stages(workload: Step) -> int:
-    if isinstance(workload, Product):
-        return 1
-    if isinstance(workload, LstmModel):
-        return workload.layers + 2
-    step = training_of(workload)
-    return 1 if step is None else step.model.layers

@@ -29,6 +29,7 @@ from crosstack.mapping.strategy import MappingOrder, Strategy, parse_order, pars
 from crosstack.model.energy import energy_of_budget
 from crosstack.model.rules import PREDICTED, rules_named
 from crosstack.workload.dtype import Dtype
+from crosstack.workload.job import is_product
 from crosstack.workload.product import Product
 from crosstack.workload.published_steps import CHANGES, changed_step
 
@@ -171,7 +172,7 @@ def _strategy(machine: step_machines.Machine, workload: Step, options: dict[str,
     given = options.get("parallel")
     if given is not None:
         return parse_strategy(str(given))
-    if isinstance(workload, Product) and not isinstance(machine, deepflow.DeepflowHardware):
+    if is_product(workload) and not isinstance(machine, deepflow.DeepflowHardware):
         return Strategy()
     if isinstance(machine, deepflow.DeepflowHardware):
         deepflow.check_devices(machine)

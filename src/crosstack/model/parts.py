@@ -16,6 +16,7 @@ import numpy as np
 from crosstack.errors import nearest, require, require_quantity
 from crosstack.machine.chip import Chip, Execution
 from crosstack.model.kernels.clock import KernelClock
+from crosstack.records import meaning
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Bools, Floats
 
@@ -43,20 +44,22 @@ def check_fields(part: object, counts: Mapping[str, tuple[int, ...]] | None = No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MainMemory:
-    """What a chip keeps in its main memory: everything once.
+    """What a chip keeps in its main memory: everything once."""
 
-    Parameters
-    ----------
-    gradient_bytes : float
-        Bytes of gradients per parameter that training keeps in main memory; 2 for mixed-precision
-        Adam (``rajbhandari2020zero``); 0 in ``dfmodel_code``. [B]
-    optimizer_bytes : float
-        The same of the optimizer's state: 12, a master copy and two moments; 0 in
-        ``dfmodel_code``. [B]
-    """
-
-    gradient_bytes: float = 2.0
-    optimizer_bytes: float = 12.0
+    gradient_bytes: float = field(
+        default=2.0,
+        metadata=meaning(
+            "Bytes of gradients per parameter that training keeps in main memory; 2 for "
+            "mixed-precision Adam (``rajbhandari2020zero``); 0 in ``dfmodel_code``. [B]"
+        ),
+    )
+    optimizer_bytes: float = field(
+        default=12.0,
+        metadata=meaning(
+            "The same of the optimizer's state: 12, a master copy and two moments; 0 in "
+            "``dfmodel_code``. [B]"
+        ),
+    )
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -88,15 +91,12 @@ def _roofline() -> KernelClock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """How long kernels take, in the rate that a chip has for their type of number.
+    """How long kernels take, in the rate that a chip has for their type of number."""
 
-    Parameters
-    ----------
-    kernels : KernelClock
-        How the time of a kernel follows from the levels of a chip.
-    """
-
-    kernels: KernelClock = field(default_factory=_roofline)
+    kernels: KernelClock = field(
+        default_factory=_roofline,
+        metadata=meaning("How the time of a kernel follows from the levels of a chip."),
+    )
 
     @property
     def knows_types(self) -> bool:

@@ -6,11 +6,12 @@ chip from main memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar, assert_never
 
 from crosstack.model.parts import check_fields
+from crosstack.records import meaning
 from crosstack.workload.kernel_graph import Floats, Ints, KernelGraph
 from crosstack.workload.kernels import Placement
 
@@ -30,28 +31,35 @@ class Boundary(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """Each tensor once.
+    """Each tensor once."""
 
-    Parameters
-    ----------
-    weights_read : bool
-        Whether weights are read from main memory once per partition and microbatch unless they
-        stay resident (the only partition of the only layer of its stage); never in
-        ``dfmodel_code``.
-    boundary : Boundary
-        What moving the operands and results of a graph takes.
-    unfused_depth : int
-        Tiles of each tensor that enters or leaves a kernel that are on the chip while kernels run
-        one by one: 2 as in any partition, or 1 where nothing moves while a tile is used. [1]
-    network_takes_maximum : bool
-        Whether tensor- and data-parallel communication of a partition hide behind each other or
-        add up.
-    """
-
-    weights_read: bool = True
-    boundary: Boundary = Boundary.MEMORY
-    unfused_depth: int = 2
-    network_takes_maximum: bool = False
+    weights_read: bool = field(
+        default=True,
+        metadata=meaning(
+            "Whether weights are read from main memory once per partition and microbatch "
+            "unless they stay resident (the only partition of the only layer of its stage);"
+            " never in ``dfmodel_code``."
+        ),
+    )
+    boundary: Boundary = field(
+        default=Boundary.MEMORY,
+        metadata=meaning("What moving the operands and results of a graph takes."),
+    )
+    unfused_depth: int = field(
+        default=2,
+        metadata=meaning(
+            "Tiles of each tensor that enters or leaves a kernel that are on the chip while"
+            " kernels run one by one: 2 as in any partition, or 1 where nothing moves while"
+            " a tile is used. [1]"
+        ),
+    )
+    network_takes_maximum: bool = field(
+        default=False,
+        metadata=meaning(
+            "Whether tensor- and data-parallel communication of a partition hide behind "
+            "each other or add up."
+        ),
+    )
 
     def __post_init__(self) -> None:
         """Check every field."""

@@ -26,6 +26,7 @@ from crosstack.workload.transformer_training import (
     Recompute,
     Schedule,
     TransformerTraining,
+    training_of,
 )
 
 _TOLD: Any = parse_yaml(
@@ -65,8 +66,8 @@ class MeasuredStep:
     @property
     def workload(self) -> TransformerTraining:
         """The step as it ran."""
-        step = step_named(self.model)
-        assert isinstance(step, TransformerTraining)
+        step = training_of(step_named(self.model))
+        assert step is not None  # measured steps are of transformers
         return replace(
             step,
             batch=self.batch,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from crosstack.model.rules import MAPPED, Rules
 from crosstack.report.wording import Table
@@ -22,11 +22,9 @@ def rule_rows(rules: Rules) -> Table:
     rows = []
     for name, part in rules.parts():
         if name in MAPPED:
-            kinds = reversed(type(part).__mro__[:-1])
-            meaning = _meanings("\n".join(inspect.cleandoc(kind.__doc__ or "") for kind in kinds))
             rows.append((name, "", _first_paragraph(type(part).__doc__ or "")))
             simple = (f.name for f in fields(part) if not is_dataclass(getattr(part, f.name)))
-            rows += [(f, _value(getattr(part, f)), meaning.get(f, "")) for f in simple]
+            rows += [(f, _value(getattr(part, f)), _meaning(part, f)) for f in simple]
     return Table(
         header=("rule", "value", "meaning"), numeric=(False, False, False), rows=tuple(rows)
     )
@@ -50,21 +48,11 @@ def _first_paragraph(documentation: str) -> str:
     return _KEY.sub(r"\1", " ".join(documentation.partition("\n\n")[0].split()))
 
 
-@cache
-def _meanings(documentation: str) -> dict[str, str]:
-    """Return what the documentation of a part, and of those it comes from, says of each field."""
-    found: dict[str, list[str]] = {}
-    field: str | None = None
-    for line in documentation.splitlines():
-        head = re.match(r"(\w+) : ", line)
-        if head:
-            field = head[1]
-            found[field] = []
-        elif field and line.startswith("    "):
-            found[field].append(line.strip())
-        elif line.strip():
-            field = None
-    return {name: _KEY.sub(r"\1", " ".join(lines)) for name, lines in found.items()}
+def _meaning(part: Any, name: str) -> str:
+    """Return what the metadata of a field say, of a part or of the one that it comes from."""
+    kinds = (kind for kind in type(part).__mro__ if is_dataclass(kind))
+    known = (f.metadata.get("meaning") for kind in kinds for f in fields(kind) if f.name == name)
+    return _KEY.sub(r"\1", next(filter(None, known), ""))
 
 
 @cache

@@ -138,6 +138,18 @@ def _workload(job: Job) -> Workload:
 Work = Workload | Job | Product | LstmModel | TransformerTraining
 
 
+def is_product(work: Work) -> bool:
+    """Return whether a single product is computed, which one chip does without a strategy."""
+    return isinstance(work, Product)
+
+
+def most_stages(work: Work) -> int:
+    """Return over how many stages of a pipeline a step may be spread. [1]"""
+    if isinstance(work, LstmModel):
+        return work.layers + 2
+    return work.model.layers if isinstance(work, TransformerTraining) else 1
+
+
 def as_workload(given: Work, dtype: Dtype = Dtype.BF16, *, rows: int = 1) -> Workload:
     """Return a workload, or that of a job or of another record that says what is computed.
 

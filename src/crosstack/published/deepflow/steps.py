@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import singledispatch
 
 from crosstack.errors import InputError, Problem, require
 from crosstack.evaluate.predict import SUMMING, WAITING, Prediction, Program, Step
@@ -11,7 +12,6 @@ from crosstack.io.deepflow.hardware import DeepflowHardware
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Mapping
 from crosstack.mapping.strategy import NESTED, KernelSplit, MappingOrder, Strategy
-from crosstack.model.memory import MemoryAccount
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.events import TaskGraphBuilder, Timeline, simulate
 from crosstack.published.deepflow.chips import Chips, links_of
@@ -121,25 +121,30 @@ def step_of(
     InputError
         If the strategy cannot split the workload, or data is sent where there is no link.
     """
-    strategy, size = chips.strategy, chips.times.element_size
-    if isinstance(workload, Product):
-        return _product(workload, chips)
-    if isinstance(workload, LstmModel):
-        if release is None:
-            memory = trained_account(workload, strategy, size, settings or StepSettings())
-        else:
-            if strategy.lp == 2 and workload.layers > 1:
-                # The index of the embedding's stage runs out.
-                message = f"{strategy}: two stages fail in this release; use 1 or 4."
-                raise InputError(Problem("strategy", message))
-            memory = lstm_account(workload, strategy, size)
-        return _lstm(workload, chips, memory)
+    return _counted(workload, chips, settings or StepSettings(), release)
+
+
+@singledispatch
+def _counted(
+    workload: Step, _: Distributed, __: StepSettings, release: Release | None
+) -> Prediction:
+    """Refuse what neither the paper nor a release counts; what they do is registered below."""
+    raise _not_counted(workload.name, release)
+
+
+def _not_counted(name: str, release: Release | None) -> InputError:
     if release is None:
-        message = f"got {workload.name}; the paper trains language models of LSTM cells."
-        raise InputError(Problem("model", message))
-    if not isinstance(workload, TransformerTraining):
-        message = f"got {workload.name}; a release knows steps of training alone."
-        raise InputError(Problem("job", message))
+        message = f"got {name}; the paper trains language models of LSTM cells."
+        return InputError(Problem("model", message))
+    return InputError(Problem("job", f"got {name}; a release knows steps of training alone."))
+
+
+@_counted.register
+def _transformer(
+    workload: TransformerTraining, chips: Distributed, _: StepSettings, release: Release | None
+) -> Prediction:
+    if release is None:
+        raise _not_counted(workload.name, release)
     _check_transformer(workload, release)
     return (_estimated if release.transformers is Transformers.ESTIMATED else _run)(workload, chips)
 
@@ -147,7 +152,10 @@ def step_of(
 # ---------------------------------------------------------------- products and language models
 
 
-def _product(product: Product, chips: Distributed) -> Prediction:
+@_counted.register
+def _product(
+    product: Product, chips: Distributed, _: StepSettings, __: Release | None
+) -> Prediction:
     """One product and its collective; replicas and stages have nothing to do with it."""
     s, shape = chips.strategy, (product.m, product.k, product.n)
     if s.dp > 1 or s.lp > 1:
@@ -176,7 +184,19 @@ def _product(product: Product, chips: Distributed) -> Prediction:
     )
 
 
-def _lstm(model: LstmModel, chips: Distributed, memory: MemoryAccount) -> Prediction:
+@_counted.register
+def _lstm(
+    model: LstmModel, chips: Distributed, settings: StepSettings, release: Release | None
+) -> Prediction:
+    strategy, size = chips.strategy, chips.times.element_size
+    if release is None:
+        memory = trained_account(model, strategy, size, settings)
+    else:
+        if strategy.lp == 2 and model.layers > 1:
+            # The index of the embedding's stage runs out.
+            message = f"{strategy}: two stages fail in this release; use 1 or 4."
+            raise InputError(Problem("strategy", message))
+        memory = lstm_account(model, strategy, size)
     step = lstm_step(model, chips)
     busy = _busy(step.forward, step.backward)
     most = max(range(len(busy)), key=lambda stage: busy[stage][1])

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import assert_never
 
@@ -34,6 +34,7 @@ from crosstack.model.collectives import (
     neighbour_link,
 )
 from crosstack.model.parts import check_fields
+from crosstack.records import meaning
 from crosstack.workload.kernels import Collective, Placement
 
 NANOSECOND_RATE = 1e9  # bytes that are counted as nanoseconds [B/s]
@@ -74,29 +75,33 @@ _HALVES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseCollectives(LeastTime):
-    """What a release counts; the defaults are those of E3a, the README's.
+    """What a release counts; the defaults are those of E3a, the README's."""
 
-    Parameters
-    ----------
-    ring_all_reduce_halves : int
-        2 counts reduce-scatter and all-gather on rings and switches (E2, E3a, and E4 on with
-        ``separate_rs_ag_for_ar``); 1 counts one (E3b, and E4 on without). [1]
-    full_all_reduce_halves : int
-        The same on fully connected dimensions: 1 up to E4. [1]
-    latency : LatencyRule
-        Which collectives pay link latency.
-    gradient_halves : int
-        Halves of the gradient all-reduce: 1 or 2 where they are counted otherwise than those of
-        any other all-reduce (one run compared with Megatron-LM), 0 where not. [1]
-    exchange : ExchangeRule
-        How all chips exchange everything with each other.
-    """
-
-    ring_all_reduce_halves: int = 2
-    full_all_reduce_halves: int = 1
-    latency: LatencyRule = LatencyRule.NONE
-    gradient_halves: int = 0
-    exchange: ExchangeRule = ExchangeRule.ALL_PAIRS
+    ring_all_reduce_halves: int = field(
+        default=2,
+        metadata=meaning(
+            "2 counts reduce-scatter and all-gather on rings and switches (E2, E3a, and E4 "
+            "on with ``separate_rs_ag_for_ar``); 1 counts one (E3b, and E4 on without). [1]"
+        ),
+    )
+    full_all_reduce_halves: int = field(
+        default=1, metadata=meaning("The same on fully connected dimensions: 1 up to E4. [1]")
+    )
+    latency: LatencyRule = field(
+        default=LatencyRule.NONE, metadata=meaning("Which collectives pay link latency.")
+    )
+    gradient_halves: int = field(
+        default=0,
+        metadata=meaning(
+            "Halves of the gradient all-reduce: 1 or 2 where they are counted otherwise "
+            "than those of any other all-reduce (one run compared with Megatron-LM), 0 "
+            "where not. [1]"
+        ),
+    )
+    exchange: ExchangeRule = field(
+        default=ExchangeRule.ALL_PAIRS,
+        metadata=meaning("How all chips exchange everything with each other."),
+    )
 
     def __post_init__(self) -> None:
         """Check every field."""

@@ -7,7 +7,7 @@ them. Source: ``dfmodel_code``; E1 to E5 are its releases.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -18,6 +18,7 @@ from crosstack.model.iteration import Path, Pipeline, Pipelining
 from crosstack.model.parts import Clock, MainMemory, check_fields
 from crosstack.model.tiles import divisors
 from crosstack.model.traffic import Boundary, Sizes, Traffic
+from crosstack.records import meaning
 from crosstack.workload.kernel_graph import Floats, Ints, KernelGraph
 from crosstack.workload.kernels import Placement
 
@@ -73,27 +74,31 @@ ENGINE: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DFModelDecisions(Decisions):
-    """Sharding first, by bytes; then tiles and partitions.
+    """Sharding first, by bytes; then tiles and partitions."""
 
-    Parameters
-    ----------
-    tiles_divide : bool
-        Whether the number of tiles must divide the sequence (E4 on) or the last tile may be ragged
-        (up to E3b).
-    bytes_first : bool
-        Whether sharding minimises bytes moved before anything else is decided.
-    halves_of_slots : bool
-        Whether a limit of C partitions gives forward kernels the first C/2 and backward kernels
-        the last C/2, the middle one shared when C is odd; otherwise directions are separate only
-        where asked.
-    full_count_unfused : bool
-        Whether a limit equal to the number of kernels means kernel by kernel.
-    """
-
-    tiles_divide: bool = False
-    bytes_first: bool = True
-    halves_of_slots: bool = True
-    full_count_unfused: bool = True
+    tiles_divide: bool = field(
+        default=False,
+        metadata=meaning(
+            "Whether the number of tiles must divide the sequence (E4 on) or the last tile "
+            "may be ragged (up to E3b)."
+        ),
+    )
+    bytes_first: bool = field(
+        default=True,
+        metadata=meaning("Whether sharding minimises bytes moved before anything else is decided."),
+    )
+    halves_of_slots: bool = field(
+        default=True,
+        metadata=meaning(
+            "Whether a limit of C partitions gives forward kernels the first C/2 and "
+            "backward kernels the last C/2, the middle one shared when C is odd; otherwise "
+            "directions are separate only where asked."
+        ),
+    )
+    full_count_unfused: bool = field(
+        default=True,
+        metadata=meaning("Whether a limit equal to the number of kernels means kernel by kernel."),
+    )
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -153,36 +158,50 @@ class DFModelDecisions(Decisions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DFModelTraffic(Traffic):
-    """A copy of a tensor for each of its readers; weights are on the chip and nothing else moves.
-
-    Parameters
-    ----------
-    fan_out_copies : bool
-        Whether a tensor is stored and converted once for each of its readers
-        (``ko2025dfmodel`` IV.C) or once.
-    operand_by_size : bool
-        Whether the operand an edge feeds is recognised by its bytes, the first operand winning
-        ties, or is what the graph says.
-    weight_cuts : WeightCuts
-        What a partition pays when its weight is cut to fit.
-    conversion_of_shard : bool
-        Whether a layout conversion moves the bytes of one chip's shard of the tensor, as the
-        intra-chip pass counts, or of the whole tensor, as the inter-chip pass does.
-    sums_at_once : bool
-        Whether sums are added up as soon as they are made, and what enters a layer has any layout;
-        otherwise they are partial until they are read, and layers hand on a layout.
-    batch_in_sram : bool
-        With placement ``batch``: whether partitions have to fit the SRAM; not in E5.
-    """
+    """A copy of a tensor for each reader; weights are on the chip and nothing else moves."""
 
     weights_read: bool = False
     boundary: Boundary = Boundary.FREE
-    fan_out_copies: bool = True
-    operand_by_size: bool = True
-    weight_cuts: WeightCuts = WeightCuts.FREE
-    conversion_of_shard: bool = True
-    sums_at_once: bool = True
-    batch_in_sram: bool = True
+    fan_out_copies: bool = field(
+        default=True,
+        metadata=meaning(
+            "Whether a tensor is stored and converted once for each of its readers "
+            "(``ko2025dfmodel`` IV.C) or once."
+        ),
+    )
+    operand_by_size: bool = field(
+        default=True,
+        metadata=meaning(
+            "Whether the operand an edge feeds is recognised by its bytes, the first "
+            "operand winning ties, or is what the graph says."
+        ),
+    )
+    weight_cuts: WeightCuts = field(
+        default=WeightCuts.FREE,
+        metadata=meaning("What a partition pays when its weight is cut to fit."),
+    )
+    conversion_of_shard: bool = field(
+        default=True,
+        metadata=meaning(
+            "Whether a layout conversion moves the bytes of one chip's shard of the tensor,"
+            " as the intra-chip pass counts, or of the whole tensor, as the inter-chip pass"
+            " does."
+        ),
+    )
+    sums_at_once: bool = field(
+        default=True,
+        metadata=meaning(
+            "Whether sums are added up as soon as they are made, and what enters a layer "
+            "has any layout; otherwise they are partial until they are read, and layers "
+            "hand on a layout."
+        ),
+    )
+    batch_in_sram: bool = field(
+        default=True,
+        metadata=meaning(
+            "With placement ``batch``: whether partitions have to fit the SRAM; not in E5."
+        ),
+    )
 
     def operands(self, arrays: KernelGraph) -> Ints:
         """The second operand, unless the first has the bytes of the tensor."""
@@ -239,20 +258,19 @@ class DFModelTraffic(Traffic):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DFModelPipelining(Pipelining):
-    """Activations sent on beside the stages, gradients by microbatch.
+    """Activations sent on beside the stages, gradients by microbatch."""
 
-    Parameters
-    ----------
-    stage_transfers : StageTransfers
-        When stages pay for passing activations on.
-    periodic_per_microbatch : bool
-        Whether the gradient all-reduce is spread over the microbatches of an iteration but paid
-        for every sequence (the same while a microbatch is one sequence) or spread over its
-        sequences.
-    """
-
-    stage_transfers: StageTransfers = StageTransfers.ONCE
-    periodic_per_microbatch: bool = True
+    stage_transfers: StageTransfers = field(
+        default=StageTransfers.ONCE, metadata=meaning("When stages pay for passing activations on.")
+    )
+    periodic_per_microbatch: bool = field(
+        default=True,
+        metadata=meaning(
+            "Whether the gradient all-reduce is spread over the microbatches of an "
+            "iteration but paid for every sequence (the same while a microbatch is one "
+            "sequence) or spread over its sequences."
+        ),
+    )
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -318,15 +336,15 @@ class DFModelPipelining(Pipelining):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DFModelClock(Clock):
-    """One peak, whatever is computed.
+    """One peak, whatever is computed."""
 
-    Parameters
-    ----------
-    rates_by_dtype : bool
-        Whether a chip has a rate for every type of number that its data sheet names, or one peak.
-    """
-
-    rates_by_dtype: bool = False
+    rates_by_dtype: bool = field(
+        default=False,
+        metadata=meaning(
+            "Whether a chip has a rate for every type of number that its data sheet names, "
+            "or one peak."
+        ),
+    )
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -344,22 +362,25 @@ class DFModelClock(Clock):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DFModelMemory(MainMemory):
-    """Weights, no training state, and the tensors of the layer and microbatch that run.
-
-    Parameters
-    ----------
-    keeps_activations : bool
-        Whether what the backward pass reads is kept for all layers of a stage and all microbatches
-        in flight, or only tensors of the layer and microbatch that runs are counted.
-    weights_held_once : bool
-        Whether the weight that a forward and a backward kernel share takes main memory once, or
-        once for each kernel.
-    """
+    """Weights, no training state, and the tensors of the layer and microbatch that run."""
 
     gradient_bytes: float = 0.0
     optimizer_bytes: float = 0.0
-    keeps_activations: bool = False
-    weights_held_once: bool = False
+    keeps_activations: bool = field(
+        default=False,
+        metadata=meaning(
+            "Whether what the backward pass reads is kept for all layers of a stage and all"
+            " microbatches in flight, or only tensors of the layer and microbatch that runs"
+            " are counted."
+        ),
+    )
+    weights_held_once: bool = field(
+        default=False,
+        metadata=meaning(
+            "Whether the weight that a forward and a backward kernel share takes main "
+            "memory once, or once for each kernel."
+        ),
+    )
 
     def weights(self, weight: Floats, forward: Floats) -> Floats:
         """One for each kernel, or for each forward kernel. [B]"""

@@ -45,7 +45,7 @@ def published_task(name: str, **changes: Any) -> Task:
     machine = system(chip(**told["chip"]), told["memory"], told["network"], **given_powers)
     pins, work = tuple(told.get("partitions", {}).items()), told["workload"]
     task = Task(
-        workload=work if isinstance(work, Workload) else published_workload(work),
+        workload=published_workload(work) if isinstance(work, str) else work,
         system=replace(machine, domain_size=told.get("domain_size")),
         constraints=Constraints(**told["constraints"], partitions=pins),
     )
