@@ -24,7 +24,7 @@ def rule_rows(rules: Rules) -> Table:
         if name in MAPPED:
             rows.append((name, "", _first_paragraph(type(part).__doc__ or "")))
             simple = (f.name for f in fields(part) if not is_dataclass(getattr(part, f.name)))
-            rows += [(f, _value(getattr(part, f)), _meaning(part, f)) for f in simple]
+            rows += [(f, _value(getattr(part, f)), meaning_of(part, f)) for f in simple]
     return Table(
         header=("rule", "value", "meaning"), numeric=(False, False, False), rows=tuple(rows)
     )
@@ -48,7 +48,7 @@ def _first_paragraph(documentation: str) -> str:
     return _KEY.sub(r"\1", " ".join(documentation.partition("\n\n")[0].split()))
 
 
-def _meaning(part: Any, name: str) -> str:
+def meaning_of(part: Any, name: str) -> str:
     """Return what the metadata of a field say, of a part or of the one that it comes from."""
     kinds = (kind for kind in type(part).__mro__ if is_dataclass(kind))
     known = (f.metadata.get("meaning") for kind in kinds for f in fields(kind) if f.name == name)
