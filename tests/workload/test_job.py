@@ -9,6 +9,8 @@ from crosstack.io import library
 from crosstack.io.steps import job_named
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.job import Job, JobKind, as_workload
+from crosstack.workload.published_steps import as_step
+from crosstack.workload.transformer_training import TransformerTraining
 
 LLAMA = library.model("llama3-8b")
 
@@ -123,3 +125,35 @@ def test_training_without_a_published_batch_has_to_be_told():
     with pytest.raises(InputError, match="none is published here") as error:
         job_named("qwen3-8b")
     assert [problem.path for problem in error.value.problems] == ["batch", "sequence"]
+
+
+MIXTRAL = library.model("mixtral-8x7b")
+
+
+def test_the_fullest_expert_sets_the_work_of_all():
+    """Mixtral, 512 tokens, 2 of 8 experts: 160 places each for 128; three products of 4096 x 14336.
+
+    Forward, and twice that backward: 3 x 3 x 2 x 4096 x 14336 FLOP for each of 8 x 32 more.
+    """
+    numbers = {"model": MIXTRAL, "sequence": 512, "block": "layers"}
+    even, full = (Job(expert_imbalance=x, **numbers).workload for x in (1.0, 1.25))
+    products = even.graph.gemm
+    more = (full.graph.work - even.graph.work)[products].sum()
+    assert more == 3 * 3 * 2 * 4096 * 14336 * (8 * 32)
+    assert full.graph.total_weight_size == even.graph.total_weight_size
+
+
+def test_a_step_and_its_job_have_the_same_experts():
+    job = Job(model=MIXTRAL, sequence=512, expert_imbalance=1.25)
+    step, dtype = as_step(job, {})
+    assert as_workload(step, dtype).graph == job.workload.graph
+    changed, _ = as_step(Job(model=MIXTRAL, sequence=512), {"expert_imbalance": 1.25})
+    assert as_workload(changed, dtype).graph == job.workload.graph
+
+
+@pytest.mark.parametrize(("model", "value"), [(MIXTRAL, 0.5), (LLAMA, 1.5)])
+def test_an_imbalance_below_even_or_without_experts_is_refused(model, value):
+    with pytest.raises(InputError, match="expert_imbalance"):
+        Job(model=model, sequence=64, expert_imbalance=value)
+    with pytest.raises(InputError, match="expert_imbalance"):
+        TransformerTraining(model=model, batch=1, sequence=64, expert_imbalance=value)

@@ -29,11 +29,13 @@ class JobOptions:
     sequence: int | None = None
     context: int | None = None
     dtype: Dtype | None = None
+    expert_imbalance: float | None = None
 
     def refuse(self) -> None:
         """Raise `InputError` for options that a file leaves no room for."""
         message = "allowed with a model by name; a file says what is done (see --set)."
-        refuse({f"--{name}": value for name, value in asdict(self).items()}, message)
+        options = {f"--{name.replace('_', '-')}": value for name, value in asdict(self).items()}
+        refuse(options, message)
 
     def numbers(self) -> dict[str, Any]:
         """Return the fields of the job that are given, and its kind."""
@@ -41,7 +43,7 @@ class JobOptions:
         if len(kinds) > 1:
             message = f"given with --{kinds[0]}; allowed: one of them."
             raise InputError(Problem(f"--{kinds[1]}", message))
-        names = ("batch", "sequence", "context", "dtype")
+        names = ("batch", "sequence", "context", "dtype", "expert_imbalance")
         given = {name: getattr(self, name) for name in names}
         return {"kind": kinds[0] if kinds else "train", **given}
 
@@ -84,6 +86,7 @@ _WORDS = {
     **_CONSTRAINTS,
     **{f"constraints.{field}": option for field, option in _CONSTRAINTS.items()},
     **{field: f"--{field}" for field in ("batch", "sequence", "context", "dtype")},
+    "expert_imbalance": "--expert-imbalance",
     **MACHINE,
     "workload.global_batch_size": "--batch",
     "system.chip.rates": "--dtype",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from crosstack.mapping.strategy import MappingOrder, Strategy
     from crosstack.model.rules import Rules as CountedRules
 
-_NUMBERS = ("batch", "sequence", "context")  # of a model that serves
+_NUMBERS = ("batch", "sequence", "context", "expert_imbalance")  # of a model that serves
 _NOT_SAVED = ("parallel", "rules", "set_")  # among what was asked: a result has them elsewhere
 
 
@@ -42,6 +42,7 @@ class StepOptions:
     recompute: str | None = None
     schedule: str | None = None
     interleave: int | None = None
+    expert_imbalance: float | None = None
     optimizer_bytes: str | None = None
     package: str | None = None
     packages: str | None = None
@@ -128,6 +129,11 @@ def trace(asked: StepOptions, output: Path | None = None, svg_out: Path | None =
 # ---------------------------------------------------------------- pieces
 
 
+def _called(*fields: str) -> dict[str, str]:
+    """Return the option of each field."""
+    return {field: f"--{field.replace('_', '-')}" for field in fields}
+
+
 def _workload(file: Path, hardware: Machine, asked: StepOptions) -> Step:
     """Return what the options ask for, or what the file holds."""
     from crosstack.io.steps import step_named
@@ -138,7 +144,7 @@ def _workload(file: Path, hardware: Machine, asked: StepOptions) -> Step:
         return _served(asked)
     if gemm is not None and model is not None:
         raise InputError(Problem("--gemm", "given with --model; allowed: one of them."))
-    with inputs.options_named({name: f"--{name}" for name in ("model", *changes)}):
+    with inputs.options_named(_called("model", *changes)):
         if model is not None and Path(model).suffix.lower() not in inputs.YAML_SUFFIXES:
             return step_named(model, changes)
         found = _product(gemm) if gemm is not None else _held(file, hardware, asked)
@@ -173,7 +179,7 @@ def _served(asked: StepOptions) -> Step:
     kind = "prefill" if asked.prefill else "decode"
     numbers = {name: getattr(asked, name) for name in _NUMBERS}
     others = {name: value for name, value in asked.changes.items() if name not in numbers}
-    with inputs.options_named({name: f"--{name}" for name in ("model", *numbers, *others)}):
+    with inputs.options_named(_called("model", *numbers, *others)):
         return changed_step(job_named(asked.model, kind, **numbers), others)
 
 
@@ -219,7 +225,7 @@ def _predicted(asked: StepOptions, counted: CountedRules) -> tuple[Prediction, T
     options |= {"constraints.degrees": "--parallel", "workload.global_batch_size": "--batch"}
     options |= dict.fromkeys(("topology", "shape", "package"), "--topology")
     options |= {f: f"--{f.replace('_', '-')}" for f in StepSettings.__dataclass_fields__}
-    with inputs.options_named(options | {name: f"--{name}" for name in (*CHOICES, "interleave")}):
+    with inputs.options_named(options | _called(*CHOICES, "interleave")):
         settings = StepSettings()
         if asked.optimizer_bytes is not None:
             with inputs.options_named({"": "--optimizer-bytes"}):

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from crosstack.errors import InputError, Problem, require_whole, unknown_name
-from crosstack.records import Count, brief, require_type, require_types
+from crosstack.records import Count, Number, brief, require_type, require_types
 from crosstack.workload.architectures import Transformer
 from crosstack.workload.architectures.graphs import decode, forward, prefill, training
 from crosstack.workload.dataflow import Graph
@@ -17,7 +17,7 @@ from crosstack.workload.dtype import Dtype
 from crosstack.workload.graph_workload import workload_of
 from crosstack.workload.lstm import LstmModel, language_model
 from crosstack.workload.product import Product, product
-from crosstack.workload.transformer_training import TransformerTraining
+from crosstack.workload.transformer_training import TransformerTraining, require_imbalance
 from crosstack.workload.workload import Workload
 
 
@@ -61,6 +61,9 @@ class Job:
         Tokens that decoding kept of each. [1]
     dtype : Dtype or str
         Of weights and activations.
+    expert_imbalance : float
+        Tokens of the fullest expert over an even share of them, 1 or more: all others wait for it
+        (``shazeer2017moe``). [1]
     block : str
         Which layers are mapped, where a model has several kinds; those that repeat most, if empty.
     """
@@ -71,6 +74,7 @@ class Job:
     sequence: int | None = None
     context: int | None = None
     dtype: Dtype | str = Dtype.BF16
+    expert_imbalance: Number = 1.0
     block: str = ""
 
     __repr__ = brief
@@ -92,6 +96,7 @@ class Job:
         if self.sequence is None:
             raise InputError(Problem("sequence", f"required to {self.kind}: tokens of each."))
         require_whole("sequence", self.sequence)
+        require_imbalance(self.model, self.expert_imbalance)
         if self.context is not None:
             require_whole("context", self.context)
 
@@ -111,6 +116,7 @@ class Job:
     def graph(self) -> Graph:
         """The graph of operations over named axes, of the whole batch."""
         much: dict[str, Any] = {"batch": self.batch, "dtype": self.dtype}
+        much["capacity"] = self.expert_imbalance
         if self.kind is JobKind.DECODE:
             return decode(self.model, context=self.context or 0, tokens=self.sequence or 0, **much)
         makers: dict[str, Callable[..., Graph]] = {
@@ -164,7 +170,10 @@ def as_workload(given: Work, dtype: Dtype = Dtype.BF16, *, rows: int = 1) -> Wor
     """
     require_type("job", given, Work)
     if isinstance(given, TransformerTraining):
-        given = Job(model=given.model, batch=given.batch, sequence=given.sequence, dtype=dtype)
+        given = Job(
+            model=given.model, batch=given.batch, sequence=given.sequence, dtype=dtype,
+            expert_imbalance=given.expert_imbalance or 1.0,
+        )  # fmt: skip
     if isinstance(given, Job):
         return given.workload
     if isinstance(given, Product):

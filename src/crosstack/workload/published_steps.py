@@ -21,7 +21,7 @@ from crosstack.workload.workload import Workload
 
 Step = TypeVar("Step", bound=Work)
 # Fields of a step that are asked for beside its model.
-CHANGES = ("batch", "sequence", "microbatches", *CHOICES, "interleave")
+CHANGES = ("batch", "sequence", "microbatches", *CHOICES, "interleave", "expert_imbalance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,10 @@ def as_step(given: Work, changes: Mapping[str, Any]) -> tuple[Work, Dtype | None
         return changed_step(given, changes), None
     step: Work = given
     if given.kind is JobKind.TRAIN and given.sequence is not None and not given.block:
-        step = TransformerTraining(model=given.model, batch=given.batch, sequence=given.sequence)
+        step = TransformerTraining(
+            model=given.model, batch=given.batch, sequence=given.sequence,
+            expert_imbalance=given.expert_imbalance,
+        )  # fmt: skip
     return changed_step(step, changes), Dtype(given.dtype)
 
 

@@ -7,8 +7,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Annotated
 
-from crosstack.errors import require_quantity
-from crosstack.records import Checked, Count, Number
+from crosstack.errors import require, require_quantity
+from crosstack.records import Checked, Count, Number, require_types
 from crosstack.workload.architectures import Transformer
 
 
@@ -76,6 +76,8 @@ class TransformerTraining(Checked):
         and in which order a stage takes its microbatches.
     interleave : int
         Stages on every chip, spread over the model; above 1 with `Schedule.ONE_F_ONE_B`. [1]
+    expert_imbalance : float
+        As of a `Job`. [1]
     tokens : float
         Of a whole training run, of which a step is a part; 0 where only a step is asked for. [1]
     ideal_stages, communication : int, float
@@ -91,9 +93,15 @@ class TransformerTraining(Checked):
     recompute: Recompute | None = None
     schedule: Schedule | None = None
     interleave: Count | None = None
+    expert_imbalance: Number | None = None
     tokens: Number = 0.0
     ideal_stages: Count = 1
     communication: Annotated[float, partial(require_quantity, unit="s")] = 0.0
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        if self.expert_imbalance is not None:
+            require_imbalance(self.model, self.expert_imbalance)
 
     @property
     def name(self) -> str:
@@ -104,6 +112,14 @@ class TransformerTraining(Checked):
     def steps(self) -> float:
         """Steps of a training run: tokens over those of a step. [1]"""
         return self.tokens / (self.batch * self.sequence)
+
+
+def require_imbalance(model: Transformer, imbalance: float) -> None:
+    """Raise `InputError` unless a model may have experts that are so unevenly full. [1]"""
+    require_quantity("expert_imbalance", imbalance, "1")
+    require(imbalance >= 1, "expert_imbalance", imbalance, "1 or more: an even share")
+    even = model.experts is not None or imbalance == 1
+    require(even, "expert_imbalance", imbalance, f"1: {model.name} has no experts")
 
 
 def training_of(step: object) -> TransformerTraining | None:
