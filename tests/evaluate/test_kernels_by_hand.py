@@ -95,7 +95,7 @@ def predicted(kernel, axis, degree, times, batch):
 def check(work, system, degree):
     rates = dict(system.chip.compute.relative_rates)
     if work.graph.dtype not in rates:  # of as many bytes
-        work = replace(work, graph=replace(work.graph, dtype=Dtype.FP16))
+        work = replace(work, graph=work.graph.computed_in(Dtype.FP16))
     answer = mapped(work, system)
     times = Roofline().times(system.chip, work.graph.dtype)
     kernels = {kernel.name: kernel for kernel in work.graph.kernels}

@@ -15,6 +15,7 @@ from crosstack.machine.chip import Execution, Fusion
 from crosstack.model.attention import density_on, work_done
 from crosstack.model.rules import rules_named
 from crosstack.workload.architectures import graphs
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.graph_workload import workload_of
 
 RULES = rules_named("crosstack")
@@ -99,8 +100,8 @@ def test_chips_without_programs_that_skip_and_releases_work_on_all(chip, rules):
     graph = layer("llama3-8b", sequence=1024).graph
     traffic = rules_named(rules).traffic
     assert (density_on(graph, chip, traffic) == 1).all()
-    assert work_done(graph, chip, traffic) == graph.total_work
-    assert work_done(graph, H100.chip, RULES.traffic) < graph.total_work
+    assert work_done(graph, chip, traffic) == {Dtype.BF16: graph.total_work}
+    assert work_done(graph, H100.chip, RULES.traffic)[Dtype.BF16] < graph.total_work
 
 
 def test_scores_that_pass_main_memory_pass_as_far_as_they_count():

@@ -51,7 +51,7 @@ def needed(made, read, reader, operand=0, rules=RULES):
     index = choice_index(arrays)
     codes = index.codes((made, read))
     assert (codes >= 0).all()
-    known = edges_of(arrays, index, rules.traffic, WORD)
+    known = edges_of(arrays, index, rules.traffic)
     need = int(known.need[index.entries(codes)][0])
     layout = LAYOUTS[need.bit_length() - 1] if need else None
     return LAYOUTS[known.produced[codes[0]]], layout

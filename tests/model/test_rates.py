@@ -126,7 +126,7 @@ def test_the_bound_holds_in_every_type(dtype, utilization):
         hidden=64, sequence_length=32, n_heads=4, head_size=16, n_layers=1, global_batch_size=2,
         training=False,
     )  # fmt: skip
-    work = replace(work, graph=replace(work.graph, dtype=dtype))
+    work = replace(work, graph=work.graph.computed_in(dtype))
     answer = optimise(on(MIXED.with_compute(utilization=utilization), work), work_limit=1e5)
     assert answer.certificate.bound <= answer.evaluation.time * (1 + 1e-9)
     again = given_plan(answer.task, answer.mapping)

@@ -192,8 +192,7 @@ def least_step(
     """
     task = strategy_task(workload, strategy, system, dtype)
     work = iteration_work(task.workload, task.system.chip, rules.traffic)
-    rate = float(rules.clock.reached_rate(task.system.chip, task.workload.graph.dtype))
-    return work / rate / task.system.n_chips
+    return rules.clock.least_time(task.system.chip, work) / task.system.n_chips
 
 
 def strategy_task(

@@ -93,6 +93,7 @@ class BlockSeries:
             base,
             n=base.n * count,
             names=base.names * count,
+            dtypes=base.dtypes * count,
             messages=base.messages * count,
             **unordered,
             **joined,

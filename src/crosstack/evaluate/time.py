@@ -191,9 +191,10 @@ def _evaluation(p: _Priced) -> Evaluation:
     rows_of_ends = zip(workload.ends, p.mapping.ends, p.ends, strict=True)
     moved = _network_bytes(workload, p.arrays, p.choices, p.codes)
     chip_work = float(p.choices.work[p.codes].sum())
-    peak = p.rules.clock.peak_rate(system.chip, workload.graph.dtype)
+    clock, chip = p.rules.clock, system.chip
+    peak, slower = clock.peak_rate(chip, workload.graph.dtype), clock.slower(chip, p.arrays)
     joules = 0.0 if p.choices.clocked is None else float(p.choices.clocked.joules[p.codes].sum())
-    busy = {"compute": chip_work / peak, "on_chip": joules}
+    busy = {"compute": float((p.choices.work[p.codes] * slower).sum()) / peak, "on_chip": joules}
     return Evaluation(
         kernels=kernel_terms(p.arrays, plan, block, p.mapping.sharding, p.mapping.partitions),
         partitions=partitions,

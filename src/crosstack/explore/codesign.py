@@ -287,9 +287,8 @@ def _even(choices: Sequence[MachineChoice], random: np.random.Generator) -> Draw
 def least_time(workload: Workload, system: System, rules: Rules) -> float:
     """Return a time that no mapping beats: all compute busy at its utilization. [s]"""
     chip = system.chip
-    throughput = rules.clock.reached_rate(chip, workload.graph.dtype)
     done = iteration_work(counted(workload, rules), chip, rules.traffic)
-    return done / (system.copies * system.n_chips * throughput)
+    return rules.clock.least_time(chip, done) / (system.copies * system.n_chips)
 
 
 def _map_machine(problem: CodesignProblem, item: tuple[int, System]) -> PointAnswer:

@@ -62,9 +62,9 @@ def _least_floor(state: SearchState) -> float:
     """Time of an iteration that shares all work evenly among all chips. [s]"""
     chip, workload = state.system.chip, state.workload
     n_chips = state.system.copies * state.system.n_chips
-    rate = state.rules.clock.reached_rate(chip, workload.graph.dtype) * n_chips
     done = iteration_work(workload, chip, state.rules.traffic)
-    time, weights = done / rate, state.pricing.weights
+    time = state.rules.clock.least_time(chip, done) / n_chips
+    weights = state.pricing.weights
     if not weights.only_time:
         # What a plan adds is not known yet: static power alone.
         time *= weights.time + weights.energy * n_chips * (static_power(chip)[0] or 0.0)

@@ -124,7 +124,8 @@ class Pricing:
             return load
         price, index = self.of(plan), choices.index
         data = price.data if load.network_takes_maximum else price.data - price.network
-        tolls = price.work * choices.work + data * choices.data_time
+        slower = self.rules.clock.slower(self.system.chip, self.workload.graph)
+        tolls = price.work * choices.work * slower[index.kernel] + data * choices.data_time
         if choices.clocked is not None:
             tolls = tolls + price.on_chip * choices.clocked.joules
         if isinstance(among, np.ndarray):

@@ -26,6 +26,7 @@ from crosstack.model.memory import (
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.allowed import by_schedule, never_slower, with_recompute
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Bools, Floats, KernelGraph
 from crosstack.workload.transformer_training import Recompute
 from crosstack.workload.workload import Workload
@@ -52,7 +53,7 @@ class Room:
     held: dict[object, list[Floats]] = field(default_factory=dict)
     demands: dict[object, Demand] = field(default_factory=dict)
     moving: dict[object, float] = field(default_factory=dict)
-    work: dict[Recompute, float] = field(default_factory=dict)
+    work: dict[Recompute, dict[Dtype, float]] = field(default_factory=dict)
 
     def capacity(self, plan: MeshPlan) -> float:
         """Main memory of a chip under a plan. [B]"""
@@ -92,8 +93,8 @@ class Room:
         for end in self.workload.ends:
             graph = end.graph
             weights = float((graph.weight_size / graph.sharers).sum()) + end.table_size
-            words = weights / graph.word if self.workload.training else 0.0
-            state = weights + words * (memory.gradient_bytes + memory.optimizer_bytes)
+            numbers = weights / end.element_size if self.workload.training else 0.0
+            state = weights + numbers * (memory.gradient_bytes + memory.optimizer_bytes)
             made = float((graph.output_size + graph.input_sizes.sum(axis=1)).sum())
             caches = float(graph.cache_size.sum()) * self.workload.global_batch_size
             flying = max(plan.n_microbatches, 1) * plan.microbatch_size
@@ -132,18 +133,33 @@ class Room:
         return found
 
     def least_work(self, plan: MeshPlan) -> float:
-        """Operations of a layer for one sequence on one chip, at least. [FLOP]"""
-        if plan.recompute not in self.work:
-            again = computed_again(self.arrays, plan.recompute)
-            density = density_on(self.arrays, self.system.chip, self.rules.traffic)
-            work = self.arrays.work * density.min(axis=1)
-            self.work[plan.recompute] = float((work * (1 + again)).sum())
-        return self.work[plan.recompute] / plan.tensor / math.prod(plan.split)
+        """Operations of a layer for one sequence on one chip, at least. [FLOP]
+
+        As many as take that long in what most products compute with.
+        """
+        clock, chip, main = self.rules.clock, self.system.chip, self.arrays.dtype
+        peak, done = clock.peak_rate(chip, main), self._done(plan)
+        each = (
+            work if dtype is main else work * (peak / clock.peak_rate(chip, dtype))
+            for dtype, work in done.items()
+        )
+        return sum(each, 0.0) / plan.tensor / math.prod(plan.split)
 
     def least_layer(self, plan: MeshPlan) -> float:
         """Time that a layer takes at least for one sequence. [s]"""
-        rate = self.rules.clock.reached_rate(self.system.chip, self.workload.graph.dtype)
-        return self.least_work(plan) / rate
+        time = self.rules.clock.least_time(self.system.chip, self._done(plan))
+        return time / plan.tensor / math.prod(plan.split)
+
+    def _done(self, plan: MeshPlan) -> dict[Dtype, float]:
+        """Operations of a layer for one sequence, by what they compute with. [FLOP]"""
+        if plan.recompute not in self.work:
+            again = computed_again(self.arrays, plan.recompute)
+            density = density_on(self.arrays, self.system.chip, self.rules.traffic)
+            work = self.arrays.work * density.min(axis=1) * (1 + again)
+            self.work[plan.recompute] = {
+                dtype: float(work[those].sum()) for dtype, those in self.arrays.kernels_by_dtype
+            }
+        return self.work[plan.recompute]
 
     def lack(self, plan: MeshPlan, demand: Demand) -> tuple[str, tuple[str, ...]]:
         """Return where a plan does not fit, with what takes most, and what would help."""

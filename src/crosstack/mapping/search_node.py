@@ -425,7 +425,7 @@ class SearchState:
         assert node.domains is not None
         self.budget.spend(2 * BOUND * self.arrays.n)
         choices, chip = self.table(node.plan, node.n_tiles), self.system.chip
-        rate = self.rules.clock.reached_rate(chip, self.workload.graph.dtype)
+        rate = self.rules.clock.reached_rate(chip, self.arrays.dtype)
         return first_shardings(node.domains, choices, chip, self.first, rate)
 
     # ------------------------------------------------------------ what fits at all

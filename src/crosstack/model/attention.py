@@ -10,6 +10,7 @@ import numpy as np
 
 from crosstack.machine.chip import Chip, Execution, Fusion
 from crosstack.model.traffic import Traffic
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Bools, Floats, KernelGraph
 from crosstack.workload.workload import Workload
 
@@ -31,17 +32,21 @@ def density_on(arrays: KernelGraph, chip: Chip | None, traffic: Traffic) -> Floa
 
 
 @lru_cache(maxsize=64)
-def work_done(arrays: KernelGraph, chip: Chip, traffic: Traffic) -> float:
-    """Operations of a graph that a chip does not skip. [FLOP]"""
-    return float((arrays.work * density_on(arrays, chip, traffic).min(axis=1)).sum())
+def work_done(arrays: KernelGraph, chip: Chip, traffic: Traffic) -> dict[Dtype, float]:
+    """Operations of a graph that a chip does not skip, by what they compute with. [FLOP]"""
+    work = arrays.work * density_on(arrays, chip, traffic).min(axis=1)
+    return {dtype: float(work[those].sum()) for dtype, those in arrays.kernels_by_dtype}
 
 
-def iteration_work(workload: Workload, chip: Chip, traffic: Traffic) -> float:
-    """Operations of an iteration that chips do not skip, of layers and ends. [FLOP]"""
+def iteration_work(workload: Workload, chip: Chip, traffic: Traffic) -> dict[Dtype, float]:
+    """Operations of an iteration that chips do not skip, of layers and ends, by type. [FLOP]"""
     runs = [(workload.graph_repetitions, workload.graph)]
     runs += [(end.count, end.graph) for end in workload.ends]
-    each = sum(count * work_done(graph, chip, traffic) for count, graph in runs)
-    return each * workload.global_batch_size
+    found: dict[Dtype, float] = {}
+    for count, graph in runs:
+        for dtype, work in work_done(graph, chip, traffic).items():
+            found[dtype] = found.get(dtype, 0.0) + count * work
+    return {dtype: work * workload.global_batch_size for dtype, work in found.items()}
 
 
 @lru_cache(maxsize=64)

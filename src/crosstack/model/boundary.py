@@ -82,14 +82,13 @@ class _Operands:
         return np.asarray(entering)
 
 
-def _operands(
-    arrays: KernelGraph, word: float, sizes: Floats, matrix: Floats | None = None
-) -> _Operands:
+def _operands(arrays: KernelGraph, sizes: Floats, matrix: Floats | None = None) -> _Operands:
     """Lay out operands of ``sizes``, shape (n, 2); ``matrix`` is an M x K factor put in. [B]"""
-    swapped, _ = factor_order(arrays, word)
+    swapped, _ = factor_order(arrays)
     swapped = swapped & (matrix is None)
     first, second = np.where(swapped[:, None], sizes[:, ::-1], sizes).T
-    shared = _is_shared(arrays, word, first)
+    elements = arrays.input_element
+    shared = _is_shared(arrays, first / np.where(swapped, elements[:, 1], elements[:, 0]))
     if matrix is not None:
         second = np.where(matrix > 0, matrix, second)
 
@@ -105,44 +104,43 @@ def _operands(
 
 
 @lru_cache(maxsize=64)
-def factor_order(arrays: KernelGraph, word: float) -> tuple[Bools, Bools]:
+def factor_order(arrays: KernelGraph) -> tuple[Bools, Bools]:
     """Which kernels have their M x K factor first, and of which all of outer share the K x N one.
 
-    The first operand of a product is its K x N factor unless its bytes say otherwise.
+    The first operand of a product is its K x N factor unless its elements say otherwise.
     """
-    kn = arrays.outer.astype(float) * arrays.k * arrays.columns * word
-    mk = arrays.rows.astype(float) * arrays.k * word
-    sizes = arrays.input_sizes
+    kn = arrays.outer.astype(float) * arrays.k * arrays.columns
+    mk = arrays.rows.astype(float) * arrays.k
+    sizes = arrays.input_sizes / arrays.input_element
     apart = abs(sizes[:, 0] - kn) + abs(sizes[:, 1] - mk)
     swapped = arrays.two_inputs & (abs(sizes[:, 0] - mk) + abs(sizes[:, 1] - kn) < apart)
-    return swapped, _is_shared(arrays, word, np.where(swapped, sizes[:, 1], sizes[:, 0]))
+    return swapped, _is_shared(arrays, np.where(swapped, sizes[:, 1], sizes[:, 0]))
 
 
-def _is_shared(arrays: KernelGraph, word: float, factor: Floats) -> Bools:
+def _is_shared(arrays: KernelGraph, factor: Floats) -> Bools:
+    """Which kernels have a K x N factor of so many elements that all of outer multiply."""
     inner = (arrays.k * arrays.columns).astype(float)
-    return np.asarray(arrays.gemm & (factor <= inner * word * (1 + ROUNDING)))
+    return np.asarray(arrays.gemm & (factor <= inner * (1 + ROUNDING)))
 
 
-def operand_share(
-    arrays: KernelGraph, word: float, wanted: Bools, plan: MeshPlan, shares: Shares
-) -> Floats:
+def operand_share(arrays: KernelGraph, wanted: Bools, plan: MeshPlan, shares: Shares) -> Floats:
     """Bytes that one chip holds of the ``wanted`` operands of kernels, (n, 2), by choice. [B]"""
     sizes = np.where(wanted, arrays.input_sizes, 0.0)
-    return _operands(arrays, word, sizes).share(arrays, plan, shares)
+    return _operands(arrays, sizes).share(arrays, plan, shares)
 
 
 @lru_cache(maxsize=64)
 def _outside(
-    arrays: KernelGraph, word: float, placement: Placement, streams: bool
+    arrays: KernelGraph, placement: Placement, streams: bool
 ) -> tuple[_Operands, Floats, Floats]:
     """Return operands from outside, a matrix that is written back, and results, (n,) each. [B]"""
     grid = streams and placement is Placement.GRID
-    mk = arrays.rows.astype(float) * arrays.k * word
+    mk = arrays.rows.astype(float) * arrays.k * arrays.input_element[:, 1]
     matrix = np.where(arrays.two_inputs & arrays.gemm & grid, mk, 0.0)
     opens = np.where(arrays.open_inputs | streams, arrays.input_sizes, 0.0)
-    made = (arrays.rows * arrays.columns).astype(float) * word
+    made = (arrays.rows * arrays.columns).astype(float) * arrays.output_element
     result = np.where(arrays.open_output | streams, made, 0.0)
-    return _operands(arrays, word, opens, matrix if grid else None), matrix, result
+    return _operands(arrays, opens, matrix if grid else None), matrix, result
 
 
 def boundary_traffic(
@@ -151,16 +149,17 @@ def boundary_traffic(
     """Bytes that one chip reads of operands from outside, and writes of results that leave. [B]
 
     By choice, for one sequence. Bytes of an operand are those of `Kernel.input_sizes`, of a result
-    outer M N words, each times the shares of its own extents. With b sequences a microbatch and n
-    microbatches, a sequence's part of a gradient of S bytes is ``S (1 - 1/n) / b`` read and ``S /
-    b`` written; of one that s copies of the graph add to, ``S (1 - 1/(n s)) / b`` read.
+    those of outer M N elements, each times the shares of its own extents. With b sequences a
+    microbatch and n microbatches, a sequence's part of a gradient of S bytes is ``S (1 - 1/n) / b``
+    read and ``S / b`` written; of one that s copies of the graph add to, ``S (1 - 1/(n s)) / b``
+    read.
     """
     row, rows, depth, width = shares.kernel, shares.rows, shares.depth, shares.width
     if rules.traffic.boundary is Boundary.FREE:
         nothing = np.zeros(len(row))
         return nothing, nothing
     streams = streams_memory(workload.placement, rules)
-    known = _outside(arrays, float(workload.graph.word), workload.placement, streams)
+    known = _outside(arrays, workload.placement, streams)
     operands, matrix, result = known
     entering = operands.share(arrays, plan, shares)
     leaving = result[row] * (rows * width) + matrix[row] * (rows * depth)

@@ -136,7 +136,7 @@ def make_choices(
     chips = plan.tensor
     index = index_of(workload, arrays, rules) if index is None else index
     row, known = index.kernel, _spread(arrays, index)
-    edges = edges_of(arrays, index, rules.traffic, float(workload.graph.word))
+    edges = edges_of(arrays, index, rules.traffic)
     parts = np.asarray(n_tiles, dtype=np.int64)
     parts = parts[row] if parts.ndim else np.broadcast_to(parts, row.shape)
     cut = known.extents
@@ -144,8 +144,8 @@ def make_choices(
         cut = -(-cut // np.array(plan.split)[:, None])
     cut = np.where(known.splits, -(-cut // chips), cut)
     m, k, columns = cut
-    word = float(workload.graph.word)
-    weight = np.where(known.held, m * k, 0) * word
+    element = arrays.output_element[row]
+    weight = np.where(known.held, m * k, 0) * arrays.weight_element[row]
     shard = m * columns
     rows, depth, width = cut / known.extents
     shares = Shares(kernel=row, axis=index.axis, rows=rows, depth=depth, width=width)
@@ -157,7 +157,7 @@ def make_choices(
     density = density_on(arrays, chip, rules.traffic)
     work = m.astype(np.float64) * columns * each * tiles * arrays.repeats[row]
     work = work * (density.min(axis=1) * arrays.routing[:, 2])[row]
-    output_tile = (m * columns).astype(np.float64) * word
+    output_tile = (m * columns).astype(np.float64) * element
     # A kernel tiled along K adds its tiles up: its output leaves once.
     output_total = output_tile * np.where(known.tiles[1], 1, tiles)
     together = np.asarray(plan.microbatch_size if microbatch is None else microbatch)
@@ -177,7 +177,7 @@ def make_choices(
         index,
         edges,
         twice,
-        size=rules.traffic.converted_size(output_total, elements * word),
+        size=rules.traffic.converted_size(output_total, elements * element),
         together=together[row] if together.ndim else np.broadcast_to(together, row.shape),
         shared=rules.traffic.shares_conversions,
     )

@@ -79,8 +79,8 @@ class Edges:
 
 
 @lru_cache(maxsize=64)
-def edges_of(arrays: KernelGraph, index: ChoiceIndex, traffic: Traffic, word: float) -> Edges:
-    """Return what the edges of a graph, and its joins, ask for; an element has ``word`` bytes."""
+def edges_of(arrays: KernelGraph, index: ChoiceIndex, traffic: Traffic) -> Edges:
+    """Return what the edges of a graph, and its joins, ask for."""
     joins = len(index.source) - len(arrays.source)
     operand = np.concatenate([traffic.operands(arrays), arrays.join_operand[:joins]])
     elided = np.concatenate([arrays.elided, np.zeros(joins, dtype=np.bool_)])
@@ -93,7 +93,7 @@ def edges_of(arrays: KernelGraph, index: ChoiceIndex, traffic: Traffic, word: fl
         produced, needed = _by_name(arrays, index, operand)
     elif traffic.traces_layouts:
         # What all of a batch multiply has no batch to be split along: tokens projected by heads.
-        second, factor = factor_order(arrays, word)
+        second, factor = factor_order(arrays)
         shared = factor[target] & (operand == second[target]) & (arrays.outer[source] == 1)
         needed = np.where(shared[index.edge] & (axis == OUTER), REPLICATED, needed)
         sums = arrays.gemm[index.kernel] & (index.axis == K)

@@ -48,20 +48,20 @@ def plan_of_end(plan: MeshPlan) -> MeshPlan:
 
 def least_ends(workload: Workload, system: System, plan: MeshPlan, rules: Rules) -> MeshPlan:
     """Return a plan with ends that take no more than any mapping of them does."""
-    rate, costs = rules.clock.reached_rate(system.chip, workload.graph.dtype), []
+    costs = []
     for end in workload.ends:
         graph, ways = end.graph, plan.tensor * math.prod(plan.split)
+        done = work_done(graph, system.chip, rules.traffic)
         own = graph.weight_size / graph.sharers
-        forward = float(own[~graph.backward].sum()) + end.table_size
-        work = work_done(graph, system.chip, rules.traffic)
-        weights = (forward - (end.shared_size if plan.pipeline == 1 else 0.0)) / ways
-        words = weights / graph.word if workload.training else 0.0
+        once = end.shared_size if plan.pipeline == 1 else 0.0
+        weights = (float(own[~graph.backward].sum()) + end.table_size - once) / ways
+        numbers = weights / end.element_size if workload.training else 0.0
         costs.append(
             EndCost(
-                time=end.count * work / ways / rate,
+                time=end.count * rules.clock.least_time(system.chip, done) / ways,
                 weights=end.count * weights,
-                gradients=end.count * rules.memory.gradient_bytes * words,
-                optimizer_state=end.count * rules.memory.optimizer_bytes * words,
+                gradients=end.count * rules.memory.gradient_bytes * numbers,
+                optimizer_state=end.count * rules.memory.optimizer_bytes * numbers,
             )
         )
     return with_ends(workload, plan, costs)
@@ -118,15 +118,16 @@ def end_cost(
     column = {name: getattr(choices, name)[codes] for name in ("weight", "cache", "kept", "again")}
     held = copy_memory(alone, graph, plan_of_end(plan), rules, **column)
     table, own = end.table_size / plan.tensor, own_table(workload, end, plan)
-    numbers = own / graph.word if workload.training else 0.0
+    numbers = own / end.element_size if workload.training else 0.0
     spread = rules.iteration.shares_of_gradients(plan)
     summed = float(plan.periodic.time(table / spread, together=spread)) if numbers else 0.0
-    peak = rules.clock.peak_rate(system.chip, alone.graph.dtype)
+    clock, chip = rules.clock, system.chip
+    peak, slower = clock.peak_rate(chip, graph.dtype), clock.slower(chip, graph)
     joules = 0.0 if choices.clocked is None else float(choices.clocked.joules[codes].sum())
     one = EndCost(
         time=sum(cost.time for cost in priced.costs) + summed,
         forward=_forward(priced),
-        compute=float(choices.work[codes].sum()) / peak,
+        compute=float((choices.work[codes] * slower).sum()) / peak,
         memory=sum(cost.memory for cost in priced.costs),
         tensor=sum(load.network),
         data=sum(load.data) + summed,

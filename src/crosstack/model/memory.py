@@ -243,11 +243,10 @@ def activation_sizes(
     if not (rules.memory.keeps_activations and workload.training):
         nothing = np.zeros(len(elements))
         return nothing, nothing
-    word = float(workload.graph.word)
 
     def size(kept: KeptTensors) -> Floats:
-        operands = operand_share(arrays, word, kept.operands, plan, shares)
-        each = kept.output * word + kept.mask * MASK
+        operands = operand_share(arrays, kept.operands, plan, shares)
+        each = kept.output * arrays.output_element + kept.mask * MASK
         return np.asarray(elements * each[shares.kernel] + operands)
 
     whole = size(kept_tensors(arrays))
@@ -306,7 +305,7 @@ def copy_memory(
     """
     weight = weight / arrays.sharers
     forward = np.where(arrays.backward, 0.0, weight)
-    parameters = forward / workload.graph.word if workload.training else np.zeros(arrays.n)
+    parameters = forward / arrays.weight_element if workload.training else np.zeros(arrays.n)
     return CopyMemory(
         weights=rules.memory.weights(weight, forward),
         gradients=rules.memory.gradient_bytes * parameters,

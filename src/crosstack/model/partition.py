@@ -267,21 +267,24 @@ def _assemble(picked: _Picked, network: Floats) -> ChipLoad:
 def _side_by_side(picked: _Picked, weight: Floats) -> dict[str, Any]:
     """Return what a spatial chip adds to a load: cores, SRAM and what crosses its border."""
     chip, arrays, plan, rules = picked.system.chip, picked.arrays, picked.plan, picked.rules
-    dtype, again = picked.workload.graph.dtype, picked.again
+    clock, again, utilization = rules.clock, picked.again, chip.compute.utilization
     each = picked.of("n_tiles") * arrays.repeats * arrays.routing[:, 2]
     cycle_time = each * (1 + again) / chip.compute.frequency
-    cycle_time = cycle_time * rules.clock.cycles_per_step(chip, dtype, arrays.systolic)
+    cycles, peak = np.ones((2, arrays.n))
+    for dtype, those in arrays.kernels_by_dtype:
+        cycles[those] = clock.cycles_per_step(chip, dtype, arrays.systolic)[those]
+        peak[those] = clock.peak_rate(chip, dtype)
+    cycle_time = cycle_time * cycles
     steps = np.ceil(picked.of("k") / chip.compute.steps_per_cycle).astype(int)
     extents = picked.of("m"), steps, picked.of("columns"), arrays.systolic
     shapes = tuple(zip(*(column.tolist() for column in extents), strict=True))
     stairs: tuple[Staircase, ...] | None = None
-    if chip.compute.utilization is None:
+    if utilization is None:
         cells = chip.compute.rows, chip.compute.columns, chip.compute.n_units
         stairs = tuple(staircase(*x, *cells) for x in shapes)
         compute = np.array([s.cycles[-1] for s in stairs]) * cycle_time
     else:
-        reached = chip.compute.utilization * rules.clock.peak_rate(chip, dtype)
-        compute = picked.of("work") / reached
+        compute = picked.of("work") / (utilization * peak)
     streams = rules.traffic.streams(picked.workload.placement)
     tile = (picked.of("output_tile") * (not streams)).tolist()
     flows, flows_of = _flows(picked, tile)

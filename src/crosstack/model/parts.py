@@ -18,7 +18,7 @@ from crosstack.machine.chip import Chip, Execution
 from crosstack.model.kernels.clock import KernelClock
 from crosstack.records import meaning
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.kernel_graph import Bools, Floats
+from crosstack.workload.kernel_graph import Bools, Floats, KernelGraph
 
 
 def check_fields(part: object, counts: Mapping[str, tuple[int, ...]] | None = None) -> None:
@@ -119,6 +119,21 @@ class Clock:
         if chip.execution is Execution.TEMPORAL:
             return max(reached, chip.throughput(dtype), chip.vector_throughput(dtype))
         return reached
+
+    def least_time(self, chip: Chip, work: Mapping[Dtype, float]) -> float:
+        """Time of ``work`` by type that no kernels beat, at `reached_rate` of each. [s]"""
+        return sum((done / self.reached_rate(chip, dtype) for dtype, done in work.items()), 0.0)
+
+    def slower(self, chip: Chip, graph: KernelGraph) -> Floats:
+        """Return how much longer work takes in what each kernel computes with, shape (n,). [1]
+
+        At peak rates, over the one of what most products of the graph compute with.
+        """
+        peak, found = self.peak_rate(chip, graph.dtype), np.ones(graph.n)
+        for dtype, those in graph.kernels_by_dtype:
+            if those.any() and dtype is not graph.dtype:
+                found[those] = peak / self.peak_rate(chip, dtype)
+        return found
 
     def cycles_per_step(self, chip: Chip, dtype: Dtype, systolic: Bools) -> Floats:
         """Return how many cycles one step of a core takes in numbers of a type, by kernel. [1]

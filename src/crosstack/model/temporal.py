@@ -135,27 +135,33 @@ def clocked(
     rows, depth, columns = (extent.astype(np.float64) for extent in extents)
     together = np.full(arrays.n, plan.microbatch_size) if microbatch is None else microbatch
     sequences = together[row].astype(np.float64)
-    word, dtype = float(workload.graph.word), workload.graph.dtype
-    swapped, shared = factor_order(arrays, word)
+    swapped, shared = factor_order(arrays)
     product = (arrays.gemm & arrays.systolic)[row]
     held, summed = arrays.has_weight[row], (arrays.periodic_size > 0)[row]
     filled = arrays.routing[row, 2]
     shapes = _shapes(arrays, row, shared[row] | (axis == M), (rows, depth, columns), sequences)
-    table = np.zeros((len(row), 6))
-    table[product] = _product_terms(kernel_clock(chip, rules), chip, dtype, shapes[product])
+    table, rate, clock = np.zeros((len(row), 6)), np.zeros(arrays.n), kernel_clock(chip, rules)
+    for dtype, those in arrays.kernels_by_dtype:
+        now = product & those[row]
+        table[now] = _product_terms(clock, chip, dtype, shapes[now])
+        table[now, 2:5] /= dtype.size  # of elements
+        rate[those & arrays.systolic] = chip.throughput(dtype)
+        rate[those & ~arrays.systolic] = chip.vector_throughput(dtype)
     counted = density[row]
     table /= sequences[:, None]
     table[:, [0, 5]] *= counted.min(axis=1)[:, None]
-    size = word / dtype.size
-    tall, wide, made = table[:, 2] * size, table[:, 3] * size, table[:, 4] * size
+    turned, element = swapped[row], arrays.input_element[row]
+    other = np.where(turned, element[:, 0], element[:, 1])
+    tall = table[:, 2] * np.where(held, arrays.weight_element[row], other)
+    wide = table[:, 3] * np.where(turned, element[:, 1], element[:, 0])
+    written = arrays.output_element[row] * arrays.copies[row]
     share = rows / arrays.rows[row] * (columns / arrays.columns[row])
     inputs = arrays.input_sizes[row] * (share * filled)[:, None]
-    turned = swapped[row]
     first = np.where(product, np.where(turned, tall, wide), inputs[:, 0]) * counted[:, 0]
     second = np.where(product, np.where(turned, wide, tall), inputs[:, 1]) * counted[:, 1]
     second = np.where(arrays.two_inputs[row], second, 0.0)
-    result = np.where(product, made, rows * columns * word * filled) * counted[:, 2]
-    rate = np.where(arrays.systolic, chip.throughput(dtype), chip.vector_throughput(dtype))[row]
+    made = np.where(product, table[:, 4], rows * columns * filled)
+    result = made * written * counted[:, 2]
     repeats = np.where(product, arrays.repeats[row], 1.0)
     keeps, read = _caches(arrays)
     own = arrays.memory_traffic[row] + np.where(keeps[row], result, cache)
@@ -170,7 +176,7 @@ def clocked(
         # Each microbatch but the first, and each copy that shares them, adds to what is there.
         times = plan.n_microbatches * arrays.sharers[row]
         leaving = closes * result * (1 + summed * (1 - 1 / times))
-    work, after = np.where(product, table[:, 0] * repeats, work / rate), table[:, 1] * repeats
+    work, after = np.where(product, table[:, 0] * repeats, work / rate[row]), table[:, 1] * repeats
     # The least of `TemporalLoad`, of tensors that join no kernels of one partition.
     legality = make_legality(arrays, chip.fusions)
     apart, launches = crossing(arrays, rules.traffic, legality)[0], _launch_shares(legality)

@@ -253,7 +253,7 @@ def _workload_words(workload: Workload) -> tuple[tuple[str, str], ...]:
         ("batch", plural(workload.global_batch_size, workload.item)),
         (length[0], f"{length[1]:,}"),
         *wording.not_mapped(workload),
-        ("element", f"{plural(graph.word, 'byte')}, computed in {graph.dtype}"),
+        ("element", wording.element_words(graph)),
         *([("placement", workload.placement.value)] if placed else []),
         *([("data on all chips", data)] if workload.data_size else []),
     )

@@ -23,6 +23,7 @@ from crosstack.model.memory import recomputations
 from crosstack.model.objective import YEARS, Objective
 from crosstack.model.rules import Rules, rules_named
 from crosstack.units import format_quantity
+from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Axis
 from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
@@ -207,6 +208,15 @@ def units_words(compute: Compute) -> str:
         return f"{plural(compute.n_units, 'core')} of {compute.rows} x {compute.columns} cells"
     groups = plural(compute.n_multiprocessors, "multiprocessor")
     return f"{plural(compute.n_units, 'unit')} of {compute.rows} x {compute.columns} in {groups}"
+
+
+def element_words(graph: KernelGraph) -> str:
+    """Return how large the elements of what kernels make are, and what they compute with."""
+    sizes = sorted({*graph.output_element.tolist()}, reverse=True)
+    types = sorted({*graph.dtypes}, key=lambda dtype: (dtype is not graph.dtype, dtype))
+    count = plural(int(sizes[0]), "byte") if sizes == [int(sizes[0])] else ""
+    several = f"{', '.join(f'{size:g}' for size in sizes)} bytes"
+    return f"{count or several}, computed in {', '.join(types)}"
 
 
 def peak_words(task: Task, rules: Rules | None = None) -> str:

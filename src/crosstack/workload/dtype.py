@@ -27,6 +27,11 @@ class Dtype(StrEnum):
         return int(self.lstrip("bfpint")) / 8
 
     @property
+    def floating(self) -> bool:
+        """Whether it is of floating-point numbers."""
+        return not self.startswith("int")
+
+    @property
     def accumulator(self) -> Dtype | None:
         """What products are usually added up in; None of integers."""
         if self in (Dtype.INT8, Dtype.INT32):

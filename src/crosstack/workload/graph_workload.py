@@ -106,6 +106,7 @@ def _end(graph: Graph, block: Block) -> End:
         count=graph.repeats(block),
         table_size=_size(graph, tables),
         shared_size=_size(graph, own & elsewhere),
+        element_size=max((graph.tensor[name].dtype.size for name in own), default=2.0),
     )
 
 

@@ -7,8 +7,9 @@ over named axes (`crosstack.workload.lowering`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,9 @@ _SAVED = {"saved_input": Saved.INPUT, "saved_output": Saved.OUTPUT, "saved_mask"
 class KernelGraph:
     """The n kernels and the m edges of a graph; acyclic.
 
-    ``word`` is bytes of one element, ``dtype`` what kernels compute with, ``names`` are unique.
+    ``names`` are unique. ``dtypes``: what each kernel computes with; ``input_element`` (n, 2),
+    ``weight_element`` and ``output_element``: bytes of one element of its operands, of its weight
+    and of its result, ``copies``: how often it writes that. [B], [1]
     ``rows`` is outer x M, ``repeats`` counts inputs (where ``counted_inputs``) times ``operations``
     on each element. ``splits`` (n, 4, 3): how both operands and the result of a kernel lie where it
     is split by outer, M, K or N, as places in ``layouts``, names of axes; -1 where it cannot be.
@@ -73,8 +76,7 @@ class KernelGraph:
     """
 
     n: int
-    word: int
-    dtype: Dtype
+    dtypes: tuple[Dtype, ...]
     names: tuple[str, ...]
     outer: Ints
     m: Ints
@@ -107,6 +109,10 @@ class KernelGraph:
     density: Floats
     routing: Floats
     messages: tuple[tuple[Communication, ...], ...]
+    input_element: Floats
+    weight_element: Floats
+    output_element: Floats
+    copies: Ints
     weight_size: Floats
     sharers: Ints
     output_size: Floats
@@ -156,10 +162,45 @@ class KernelGraph:
 
     def __repr__(self) -> str:
         joined = f"{self.n:,} kernels, {len(self.tensor_size):,} tensors"
-        return f"KernelGraph({joined}, word={self.word}, dtype={self.dtype.value!r})"
+        return f"KernelGraph({joined}, dtype={self.dtype.value!r})"
 
     def __len__(self) -> int:
         return self.n
+
+    @property
+    @known_again(16)
+    def dtype(self) -> Dtype:
+        """What most products compute with, or most kernels where there is no product."""
+        products = [self.dtypes[i] for i in np.flatnonzero(self.gemm).tolist()]
+        found = Counter(products or self.dtypes)
+        return max(found, key=lambda each: found[each])
+
+    @property
+    def word(self) -> int:
+        """Bytes of one element of what most kernels make, as lists have one for all. [B]
+
+        `InputError` where kernels compute with several types, or that is no whole number.
+        """
+        size, types = Counter(self.output_element.tolist()).most_common(1)[0][0], {*self.dtypes}
+        require(len(types) == 1, "dtype", ", ".join(sorted(types)), "one type for all kernels")
+        require(size.is_integer(), "dtype", f"{size} B", "a whole number of bytes an element")
+        return int(size)
+
+    @property
+    @known_again(16)
+    def kernels_by_dtype(self) -> tuple[tuple[Dtype, Bools], ...]:
+        """Return the types that kernels compute with, and which kernels do, shape (n,) each."""
+        types = np.array(self.dtypes, dtype=object)
+        return tuple((dtype, types == dtype) for dtype in dict.fromkeys(self.dtypes))
+
+    def computed_in(self, dtype: Dtype) -> KernelGraph:
+        """Return the graph with kernels that all compute with one type, of elements as large."""
+        return replace(self, dtypes=(dtype,) * self.n)
+
+    @property
+    def parameters(self) -> Floats:
+        """Elements of the weight of each kernel. [1]"""
+        return self.weight_size / self.weight_element
 
     @property
     def work(self) -> Floats:
@@ -401,18 +442,27 @@ def kernel_graph(
         loop = " -> ".join(kernels[i].name for i in cycle_of(len(kernels), pairs, order))
         raise InputError(Problem("tensors", f"the graph has a cycle: {loop}."))
     return graph_of_columns(
-        _columns(kernels),
+        _columns(kernels) | _elements(len(kernels), word, dtype or dtype_of_word(word)),
         [kernel.input_sizes for kernel in kernels],
         edges,
         _joins(kernels, edges),
         order,
         levels,
-        word=word,
-        dtype=dtype or dtype_of_word(word),
         tensor_size=np.array([tensor.size for tensor in tensors], dtype=np.float64),
         splits=np.zeros((0, 4, 3), dtype=np.int64),
         layouts=(),
     )
+
+
+def _elements(n: int, word: int, dtype: Dtype) -> dict[str, Any]:
+    """Return the columns of kernels that compute with one type, of elements of one size [B]."""
+    return {
+        "dtypes": (dtype,) * n,
+        "input_element": [(word, word)] * n,
+        "weight_element": [word] * n,
+        "output_element": [word] * n,
+        "copies": [1] * n,
+    }
 
 
 def _columns(kernels: Sequence[Kernel]) -> dict[str, Any]:

@@ -25,7 +25,6 @@ before (``join_*``).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +34,6 @@ import numpy as np
 from crosstack.errors import InputError, Problem
 from crosstack.workload.axes import AxisUse
 from crosstack.workload.dataflow import Graph
-from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import TABLE, OperationKind
 from crosstack.workload.kernel_graph import AXIS_CODE, Edge, Join, KernelGraph, graph_of_columns
 from crosstack.workload.kernels import Axis, Collective, Communication
@@ -111,7 +109,6 @@ class LoweredKernel:
 
     block: Block
     nest: LoopNest
-    dtype: Dtype
     product: ProductAxes
     splits: dict[str, tuple[str, ...]]
     extents: dict[str, int]
@@ -163,7 +160,6 @@ def _lowered(
     return LoweredKernel(
         block=block,
         nest=nest,
-        dtype=graph.tensor[operation.made].dtype,
         product=product,
         splits=_splits(graph, block, nest, product, operands),
         extents=extents,
@@ -193,6 +189,7 @@ def _lowered(
             "density": (*counted, graph.counted(operation.made)),
             "routing": routing_of(graph, nest, spread),
             "output_size": output,
+            **_elements(graph, operation, read),
         },
     )
 
@@ -212,7 +209,26 @@ def _weight_columns(
     return {
         "messages": messages,
         "weight_size": graph.own_size(block, own) if own else 0.0,
+        "weight_element": graph.tensor[own or operation.made].dtype.size,
         "sharers": graph.repeats(block) if weight and graph.shares(block, weight) else 1,
+    }
+
+
+def _elements(graph: Graph, operation: Operation, read: Sequence[str]) -> dict[str, Any]:
+    """Return what an operation computes with, and bytes of an element of what it reads and makes.
+
+    Of what it reads and makes the widest floating-point type; products of what they read alone,
+    whatever they are added up in. Two operands are told, the last one again where there are fewer.
+    """
+    made = graph.tensor[operation.made].dtype
+    types = [graph.tensor[name].dtype for name in operation.reads]
+    floating = [d for d in (types if operation.multiplies else [*types, made]) if d.floating]
+    sizes = [*(graph.tensor[name].dtype.size for name in read), made.size, made.size]
+    return {
+        "dtypes": max(floating or [made], key=lambda dtype: dtype.size),
+        "input_element": sizes[:2],
+        "output_element": made.size,
+        "copies": 1,
     }
 
 
@@ -281,7 +297,6 @@ def _arrays(kernels: Sequence[LoweredKernel]) -> KernelGraph:
         for group, (*inputs, output) in kernel.splits.items():
             row = table[i, AXIS_CODE[TILING[group]]]
             row[: len(inputs)], row[2] = [*map(layouts.index, inputs)], layouts.index(output)
-    dtype = _dtype(kernels)
     return graph_of_columns(
         columns,
         [kernel.input_sizes for kernel in kernels],
@@ -293,8 +308,6 @@ def _arrays(kernels: Sequence[LoweredKernel]) -> KernelGraph:
             [None if known else name for name, known in zip(k.reads, k.cached, strict=True)]
             for k in kernels
         ],
-        word=int(dtype.size),
-        dtype=dtype,
         tensor_size=np.array([columns["output_size"][makers[t]] for t in range(len(makers))]),
         splits=table,
         layouts=layouts,
@@ -322,13 +335,3 @@ def _edges_and_joins(kernels: Sequence[LoweredKernel]) -> tuple[list[Edge], list
         if tensor == before and maker[after] != j
     )
     return edges, joins
-
-
-def _dtype(kernels: Sequence[LoweredKernel]) -> Dtype:
-    """Return what kernels compute with: the type of what products make, if there are any."""
-    products = [k for k in kernels if k.matrices]
-    found = Counter(k.dtype for k in products or kernels)
-    dtype = max(found, key=lambda each: found[each])
-    if dtype.size < 1:
-        raise InputError(Problem("dtype", f"got {dtype.value}; allowed: whole bytes an element."))
-    return dtype

@@ -51,7 +51,7 @@ class End(Checked):
     ``graph`` is of one sequence, with its backward pass where there is one; it runs ``count``
     times, one after the other [1]. ``table_size`` are bytes of the weights that are looked up in,
     on the chips that run it, ``shared_size`` of its weights that another end has as well: a tied
-    table of tokens. [B]
+    table of tokens; ``element_size`` of one element of its weights. [B]
     """
 
     name: str
@@ -59,6 +59,7 @@ class End(Checked):
     count: Count = 1
     table_size: Bytes = 0.0
     shared_size: Bytes = 0.0
+    element_size: Bytes = 2.0
 
     __repr__ = brief
 

@@ -253,7 +253,7 @@ class _File:
                 raise refused(f"{self.path}.{field}", f"got {value}", "a whole number, at least 1")
             data_size *= value
         if self.variant == "fft":
-            graph = replace(graph, dtype=dtype_of_complex(graph.word))
+            graph = graph.computed_in(dtype_of_complex(graph.word))
         with fields_of(self.path, {"data_size": known.field}):
             return Workload(
                 graph=graph,

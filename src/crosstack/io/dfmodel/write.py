@@ -276,7 +276,7 @@ def _fill_connections(dse: Any, answer: Plan) -> None:
     arrays = graph
     index = choice_index(arrays, answer.task.workload.placement)
     codes = sharding_codes(index, answer.mapping.sharding, split=False)
-    known = edges_of(arrays, index, answer.rules.traffic, float(graph.word))
+    known = edges_of(arrays, index, answer.rules.traffic)
     entries = index.entries(codes)
     # Sums are added up by the kernel that makes them.
     needs = np.where(known.produced[index.before[entries]] == PARTIAL, 0, known.need[entries])

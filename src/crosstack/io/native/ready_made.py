@@ -72,7 +72,7 @@ def _of_release(file: FileModel, source: str, name: str | None) -> Workload:
     with under(graph):
         made: Workload = makers[graph](name=name or graph, **given)
     dtype = file.dtype or made.graph.dtype
-    return replace(made, graph=replace(made.graph, dtype=dtype))
+    return replace(made, graph=made.graph.computed_in(dtype))
 
 
 def _shape_of(maker: Callable[..., Workload]) -> type[FileModel]:
