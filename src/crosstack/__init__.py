@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from crosstack.evaluate.predicted import predict_job as predict
     from crosstack.evaluate.speculation import speculate
     from crosstack.explore.explain import explain
+    from crosstack.explore.fitting import ways_to_fit
     from crosstack.explore.read_codesign import codesign
     from crosstack.explore.run import sweep
     from crosstack.explore.served import serve
@@ -70,6 +71,7 @@ _HOMES = {
     "crosstack.evaluate.predicted": "predict=predict_job",
     "crosstack.evaluate.speculation": "speculate",
     "crosstack.explore.explain": "explain",
+    "crosstack.explore.fitting": "ways_to_fit",
     "crosstack.explore.read_codesign": "codesign",
     "crosstack.explore.run": "sweep",
     "crosstack.explore.served": "serve",
@@ -142,6 +144,7 @@ __all__ = [
     "speculate",
     "sweep",
     "system",
+    "ways_to_fit",
 ]
 
 

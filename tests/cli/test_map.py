@@ -215,7 +215,8 @@ def infeasible(request, run, small_text, tmp_path_factory):
 
 def test_what_does_not_fit_exits_with_3(infeasible):
     outcome, _, _ = infeasible
-    assert (outcome.code, outcome.out) == (3, "")
+    assert outcome.code == 3
+    assert outcome.out.startswith("What would make it fit, cheapest first")
 
 
 def test_what_does_not_fit_names_resource_demand_limit_and_levers(infeasible):
@@ -225,9 +226,22 @@ def test_what_does_not_fit_names_resource_demand_limit_and_levers(infeasible):
     assert [part for part in says if part not in line] == []
 
 
-def test_what_does_not_fit_leaves_no_file(infeasible):
+def test_what_does_not_fit_saves_why_and_what_would(infeasible):
     _, _, folder = infeasible
-    assert [path.name for path in folder.iterdir()] == ["small.yaml"]
+    assert {path.name for path in folder.iterdir()} == {"small.yaml", "out.json", "out.html"}
+    saved = json.loads((folder / "out.json").read_text())
+    assert (saved["status"], saved["limit"] < saved["demand"]) == ("infeasible", True)
+    assert [way for way in saved["ways"] if (way["capacity_b"] or 1e99) < way["memory_b"]] == []
+    assert "What would make it fit" in (folder / "out.html").read_text()
+
+
+def test_what_was_saved_of_a_task_that_does_not_fit_is_shown_again(infeasible, run):
+    _, _, folder = infeasible
+    page = folder / "again.html"
+    shown = run("report", folder / "out.json", "--output", page)
+    assert shown.code == 0
+    assert page.read_text() == (folder / "out.html").read_text()
+    page.unlink()
 
 
 # --- options ------------------------------------------------------------------------------------
@@ -325,8 +339,8 @@ def test_every_bad_output_has_its_line(run, small, no_search):
 def test_an_older_result_survives_a_failure(run, small):
     older = small.parent / "result.json"
     older.write_text("older")
-    run("map", small, "--json", older, "--set", "system.memory.capacity=1 kB")
-    assert older.read_text() == "older"
+    outcome = run("map", small, "--json", older, "--set", "workload.global_batch_size=0")
+    assert (outcome.code, older.read_text()) == (2, "older")
 
 
 # --- what is printed and saved ------------------------------------------------------------------

@@ -49,10 +49,13 @@ def map_(
 
         with inputs.in_file(start):
             first = mapping_from_dict(saved.read_result(start), task)
-    with outputs.watching() as update, said_by(file):
-        answer = crosstack.optimise(
-            task, rules=chosen, start=first, objective=objective, progress=update, **limits
-        )
+    try:
+        with outputs.watching() as update, said_by(file):
+            answer = crosstack.optimise(
+                task, rules=chosen, start=first, objective=objective, progress=update, **limits
+            )
+    except crosstack.InfeasibleError as error:
+        raise outputs.tell_ways(error, task, chosen, pages) from error
     try:
         outputs.show_answer(answer, kernels=kernels)
         if count is not None:

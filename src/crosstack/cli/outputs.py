@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from crosstack.errors import InfeasibleError
     from crosstack.evaluate.plan import Plan
     from crosstack.explore.store import Store
     from crosstack.mapping.mapping import Task
+    from crosstack.model.rules import Rules
 
 EVERY = 5.0  # s between two lines of progress where there is no terminal
 
@@ -69,6 +71,31 @@ def show_strategies(answer: Plan, count: int) -> None:
     from crosstack.report.strategy_text import strategy_table
 
     show(strategy_table(fastest_strategies(answer.task, count, rules=answer.rules)))
+
+
+def tell_ways(
+    error: InfeasibleError, task: Task, rules: Rules | str | None, pages: PageOptions
+) -> typer.Exit:
+    """Say why nothing fits and what would, and save that; return the exit of the command.
+
+    Parameters
+    ----------
+    error, task, rules
+        What a search of a task under some rules ended with.
+    pages : PageOptions
+        Where to save it; there is no figure of it.
+    """
+    from crosstack.explore.fitting import ways_to_fit
+    from crosstack.report.fitting_text import ways_html, ways_tables
+
+    typer.echo(f"crosstack: {printable(str(error))}", err=True)
+    with watching(lambda words: f"trying {words}") as update:
+        data = ways_to_fit(task, error, rules=rules, progress=update).to_dict()
+    texts = asked_files(
+        (pages.json_out, lambda: json_text(data)), (pages.html_out, lambda: ways_html(data))
+    )
+    show_and_write(ways_tables(data), texts)
+    return typer.Exit(error.exit_code)
 
 
 def show_and_write(tables: RenderableType, texts: list[tuple[Path, str]]) -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from crosstack.cli import inputs
 from crosstack.cli.hardware import hardware_of, source_of
-from crosstack.cli.outputs import asked_files, json_text, show, write
+from crosstack.cli.outputs import PageOptions, asked_files, json_text, show, tell_ways, write
 from crosstack.cli.place import grid_of
-from crosstack.errors import InputError, Problem
+from crosstack.errors import InfeasibleError, InputError, Problem
 from crosstack.units import parse_quantity
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def predict(asked: StepOptions, json_out: Path | None = None) -> None:
     asked = asked.named_first()
     inputs.check_outputs(asked.file, {"--json": json_out})
     counted = inputs.rules_asked(asked.rules, PREDICTED)
-    found, typed = _predicted(asked, counted)
+    found, typed = _predicted(asked, counted, json_out)
     data = prediction_data(found, typed.chip, typed.dtype, counted.name, asked.inputs)
     if found.share is not None:
         kernel = product_time(counted.clock.kernels, typed.chip, *found.share, dtype=typed.dtype)
@@ -211,10 +211,17 @@ def _model(file: Path, hardware: Machine, model: str | None) -> Step:
         return workload_of(held)
 
 
-def _predicted(asked: StepOptions, counted: CountedRules) -> tuple[Prediction, TypedChip]:
-    """Return the prediction, and the chip with what it computed in."""
+def _predicted(
+    asked: StepOptions, counted: CountedRules, json_out: Path | None = None
+) -> tuple[Prediction, TypedChip]:
+    """Return the prediction, and the chip with what it computed in.
+
+    What would make a step fit that does not is said, and saved as ``json_out``.
+    """
+    from crosstack.evaluate.predict import settled
     from crosstack.evaluate.step_settings import StepSettings
     from crosstack.io.step_machines import joined, typed_chip
+    from crosstack.model.rules import MAPPED
     from crosstack.workload.transformer_training import CHOICES
 
     file = source_of(asked.file, asked.on)
@@ -239,10 +246,14 @@ def _predicted(asked: StepOptions, counted: CountedRules) -> tuple[Prediction, T
         with inputs.in_file(file):
             typed = typed_chip(hardware, counted.chips)
         on = _ranked(hardware, typed.chip, strategy, asked, counted.step)
-        found = on.step(
-            workload, strategy, on.system, typed.dtype, settings, rules=counted, order=on.order
-        )
-        return found, typed
+        given = workload, strategy, on.system, typed.dtype, settings
+        try:
+            return on.step(*given, rules=counted, order=on.order), typed
+        except InfeasibleError as error:
+            if counted.lacking(MAPPED):  # a release, which is given every decision
+                raise
+            task, rules = settled(*given, counted)
+            raise tell_ways(error, task, rules, PageOptions(json_out=json_out)) from error
 
 
 def _strategy(file: Path, hardware: Machine, workload: Step, asked: StepOptions) -> Strategy:

@@ -64,7 +64,7 @@ def saved_result(
 
 
 def _of_search(data: dict[str, Any]) -> SavedResult | None:
-    """Return a front, a design or a prediction; None for a mapping."""
+    """Return a front, a design, a prediction or why nothing fits; None for a mapping."""
     from crosstack.io import saved_file
 
     if saved_file.is_front(data):
@@ -81,6 +81,10 @@ def _of_search(data: dict[str, Any]) -> SavedResult | None:
         from crosstack.report.prediction_text import prediction_html, prediction_tables
 
         return _seen(saved_file.check_prediction(data), prediction_tables, prediction_html)
+    if saved_file.is_infeasible(data):
+        from crosstack.report.fitting_text import ways_html, ways_tables
+
+        return _seen(saved_file.check_ways(data), ways_tables, ways_html)
     return None
 
 

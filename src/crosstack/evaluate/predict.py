@@ -43,6 +43,7 @@ __all__ = [
     "least_step",
     "predict",
     "predicted",
+    "settled",
     "strategy_task",
 ]
 
@@ -161,18 +162,36 @@ def predict(
     if order is not None:
         message = "allowed under the rules of a release; the best places of ranks are found here."
         raise InputError(Problem("order", message))
+    task, rules = settled(workload, strategy, system, dtype, settings, rules)
+    if mapping is None:
+        answer = optimise(task, rules=rules, work_limit=work_limit)
+    else:
+        answer = given_plan(task, mapping, rules)
+    return predicted(workload, strategy, answer)
+
+
+def settled(
+    workload: Step,
+    strategy: Strategy,
+    system: System,
+    dtype: Dtype,
+    settings: StepSettings | None,
+    rules: Rules,
+) -> tuple[Task, Rules]:
+    """Return the task and the rules that a prediction under some settings is of.
+
+    Parameters
+    ----------
+    workload, strategy, system, dtype, settings, rules
+        As of `predict`.
+    """
     chosen = settings or StepSettings()
     if chosen.optimizer_bytes != StepSettings().optimizer_bytes:
         kept = replace(rules.memory, optimizer_bytes=chosen.optimizer_bytes)
         rules = replace(rules, memory=kept)
     if not chosen.enforces_capacity:
         system = replace(system, chip=system.chip.with_memory(capacity=None))
-    task = strategy_task(workload, strategy, system, dtype)
-    if mapping is None:
-        answer = optimise(task, rules=rules, work_limit=work_limit)
-    else:
-        answer = given_plan(task, mapping, rules)
-    return predicted(workload, strategy, answer)
+    return strategy_task(workload, strategy, system, dtype), rules
 
 
 def least_step(

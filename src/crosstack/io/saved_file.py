@@ -1,4 +1,4 @@
-"""What ``crosstack codesign``, ``optimize`` and ``predict`` saved, read back and checked.
+"""What ``crosstack codesign``, ``optimize``, ``predict`` and ``map`` saved, read and checked.
 
 Which fields there are is in ``saved.yaml``.
 """
@@ -65,6 +65,17 @@ def is_optimum(data: dict[str, Any]) -> bool:
 def is_prediction(data: dict[str, Any]) -> bool:
     """Whether a saved result is a prediction; otherwise it should be a mapping."""
     return "strategy" in data and "kernels" not in data
+
+
+def is_infeasible(data: dict[str, Any]) -> bool:
+    """Whether a saved result says why nothing fits."""
+    return "in_vain" in data
+
+
+def check_ways(data: dict[str, Any]) -> dict[str, Any]:
+    """Return saved ways to fit as they were written; `InputError` as of `check_front`."""
+    checked(SAVED["ways"], data)
+    return data
 
 
 def check_front(data: dict[str, Any]) -> dict[str, Any]:
