@@ -48,6 +48,7 @@ GEMMA = replace(
 
 SMALL = {
     "gpt": GPT,
+    "gpt-dropped": replace(GPT, dropout=True),
     "gpt-plain": replace(GPT, tied=False, qkv_bias=False, output_bias=False),
     "llama": LLAMA,
     "qwen2.5": replace(LLAMA, qkv_bias=True),
@@ -96,7 +97,9 @@ def outside_of(model: Transformer, graph: Graph, start: int = 0, seed: int = 1) 
     rng = np.random.default_rng(seed)
     found = {}
     for tensor in graph.tensors:
-        if tensor.name in graph.makers or tensor.role not in (Role.INDEX, Role.CONSTANT):
+        if tensor.name in graph.makers or tensor.role not in (
+            Role.INDEX, Role.CONSTANT, Role.MASK
+        ):  # fmt: skip
             continue
         size = shape(graph, tensor.name)
         match tensor.name:
@@ -106,6 +109,8 @@ def outside_of(model: Transformer, graph: Graph, start: int = 0, seed: int = 1) 
                 found[tensor.name] = np.full(size, graph.sizes["sequence"] - 1)
             case "slopes":
                 found[tensor.name] = np.outer(np.arange(1, size[0] + 1), 0.3 * np.arange(size[1]))
+            case _ if tensor.role is Role.MASK:
+                found[tensor.name] = rng.integers(0, 2, size)
             case _:
                 found[tensor.name] = rng.integers(0, model.vocabulary, size)
     return found

@@ -225,7 +225,8 @@ class TestRegistry:
         assert {*back} == {
             "active_bwd0", "feed_forward_norm_bwd0", "attention_added_gradient", "weights_bwd0",
             "attention_norm_gradient_1", "attention_norm_gradient", "attention_norm_bwd0",
-            "x_placed_gradient",
+            "x_dropped_gradient", "attention_dropped_bwd0", "weights_dropped_bwd0",
+            "feed_forward_dropped_bwd0",
         }  # fmt: skip
         # All gradients of the layer are sent.
         sizes = [size for size in arrays.periodic_size.tolist() if size]

@@ -54,6 +54,7 @@ FIELDS = Table(
     {
         "activation": Annotated[Activation, PlainValidator(_activation)],
         "cap": Annotated[float, number("1", above_zero=True)],
+        "share": Annotated[float, number("1")],
     },
 )
 
@@ -228,7 +229,11 @@ _OWN: dict[str, Callable[[FileModel], dict[str, Any]]] = {
         "activation": getattr(f, "activation", Activation.GELU),
         **_biases(True),
     },
-    "gpt2": lambda f: {"position": Position.LEARNED, "positions": f.context},
+    "gpt2": lambda f: {
+        "position": Position.LEARNED,
+        "positions": f.context,
+        "dropout": f.resid_pdrop > 0,
+    },
     "opt": _opt,
     "bloom": lambda f: {"position": Position.ALIBI, "embedding_norm": True},
     "falcon": _falcon,

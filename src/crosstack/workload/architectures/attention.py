@@ -92,6 +92,7 @@ def _weighted(
     weights = layer.rows(
         "weights", Function.SOFTMAX, scores, over=layer.keys, parameter=factor, **mask
     )
+    weights = layer.dropped("weights", weights, **mask)
     stored = f"{TOKENS} heads {size}"
     axes = f"{TOKENS} {heads} {size}"
     return draft.product(layer.named("attended"), values, weights, axes, stored=stored)

@@ -46,7 +46,7 @@ def forward(
         Tokens of a sequence, and sequences. [1]
     loss : bool
         Whether words are compared with those that follow; `Transformer.predictors` are layers of
-        the graph then.
+        the graph then, and some elements are left out where the model has dropout.
     dtype : Dtype
         Of all that is no index.
     capacity : float
@@ -57,7 +57,8 @@ def forward(
     InputError
         If a number is out of range, or there are more tokens than learned places.
     """
-    written = _Written(model=model, dtype=dtype, capacity=capacity)
+    drops = loss and model.dropout
+    written = _Written(model=model, dtype=dtype, capacity=capacity, drops=drops)
     written.begin(batch=batch, tokens=sequence)
     last = written.layers()
     logits = written.words(last, TOKENS)
@@ -143,6 +144,7 @@ class _Written:
     capacity: float
     keeps: bool = False
     absorbed: bool = False
+    drops: bool = False
     context: int = 0
     draft: Draft = field(default_factory=Draft)
 
@@ -167,7 +169,7 @@ class _Written:
     @property
     def once(self) -> LayerDraft:
         """What runs once."""
-        return LayerDraft(draft=self.draft, model=self.model)
+        return LayerDraft(draft=self.draft, model=self.model, drops=self.drops)
 
     def graph(self) -> Graph:
         """Return the graph; what is left is the head."""
@@ -207,6 +209,7 @@ class _Written:
             x = once.add("x_placed", x, placed)
         if model.embedding_norm:
             x = once.norm("x_normed", x)
+        x = once.dropped("x", x)
         self.draft.close("embedding")
         return x
 
@@ -250,7 +253,7 @@ class _Written:
             cached = min(cached, max(kind.window - 1, 1))
         layer = LayerDraft(
             draft=self.draft, model=model, kind=kind, label=label, axis=axis, cached=cached,
-            keeps=self.keeps, absorbed=self.absorbed, capacity=self.capacity,
+            keeps=self.keeps, absorbed=self.absorbed, drops=self.drops, capacity=self.capacity,
         )  # fmt: skip
         layer.axes(**{axis: count})
         if cached:
@@ -326,9 +329,10 @@ def _layer(layer: LayerDraft, x: str) -> str:
         if before and places is not NormPlace.SHARED:
             normed = layer.norm("feed_forward_norm", x)
         both = [attended, feed_forward(layer, normed)]
+        names = ("attention", "feed_forward")
+        both = [layer.dropped(name, y) for name, y in zip(names, both, strict=True)]
         if places in (NormPlace.AFTER, NormPlace.BOTH):
-            names = ("attention_after", "feed_forward_after")
-            both = [layer.norm(name, y) for name, y in zip(names, both, strict=True)]
+            both = [layer.norm(f"{name}_after", y) for name, y in zip(names, both, strict=True)]
         return layer.add("out", layer.add("attention_added", x, both[0]), both[1])
     x = _added(layer, "attention", x, attended)
     normed = layer.norm("feed_forward_norm", x) if before else x
@@ -338,6 +342,7 @@ def _layer(layer: LayerDraft, x: str) -> str:
 def _added(layer: LayerDraft, name: str, x: str, part: str, called: str = "") -> str:
     """Add a part of a layer to the tokens, with the norm behind it where there is one."""
     places, added = layer.model.norms, called or f"{name}_added"
+    part = layer.dropped(name, part)
     if places is NormPlace.AFTER:
         return layer.norm(called or f"{name}_after", layer.add(f"{name}_added", x, part))
     part = layer.norm(f"{name}_after", part) if places is NormPlace.BOTH else part

@@ -9,11 +9,13 @@ from crosstack.workload.architectures.layer import LayerKind, Norm
 from crosstack.workload.architectures.transformer import Transformer
 from crosstack.workload.axes import AxisUse, Causal
 from crosstack.workload.draft import Draft, Read
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import Function
 from crosstack.workload.operations import Role
 
 TOKENS = "batch sequence"
 HIDDEN = f"{TOKENS} hidden"
+DROPPED = 0.1  # share of the elements: ``radford2019gpt2`` and Megatron alike; costs nothing
 EPSILON = 1e-5  # keeps the root of a norm from zero
 
 
@@ -25,7 +27,8 @@ class LayerDraft:
     where all layers are of one kind; ``axis`` is what they repeat along, empty: what is added runs
     once. ``cached`` tokens of before have keys and values that they read [1]; ``keeps``: whether
     keys and values are kept for later; ``absorbed``: whether latent attention keeps the latent
-    vector, and makes no keys and values of it. An expert takes at most ``capacity`` times an even
+    vector, and makes no keys and values of it; ``drops``: whether some elements are left out, as in
+    training where the model has dropout. An expert takes at most ``capacity`` times an even
     share of the tokens. [1]
     """
 
@@ -37,6 +40,7 @@ class LayerDraft:
     cached: int = 0
     keeps: bool = False
     absorbed: bool = False
+    drops: bool = False
     capacity: float = 1.0
 
     def named(self, name: str) -> str:
@@ -128,6 +132,21 @@ class LayerDraft:
         """Multiply tokens by a weight with axes ``into`` that are added up, and ``out``."""
         weight = self.weight(f"w_{name}", f"{into} {out}")
         return self.product(name, read, weight, f"{TOKENS} {out}", bias=bias)
+
+    def dropped(self, name: str, read: str, **more: Any) -> str:
+        """Leave out a share of the elements, where the layers do.
+
+        Which ones is told by a mask of a byte an element (``korthikanti2023reducing``, section
+        4.1); ``more`` is as of `make`.
+        """
+        if not self.drops:
+            return read
+        axes = " ".join(self.draft.names(read))
+        kept = self.named(f"{name}_mask")
+        self.draft.tensor(kept, f"{self.axis} {axes}".strip(), Role.MASK, dtype=Dtype.INT8)
+        return self.make(
+            f"{name}_dropped", Function.DROPOUT, read, kept, axes=axes, parameter=DROPPED, **more
+        )
 
     def norm(self, name: str, read: str, over: str = "hidden", kind: Norm | None = None) -> str:
         """Norm the places of an axis, as the model does unless a kind is given."""

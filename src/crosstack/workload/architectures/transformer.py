@@ -57,6 +57,9 @@ class Transformer:
         Whether these projections have biases.
     qk_norm, embedding_norm : bool
         Whether heads of queries and of keys are normed, and tokens before the first layer.
+    dropout : bool
+        Whether training leaves out a share of the tokens' vectors, of the weights of attention and
+        of what both halves of a layer add (``radford2019gpt2``, ``korthikanti2023reducing``).
     parallel : bool
         Whether attention and feed-forward network stand side by side (``wang2021gptj``).
     window, global_every : int
@@ -95,6 +98,7 @@ class Transformer:
     feed_forward_bias: bool = False
     qk_norm: bool = False
     embedding_norm: bool = False
+    dropout: bool = False
     parallel: bool = False
     window: Natural = 0
     global_every: Natural = 0
