@@ -15,6 +15,7 @@ from crosstack.io.native import read_task
 from crosstack.machine.prices import system_price
 from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.search import search
+from crosstack.model.collectives import NOTHING
 from crosstack.model.energy import Basis, energy_of_budget, energy_rates, powers_of
 from crosstack.model.kernels.clock import product_time
 from crosstack.model.mesh_plan import AffineTime, MeshPlan
@@ -122,7 +123,7 @@ def test_links_of_two_levels_draw_their_power_for_as_long_as_each_is_busy():
     plan = MeshPlan(
         sizes=(8, 2), parallelism=(ct.Parallelism.TENSOR,) * 2, microbatch_size=1, tensor=16,
         pipeline=1, data=1, n_microbatches=1, layers_per_stage=1, collectives={}, changes={},
-        periodic=AffineTime(), stage_transfer=AffineTime(), n_layers=1,
+        periodic=NOTHING, stage_transfer=AffineTime(), n_layers=1,
     )  # fmt: skip
     inside, outside = (dimension.bandwidth for dimension in system.network)
     # a ring in the node leaves an eighth, of which half goes to the other one

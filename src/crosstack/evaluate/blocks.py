@@ -60,8 +60,9 @@ class BlockTerms:
     ``others`` is the time of all partitions that sum no gradients. Of the others, one place each in
     ``device`` and ``network``: the time on the chip, and of messages among tensor-parallel chips;
     ``gradients`` are the bytes that each kernel with gradients sums once an iteration, and
-    ``place`` is that of its partition. ``resident`` stays whatever runs, ``kept`` and ``again`` are
-    those of `crosstack.model.memory.CopyMemory`, ``working`` is the most that tensors between
+    ``place`` is that of its partition, by rules that count that in the layers; ``summed`` are all
+    of one copy by others. ``resident`` stays whatever runs, ``kept`` and ``again`` are those of
+    `crosstack.model.memory.CopyMemory`, ``working`` is the most that tensors between
     kernels take. ``fits``: whether the partitions fit the chip.
     """
 
@@ -70,6 +71,7 @@ class BlockTerms:
     network: Floats
     gradients: Floats
     place: Ints
+    summed: Floats
     resident: Floats
     kept: Floats
     again: Floats
@@ -151,7 +153,7 @@ class BlockTable:
         none, zero = np.zeros(count), np.asarray(0.0)
         return BlockTerms(
             others=zero, device=none, network=none, gradients=none, place=np.zeros(count, int),
-            resident=zero, kept=zero, again=zero, working=zero, fits=np.asarray(False),
+            summed=zero, resident=zero, kept=zero, again=zero, working=zero, fits=np.asarray(False),
         )  # fmt: skip
 
     def _terms(self, plan: MeshPlan, mapping: Mapping) -> BlockTerms:
@@ -184,6 +186,7 @@ class BlockTable:
             network=np.pad(network[with_gradients], pad),
             gradients=np.array(load.data)[summing] * times,
             place=place,
+            summed=np.asarray(choices.summed[codes].sum()),
             resident=np.asarray(memory.resident.sum()),
             kept=np.asarray(memory.kept.sum()),
             again=np.asarray(memory.again.sum()),

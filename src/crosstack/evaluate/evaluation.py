@@ -143,6 +143,9 @@ class Evaluation:
     stage_transfer_time : float
         Passing activations between stages: for one microbatch under rules that pay every
         microbatch, for the whole iteration otherwise; the longest where stages differ. [s]
+    sums_time, update_time, gather_time : float
+        Of summing gradients, updating weights and sending them round once an iteration, what no
+        other work hides; part of ``time``. [s]
     time : float
         One iteration. [s]
     latency : float
@@ -181,6 +184,9 @@ class Evaluation:
     stage_time: float = field(metadata=S)
     bubble_factor: float
     stage_transfer_time: float = field(metadata=S)
+    sums_time: float = field(metadata=S)
+    update_time: float = field(metadata=S)
+    gather_time: float = field(metadata=S)
     time: float = field(metadata=S)
     latency: float = field(metadata=S)
     work: float = field(metadata=_called("workload_flop"))

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem, require
 from crosstack.evaluate.evaluation import Evaluation
-from crosstack.evaluate.time import decided_plan, evaluate
+from crosstack.evaluate.time import decided_plan, evaluate, mapped_plan
 from crosstack.machine.chip import Execution, Overlap
 from crosstack.machine.prices import Bill, system_power, system_price
 from crosstack.machine.system import DimensionArrays, Parallelism, System
@@ -189,7 +189,9 @@ def machine_times(
         assert chip.compute.utilization is not None  # both come from one chip
         speed = speed * (machines.utilization / chip.compute.utilization)
     terms, layer_time = _partition_times(known, network, machines, speed, chip.overlap, chosen)
-    pipeline, repeated = pipeline_of(plan, chip.overlap, chosen), plan.layers_per_stage
+    faster = chip.memory_speed(spilled=False) / machines.memory_bandwidth
+    many = replace(plan, update=plan.update * faster)
+    pipeline, repeated = pipeline_of(many, chip.overlap, chosen), plan.layers_per_stage
     time = iteration_time(pipeline, layer_time * plan.microbatch_size * repeated, chosen)
     through = plan.pipeline * repeated * layer_time + plan.borders * np.asarray(plan.hop)
     terms |= {
@@ -314,7 +316,8 @@ def _plan(task: Task, system: System, mapping: Mapping, rules: Rules) -> MeshPla
     general = mapping.sizes, mapping.parallelism, mapping.microbatch_size
     plan = make_plan(task.workload, system, *general, rules, mapping.dimensions)
     assert plan is not None  # the mapping was evaluated before
-    return decided_plan(task.workload, system, mapping.general, rules, plan)
+    plan = decided_plan(task.workload, system, mapping.general, rules, plan)
+    return replace(plan, summed=mapped_plan(task.workload, task.system, mapping, rules).summed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,6 +52,8 @@ WORK_LIMIT = 4e5  # units of work of what a strategy leaves out: one or two seco
 MOST_PARTS = 5  # that are printed
 SLOWEST = 1.0  # fewer bytes a second are no link [B/s]
 WAITING = "waiting for other stages and transfers"
+UPDATING = "updating weights"
+GATHERING = "sending weights round"
 SUMMING = "gradient sums after the last backward pass"
 
 
@@ -300,7 +302,9 @@ def predicted(workload: Step, strategy: Strategy, answer: Plan) -> Prediction:
     found = answer.evaluation
     stages = stages_of(answer)
     busy = busy_of(answer, stages)
-    pieces = pieces_of(answer, stages, busy)
+    ended = (found.sums_time, found.update_time, found.gather_time)
+    once = zip((SUMMING, UPDATING, GATHERING), ended, strict=True)
+    pieces = [*pieces_of(answer, stages, busy), *((name, time) for name, time in once if time)]
     step = training_of(workload)
     return Prediction(
         workload=workload,

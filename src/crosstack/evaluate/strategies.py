@@ -100,8 +100,16 @@ class Strategies:
             "stage_transfer": AffineTime(**{n: self.of_use(f"stage_transfer.{n}") for n in lines}),
             "interleave": self.interleave,
             "forward": np.array(forward)[self.recompute],
+            "periodic": self._sums,
         }
         return replace(first, schedule=schedule, **numbers)
+
+    @property
+    def _sums(self) -> ConcaveTime:
+        """The time of a sum of gradients of each, as one line of arrays."""
+        number, table = _exchanges(self.plans)
+        pairs = zip(*table[:, :, number[self.use]], strict=True)
+        return ConcaveTime(tuple(AffineTime(fixed=a, per_byte=b) for a, b in pairs))
 
     def by_schedule(self, workload: Workload) -> Iterator[tuple[Ints, MeshPlan]]:
         """Yield the places of all that follow one schedule, with their plan as arrays."""
@@ -191,14 +199,14 @@ def strategy_times(strategies: Strategies, table: BlockTable) -> StrategyTimes:
     longer and keeps more, see `crosstack.evaluate.ranking`.
     """
     system = table.system
-    used, capacity, layer, fits = _priced(strategies, table, spilled=False)
+    used, capacity, layer, summed, fits = _priced(strategies, table, spilled=False)
     if system.chip.has_second_memory:
         over = np.flatnonzero(used > capacity * (1 + ROUNDING))
         found = _priced(strategies.at(over), table, spilled=True)
-        for column, values in zip((used, capacity, layer, fits), found, strict=True):
+        for column, values in zip((used, capacity, layer, summed, fits), found, strict=True):
             column[over] = values
     workload = table.workload
-    time = times_of_layers(strategies, layer, workload, system, table.rules)
+    time = times_of_layers(strategies, layer, workload, system, table.rules, summed)
     rate = table.rules.clock.peak_rate(system.chip, workload.graph.dtype)
     peak = rate * system.copies * system.n_chips
     return StrategyTimes(
@@ -212,7 +220,12 @@ def strategy_times(strategies: Strategies, table: BlockTable) -> StrategyTimes:
 
 
 def times_of_layers(
-    strategies: Strategies, layer: Floats, workload: Workload, system: System, rules: Rules
+    strategies: Strategies,
+    layer: Floats,
+    workload: Workload,
+    system: System,
+    rules: Rules,
+    summed: Floats | None = None,
 ) -> Floats:
     """Time of an iteration of every strategy. [s]
 
@@ -220,9 +233,14 @@ def times_of_layers(
     ----------
     layer : array, shape (n,)
         Time of a layer of one sequence. [s]
+    summed : array, shape (n,), optional
+        Gradients of a layer that are summed once an iteration; none if left out. [B]
     """
     time = np.zeros(len(strategies))
-    for here, plan in strategies.by_schedule(workload):
+    if summed is None:
+        summed = np.zeros(len(strategies))
+    for here, known in strategies.by_schedule(workload):
+        plan = replace(known, summed=summed[here])
         work = layer[here] * plan.microbatch_size * plan.layers_per_stage
         pipeline = pipeline_of(plan, system.chip.overlap, rules)
         time[here] = iteration_time(pipeline, work, rules) / plan.copies
@@ -231,8 +249,8 @@ def times_of_layers(
 
 def _priced(
     strategies: Strategies, table: BlockTable, *, spilled: bool
-) -> tuple[Floats, Floats, Floats, Bools]:
-    """Return memory used and there is [B], time of a layer [s], and what fits the chip."""
+) -> tuple[Floats, Floats, Floats, Floats, Bools]:
+    """Return memory used and there is [B], what a layer takes [s] and sums [B], and what fits."""
     rows = _rows(strategies, table, spilled=spilled)
     known = table.terms
     used = np.zeros(len(strategies))
@@ -248,7 +266,7 @@ def _priced(
     lines = ConcaveTime(tuple(AffineTime(fixed=a, per_byte=b) for a, b in pairs))
     layer = _layer_times(known, row, lines, spread, table)
     capacity = table.system.chip.memory_room(spilled=spilled)
-    return used, np.full(len(used), capacity), layer[back], known.fits[rows]
+    return used, np.full(len(used), capacity), layer[back], known.summed[rows], known.fits[rows]
 
 
 def _memory(plan: MeshPlan, known: BlockTerms, rows: Ints, workload: Workload) -> Floats:

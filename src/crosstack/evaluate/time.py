@@ -21,7 +21,7 @@ from crosstack.machine.prices import system_power, system_price
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import GeneralDecisions, Mapping
 from crosstack.model.choice_index import axis_names, sharding_codes
-from crosstack.model.choices import Choices, make_choices
+from crosstack.model.choices import Choices, make_choices, summing
 from crosstack.model.ends import PricedBlock, counted, end_cost, plan_of_end, priced_end, with_ends
 from crosstack.model.energy import Energy, energy_rates
 from crosstack.model.iteration import Iteration, iteration, latency, split_iteration
@@ -83,8 +83,8 @@ def evaluate(
         allowed = "1: a kernel has a temporal chip to itself, and tiles of its own"
         require(mapping.n_tiles == 1, "mapping.n_tiles", mapping.n_tiles, allowed)
     plan, choices = _planned(workload, system, rules, mapping.general)
-    plan, ends = _with_ends(workload, system, mapping, plan, rules)
     codes = _checked_codes(workload, arrays, choices, mapping.sharding, plan)
+    plan, ends = _with_ends(workload, system, mapping, summing(plan, choices, codes), rules)
     load = make_load(workload, system, arrays, plan, choices, codes, rules)
     numbers, masks = _partition_masks(arrays, mapping.partitions)
     stages = stage_masks(arrays, mapping, plan)
@@ -122,8 +122,9 @@ def evaluate(
 def mapped_plan(workload: Workload, system: System, mapping: Mapping, rules: Rules) -> MeshPlan:
     """Return the plan of a mapping that was evaluated, with what its ends take."""
     workload = counted(workload, rules)
-    plan, _ = _planned(workload, system, rules, mapping.general)
-    return _with_ends(workload, system, mapping, plan, rules)[0]
+    plan, choices = _planned(workload, system, rules, mapping.general)
+    codes = _checked_codes(workload, workload.graph, choices, mapping.sharding, plan)
+    return _with_ends(workload, system, mapping, summing(plan, choices, codes), rules)[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +206,9 @@ def _evaluation(p: _Priced) -> Evaluation:
         stage_time=total.stage_time,
         bubble_factor=total.bubble_factor,
         stage_transfer_time=total.transfer,
+        sums_time=total.sums,
+        update_time=total.update,
+        gather_time=total.gather,
         time=total.time,
         latency=stages_latency(plan, split) if split else latency(plan, layer_time),
         work=workload.work,
@@ -261,7 +265,7 @@ def _energy(
         on_chip=each("on_chip", on_chip),
         memory=each("memory", sum(cost.memory for cost in costs)),
         tensor=each("tensor", sum(load.network)),
-        data=each("data", sum(load.data)),
+        data=sum(load.data),
     )
 
 

@@ -9,8 +9,9 @@ from crosstack.evaluate.plan import Plan
 from crosstack.evaluate.time import mapped_plan
 from crosstack.machine.chip import Overlap
 from crosstack.model.iteration import Pipeline, pipeline_of
+from crosstack.model.optimizer_step import NO_STEP
 from crosstack.model.schedule.events import Timeline, simulate
-from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_graph
+from crosstack.model.schedule.pipeline import Ending, Operation, Stage, pipeline_graph
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.transformer_training import Schedule
 
@@ -109,8 +110,23 @@ def timeline_of(answer: Plan, stages: Sequence[Stage]) -> Timeline:
         mapping.schedule if trained else Schedule.GPIPE,  # one pass, in the order of microbatches
         interleave=mapping.interleave,
         training=trained,
+        ending=_ending(answer),
     )
     return simulate(graph)
+
+
+def _ending(answer: Plan) -> Ending | None:
+    """Return what an iteration ends with; None where nothing does."""
+    pipeline, found = _pipeline(answer), answer.evaluation
+    if pipeline.step is NO_STEP:
+        return None
+    layers = found.layer_time * answer.mapping.microbatch_size * found.layers_per_stage
+    return Ending(
+        step=pipeline.step,
+        layers=found.layers_per_stage,
+        backward=layers * (1 - float(pipeline.forward)) / answer.mapping.interleave,
+        head=pipeline.last[1] - pipeline.last[0],
+    )
 
 
 def _pipeline(answer: Plan) -> Pipeline:

@@ -39,7 +39,7 @@ from crosstack.mapping.sharding import with_given
 from crosstack.mapping.slots import Slots
 from crosstack.mapping.stage_times import on_one_chip
 from crosstack.model.choice_index import ChoiceIndex, choice_index, sharding_codes
-from crosstack.model.choices import Choices, make_choices
+from crosstack.model.choices import Choices, least_summed, make_choices, summing
 from crosstack.model.ends import least_ends, with_ends
 from crosstack.model.mesh_plan import EndCost, MeshPlan
 from crosstack.model.partition import (
@@ -178,6 +178,9 @@ class SearchState:
             plan if self.pricing.splits(plan) else replace(plan, graph_stages=1)
             for plan in use.plans(microbatch, self.workload, self.system, self.rules)
         ]
+        if self.workload.training:
+            least = (least_summed(self.workload, plan, self.rules) for plan in plans)
+            plans = [replace(plan, summed=size) for plan, size in zip(plans, least, strict=True)]
         if self.ends:
             plans = [least_ends(self.workload, self.system, plan, self.rules) for plan in plans]
         given = like or self.constraints
@@ -352,6 +355,7 @@ class SearchState:
 
     def settle(self, node: SearchNode, codes: Ints, limit: float) -> float:
         """Map a node with this sharding; return a bound on what is left below ``limit``. [s]"""
+        node = self.summing(node, codes)
         load = self.load(node, codes)
         if node.plan.graph_stages > 1:
             spread = self.spread(node, load, limit)
@@ -368,6 +372,12 @@ class SearchState:
             self.offer(node, codes, load, found.partitions, found.time)
         return math.inf if found.proved else self.total(node.plan, found.bound)
 
+    def summing(self, node: SearchNode, codes: Ints) -> SearchNode:
+        """Return a node whose plan sums the gradients of one sharding."""
+        if not node.plan.training:
+            return node
+        return replace(node, plan=summing(node.plan, self.table(node.plan, node.n_tiles), codes))
+
     def rooms(self, load: ChipLoad, masks: tuple[int, ...]) -> bool:
         """Whether the tensors alive in each partition fit the main memory."""
         if sum(flow.held for flow in load.flows) <= load.memory_limit:
@@ -378,6 +388,7 @@ class SearchState:
         self, node: SearchNode, codes: Ints, load: ChipLoad, partitions: Masks, layer: float
     ) -> None:
         """Keep a mapping whose layer costs so much if it is the best so far."""
+        node = self.summing(node, codes)
         total = self.total(node.plan, layer)
         if total < self.incumbent.best:
             total = self.pricing.offered(node.plan, layer)

@@ -260,7 +260,8 @@ def _better_choices(state: SearchState) -> None:
             if not state.rooms(load, masks):
                 continue
             taken, best = sequence_cost(load, masks) + load.extra, state.incumbent.best
-            if math.isfinite(taken) and state.pricing.offered(node.plan, taken) < best:
+            plan = state.summing(node, other).plan
+            if math.isfinite(taken) and state.pricing.offered(plan, taken) < best:
                 state.offer(node, other, load, masks, taken)
                 codes = other
 

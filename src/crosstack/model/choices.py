@@ -9,7 +9,8 @@ Source: ``dfmodel_code`` (rules of the inter-chip pass, re-derived in words in `
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -41,7 +42,8 @@ class Choices:
     [B] what a sequence reads of its own past; ``entering`` and ``leaving`` [B] what it reads and
     writes of operands and results of the graph; ``kept`` and ``again`` [B] what stays of it for
     the backward pass (`crosstack.model.memory.activation_sizes`);
-    ``data_time`` [s] is the gradient all-reduce; ``bytes_moved`` and ``edge_bytes`` [B] count whole
+    ``summed`` [B] are gradients that are summed once an iteration, ``data_time`` [s] their sum by
+    rules that count it in the layers; ``bytes_moved`` and ``edge_bytes`` [B] count whole
     tensors, as the published byte objective does. What the backward pass computes again is counted
     twice. ``conversions``: what changes of layout take; ``clocked``: what a temporal chip takes.
     """
@@ -61,6 +63,7 @@ class Choices:
     kept: Floats
     again: Floats
     network_time: Floats
+    summed: Floats
     data_time: Floats
     bytes_moved: Floats
     edge_bytes: Floats
@@ -167,9 +170,12 @@ def make_choices(
     # Heads are split among chips, but a head's past is not: more chips than heads keep copies.
     heads = (-(-arrays.outer // chips) / arrays.outer)[row]
     cache = arrays.cache_size[row] * np.where(index.axis == OUTER, heads, shard / elements)
-    spread = rules.iteration.shares_of_gradients(plan) * arrays.sharers[row]
-    periodic = arrays.periodic_size[row] * (shard / elements) / spread
-    data_time = plan.periodic.time(periodic, together=spread)
+    summed_gradients = arrays.periodic_size[row] * (shard / elements) / arrays.sharers[row]
+    data_time = np.zeros(len(row))
+    if rules.iteration.sums_in_layers:
+        spread = rules.iteration.shares_of_gradients(plan)
+        shared = spread * arrays.sharers[row]
+        data_time = plan.periodic.time(summed_gradients / spread, together=shared)
     twice = computed_again(arrays, plan.recompute)
     conversions = _conversions(
         arrays,
@@ -217,12 +223,27 @@ def make_choices(
         kept=kept,
         again=again,
         network_time=network * times + conversions.unread_time,
+        summed=summed_gradients * (not rules.iteration.sums_in_layers),
         data_time=data_time,
         bytes_moved=known.reduced * times,
         edge_bytes=np.where(changed, arrays.output_size[row[index.before]], 0.0) * reads,
         conversions=conversions,
         clocked=None if clock is None else clock.again(times),
     )
+
+
+def least_summed(workload: Workload, plan: MeshPlan, rules: Rules) -> float:
+    """Bytes of gradients of one copy of the graph that a chip sums at least, once. [B]"""
+    if rules.iteration.sums_in_layers:
+        return 0.0
+    graph = workload.graph
+    whole = float((graph.periodic_size / graph.sharers).sum())
+    return whole / plan.tensor / math.prod(plan.split)
+
+
+def summing(plan: MeshPlan, choices: Choices, codes: Ints) -> MeshPlan:
+    """Return a plan that sums the gradients of one sharding."""
+    return replace(plan, summed=float(choices.summed[codes].sum()))
 
 
 def _conversions(

@@ -59,6 +59,7 @@ def least_ends(workload: Workload, system: System, plan: MeshPlan, rules: Rules)
         costs.append(
             EndCost(
                 time=end.count * rules.clock.least_time(system.chip, done) / ways,
+                summed=end.count * numbers * end.element_size,
                 weights=end.count * weights,
                 gradients=end.count * rules.memory.gradient_bytes * numbers,
                 optimizer_state=end.count * rules.memory.optimizer_bytes * numbers,
@@ -119,19 +120,22 @@ def end_cost(
     held = copy_memory(alone, graph, plan_of_end(plan), rules, **column)
     table, own = end.table_size / plan.tensor, own_table(workload, end, plan)
     numbers = own / end.element_size if workload.training else 0.0
-    spread = rules.iteration.shares_of_gradients(plan)
-    summed = float(plan.periodic.time(table / spread, together=spread)) if numbers else 0.0
+    summed = float(choices.summed[codes].sum())
+    if workload.training:
+        summed += table
+        if end in workload.after and plan.pipeline > 1:  # a copy, whose gradients are a part
+            summed += end.shared_size / plan.tensor
     clock, chip = rules.clock, system.chip
     peak, slower = clock.peak_rate(chip, graph.dtype), clock.slower(chip, graph)
     joules = 0.0 if choices.clocked is None else float(choices.clocked.joules[codes].sum())
     one = EndCost(
-        time=sum(cost.time for cost in priced.costs) + summed,
+        time=sum(cost.time for cost in priced.costs),
         forward=_forward(priced),
         compute=float((choices.work[codes] * slower).sum()) / peak,
         memory=sum(cost.memory for cost in priced.costs),
         tensor=sum(load.network),
-        data=sum(load.data) + summed,
         on_chip=joules,
+        summed=summed,
         weights=float(held.weights.sum()) + own,
         gradients=float(held.gradients.sum()) + rules.memory.gradient_bytes * numbers,
         optimizer_state=float(held.optimizer_state.sum()) + rules.memory.optimizer_bytes * numbers,

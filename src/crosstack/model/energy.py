@@ -87,7 +87,8 @@ class EnergyRates:
     ``data``: all that runs in an iteration, for each second that one chip computes at its peak
     rate, its main memory moves bytes, and its links to tensor-parallel and data-parallel chips are
     busy, for one copy of the graph and one sequence. [W] ``on_chip``: for each joule of memories on
-    the chip. [1] ``between_stages``: what stages send to each other in an iteration. [J]
+    the chip. [1] ``between_stages``: what stages send to each other in an iteration, ``sums`` and
+    ``updates``: what sums of gradients and updates of weights take once. [J]
     """
 
     static: float
@@ -97,7 +98,14 @@ class EnergyRates:
     data: float
     on_chip: float
     between_stages: float
+    sums: Any
+    updates: Any
     basis: Basis
+
+    @property
+    def once(self) -> Any:
+        """What an iteration takes whatever its layers take. [J]"""
+        return self.between_stages + self.sums + self.updates
 
     def energy(
         self, *, time: Any, compute: Any, on_chip: Any, memory: Any, tensor: Any, data: Any
@@ -110,8 +118,8 @@ class EnergyRates:
             static=self.static * time,
             compute=self.compute * compute,
             on_chip=self.on_chip * on_chip,
-            memory=self.memory * memory,
-            network=self.tensor * tensor + self.data * data + self.between_stages,
+            memory=self.memory * memory + self.updates,
+            network=self.tensor * tensor + self.data * data + self.between_stages + self.sums,
             basis=self.basis,
         )
 
@@ -122,7 +130,6 @@ class EnergyRates:
             + self.on_chip * end.on_chip
             + self.memory * end.memory
             + self.tensor * end.tensor
-            + self.data * end.data
             for end in plan.ends
         )
         return drawn / plan.graph_repetitions
@@ -212,6 +219,10 @@ def energy_rates(system: System, plan: MeshPlan) -> EnergyRates:
     sequences = plan.n_microbatches * plan.microbatch_size
     passes = sequences * plan.graph_repetitions * plan.tensor * plan.data * math.prod(plan.split)
     sent = sequences * plan.stage_transfer.per_byte * plan.borders * plan.tensor * plan.data
+    sums = [(plan.graph_repetitions, plan.summed), *((1, end.summed) for end in plan.ends)]
+    chips = plan.tensor * plan.data * plan.training
+    summing = chips * sum(count * plan.periodic.time(size) for count, size in sums)
+    updating = chips * sum(count * size for count, size in sums) * plan.update
     return EnergyRates(
         static=system.copies * system.n_chips * powers.static,
         compute=passes * powers.compute,
@@ -220,6 +231,8 @@ def energy_rates(system: System, plan: MeshPlan) -> EnergyRates:
         data=passes * group[Parallelism.DATA],
         on_chip=passes,
         between_stages=sent * group[Parallelism.PIPELINE],
+        sums=summing * group[Parallelism.DATA],
+        updates=updating * powers.memory * system.chip.memory_speed(spilled=False),
         basis=powers.basis,
     )
 

@@ -9,6 +9,7 @@ An iteration takes as long as its longest path. The default has the paths of the
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, assert_never
@@ -16,6 +17,13 @@ from typing import TYPE_CHECKING, Any, assert_never
 import numpy as np
 
 from crosstack.machine.chip import Overlap
+from crosstack.model.optimizer_step import (
+    NO_STEP,
+    OptimizerStep,
+    Path,
+    gathering_paths,
+    summing_paths,
+)
 from crosstack.model.schedule.closed import forward_ways, gpipe_ways, training_ways
 from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_time
 from crosstack.workload.kernel_graph import Floats, Ints
@@ -25,17 +33,22 @@ if TYPE_CHECKING:
     from crosstack.model.mesh_plan import MeshPlan
     from crosstack.model.rules import Rules
 
-Path = tuple[Any, Any]  # how often the work of a stage [1], and beside it [s]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Iteration:
-    """``stage_time``: one stage, one microbatch [s]; ``transfer`` as the rules count it [s]."""
+    """``stage_time``: one stage, one microbatch [s]; ``transfer`` as the rules count it [s].
+
+    ``sums``, ``update`` and ``gather`` are what of `OptimizerStep` nothing hides, part of ``time``.
+    [s]
+    """
 
     stage_time: float
     bubble_factor: float
     transfer: float
     time: float
+    sums: float = 0.0
+    update: float = 0.0
+    gather: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +58,8 @@ class Pipeline:
     ``layers`` are copies of the graph a stage holds [1]; ``transfer`` is that of `Pipelining` [s];
     ``training``: whether gradients come back, by a ``schedule`` with ``interleave`` pieces a stage
     [1]; ``forward`` is the share of the forward pass in the work. [1] ``first`` and ``last`` are
-    what the first and the last stage work besides on a microbatch: forward, and in all. [s]
+    what the first and the last stage work besides on a microbatch: forward, and in all [s];
+    ``step`` is what is done once an iteration.
     """
 
     stages: Ints | int
@@ -59,6 +73,7 @@ class Pipeline:
     forward: Floats | float = 1 / 3
     first: tuple[float, float] = (0.0, 0.0)
     last: tuple[float, float] = (0.0, 0.0)
+    step: OptimizerStep = NO_STEP
 
     @property
     def has_ends(self) -> bool:
@@ -72,8 +87,13 @@ class Pipelining:
 
     The default: every microbatch crosses every border between stages, behind the stage's work
     where everything overlaps (``ko2025dfmodel`` eq. 7), in the order of its schedule; gradients
-    are summed once an iteration.
+    are summed, and weights updated, once an iteration (`crosstack.model.optimizer_step`).
     """
+
+    @property
+    def sums_in_layers(self) -> bool:
+        """Whether the sum of gradients is work of the layers, a part for every sequence."""
+        return False
 
     @property
     def has_schedules(self) -> bool:
@@ -107,6 +127,13 @@ class Pipelining:
         Of stages that differ at the ends, with one forward, one backward, they are some of the
         paths: no iteration takes less.
         """
+        found = [*self._passes(pipeline)]
+        for group in step_paths(pipeline):
+            found = [(a + c, b + d) for a, b in found for c, d in group]
+        return tuple(found)
+
+    def _passes(self, pipeline: Pipeline) -> tuple[Path, ...]:
+        """Return the paths through the passes of all microbatches."""
         if pipeline.has_ends:
             return end_paths(pipeline)
         size, beside = (pipeline.stages, pipeline.microbatches), pipeline.overlap is Overlap.ALL
@@ -137,8 +164,31 @@ class Pipelining:
         return plan.n_microbatches - 1, plan.graph_repetitions
 
     def shares_of_gradients(self, plan: MeshPlan) -> int:
-        """Return the sequences that one summation of gradients is spread over. [1]"""
+        """Return the sequences that one sum of gradients is spread over, in the layers. [1]"""
         return plan.n_microbatches * plan.microbatch_size
+
+
+def step_paths(pipeline: Pipeline) -> tuple[tuple[Path, ...], ...]:
+    """Return what is done once an iteration: paths of sums, of the update, of sending round."""
+    step, share = pipeline.step, pipeline.forward
+    if step is NO_STEP:
+        return ()
+    counts = {
+        "stages": pipeline.stages, "layers": pipeline.layers, "pieces": pipeline.interleave,
+    }  # fmt: skip
+    return (
+        summing_paths(step, **counts, backward=1 - share),
+        ((0.0, step.update),),
+        gathering_paths(step, **counts, forward=share),
+    )
+
+
+def step_times(pipeline: Pipeline, work: Floats | float) -> tuple[Floats, ...]:
+    """Times that an iteration ends with: sums, the update, sending round; none: there are none. [s]
+
+    ``work`` is that of a stage for one microbatch. [s]
+    """
+    return tuple(_longest(group, work) for group in step_paths(pipeline))
 
 
 def end_paths(pipeline: Pipeline) -> tuple[Path, ...]:
@@ -194,6 +244,28 @@ def _one_way(
     return [(work + more * a, extra + more * b) for a, b in slow]
 
 
+def optimizer_step(plan: MeshPlan) -> OptimizerStep:
+    """Return what stages of a plan do once an iteration."""
+    sizes = [end.summed for end in plan.ends]
+    if not plan.training or not np.any(plan.summed + sum(sizes)):
+        return NO_STEP
+    layers = plan.layers_per_stage
+    if plan.overlapped:
+        sums = plan.periodic.time(plan.summed) * layers
+    else:
+        sums = plan.periodic.time(plan.summed * layers)
+    first, last = (plan.periodic.time(size) for size in sizes)
+    alone = np.asarray(plan.pipeline) == 1  # a stage has both ends
+    most = np.where(alone, sum(sizes), np.maximum(sizes[0], sizes[1]))
+    return OptimizerStep(
+        sums=sums,
+        first=first,
+        last=last + alone * first,
+        update=plan.update * (plan.summed * layers + most),
+        overlapped=plan.overlapped,
+    )
+
+
 def pipeline_of(plan: MeshPlan, overlap: Overlap, rules: Rules) -> Pipeline:
     """Return the pipeline of a plan whose stages hold whole copies of the graph."""
     first, last = (
@@ -211,6 +283,7 @@ def pipeline_of(plan: MeshPlan, overlap: Overlap, rules: Rules) -> Pipeline:
         forward=plan.forward,
         first=first,
         last=last,
+        step=optimizer_step(plan),
     )
 
 
@@ -233,7 +306,7 @@ def exact_time(pipeline: Pipeline, work: float, rules: Rules) -> float:
         float(pipeline.transfer) / rules.iteration.directions(training=True),
         beside=pipeline.overlap is Overlap.ALL,
     )
-    return max(events, paths)
+    return max(events + float(sum(step_times(pipeline, work))), paths)
 
 
 @lru_cache(maxsize=4096)
@@ -264,8 +337,12 @@ def _uneven_time(
 
 def iteration_time(pipeline: Pipeline, work: Floats | float, rules: Rules) -> Floats:
     """Time of an iteration whose stages work so long on a microbatch: its longest path. [s]"""
-    found = [times * work + beside for times, beside in rules.iteration.paths(pipeline)]
-    return np.asarray(np.maximum.reduce([np.asarray(time) for time in found]))
+    return _longest(rules.iteration.paths(pipeline), work)
+
+
+def _longest(paths: Iterable[Path], work: Floats | float) -> Floats:
+    times = [np.asarray(times * work + beside) for times, beside in paths]
+    return np.asarray(np.maximum.reduce(times))
 
 
 def steepest(plan: MeshPlan, overlap: Overlap, rules: Rules) -> float:
@@ -285,16 +362,18 @@ def iteration(plan: MeshPlan, layer_time: float, overlap: Overlap, rules: Rules)
     pipeline = pipeline_of(plan, overlap, rules)
     transfer = np.asarray(pipeline.transfer)
     taken = exact_time(pipeline, work, rules)
+    ended = [float(time) for time in step_times(pipeline, work)] or [0.0, 0.0, 0.0]
     bubble = float(rules.iteration.bubble_factor(pipeline))
     besides = [both for _, both in (pipeline.first, pipeline.last)]
     slowest = work + (sum(besides) if plan.pipeline == 1 else max(besides))
     if pipeline.has_ends:  # all that the slowest stage waits for
-        bubble = taken / plan.n_microbatches / slowest
+        bubble = (taken - sum(ended)) / plan.n_microbatches / slowest
     return Iteration(
         stage_time=float(rules.iteration.stage(np.asarray(slowest), transfer, overlap)),
         bubble_factor=bubble,
         transfer=float(transfer),
         time=taken / plan.copies,
+        **dict(zip(("sums", "update", "gather"), ended, strict=True)),
     )
 
 
@@ -312,10 +391,11 @@ def latency(plan: MeshPlan, layer_time: float) -> float:
 
 
 def unsent_time(plan: MeshPlan, layer_time: float, overlap: Overlap, rules: Rules) -> float:
-    """Time of an iteration whose stages send in no time: work and bubble. [s]"""
+    """Time of an iteration whose stages send in no time, and hide all sums. [s]"""
     pipeline = pipeline_of(plan, overlap, rules)
     slots = float(rules.iteration.bubble_factor(pipeline)) * plan.n_microbatches
-    return slots * layer_time * plan.microbatch_size * plan.layers_per_stage / plan.copies
+    work = slots * layer_time * plan.microbatch_size * plan.layers_per_stage
+    return (work + float(pipeline.step.update)) / plan.copies
 
 
 def layer_time_below(plan: MeshPlan, time: float, overlap: Overlap, rules: Rules) -> float:

@@ -29,8 +29,9 @@ class EndCost:
     """What the blocks before the first layer, or behind the last one, take of a chip.
 
     For one sequence: ``time``, of which ``forward`` is the forward pass, and ``compute``,
-    ``memory``, ``tensor`` and ``data``, for which units, main memory and links are busy [s];
-    ``on_chip`` [J] of its memories. ``weights``, ``gradients``, ``optimizer_state``, ``caches`` and
+    ``memory`` and ``tensor``, for which units, main memory and links are busy [s];
+    ``on_chip`` [J] of its memories. ``summed`` are gradients that are summed over the data-parallel
+    chips once an iteration [B]. ``weights``, ``gradients``, ``optimizer_state``, ``caches`` and
     ``buffers`` are there whatever runs; ``kept`` of each sequence in flight; ``live`` of each that
     runs, at most. [B]
     """
@@ -40,8 +41,8 @@ class EndCost:
     compute: float = 0.0
     memory: float = 0.0
     tensor: float = 0.0
-    data: float = 0.0
     on_chip: float = 0.0
+    summed: float = 0.0
     weights: float = 0.0
     gradients: float = 0.0
     optimizer_state: float = 0.0
@@ -79,7 +80,10 @@ class MeshPlan:
     by ``schedule`` with ``interleave`` pieces a stage [1]; ``forward``: share of the forward pass
     in the work of a copy [1]. ``recompute``: what the backward pass computes again. ``copies`` of
     the system run iterations at the same time. [1] ``ends``: what runs before the first layer and
-    behind the last one, where that is decided.
+    behind the last one, where that is decided. ``summed`` are gradients of one copy of the graph
+    that a chip sums once an iteration, at least where its sharding is not decided [B], ``update``
+    what it takes to update the weights of each byte of those [s/B]; ``overlapped``: whether sums
+    run beside the backward pass.
     """
 
     sizes: tuple[int, ...]
@@ -109,6 +113,9 @@ class MeshPlan:
     interleave: int = 1
     forward: float = 1 / 3
     ends: tuple[EndCost, EndCost] = (NO_END, NO_END)
+    summed: Any = 0.0
+    update: Any = 0.0
+    overlapped: bool = True
 
     @property
     def dimension_sizes(self) -> tuple[int, ...]:
@@ -240,6 +247,11 @@ def _network_plan(
     if pipeline > 1:
         shard = workload.boundary_size / tensor
         hop_time = max(shard / bandwidth + latency for bandwidth, latency in links)
+    update = 0.0
+    if workload.training:
+        element = float(workload.graph.dtype.size)
+        traffic = rules.memory.update_traffic(element) / element
+        update = traffic / system.chip.memory_speed(spilled=False)
     return MeshPlan(
         sizes=sizes,
         parallelism=parallelism,
@@ -259,4 +271,6 @@ def _network_plan(
         border=border,
         dimensions=dimensions,
         training=workload.training,
+        update=update,
+        overlapped=not workload.graph.shares_weights,  # whose gradients are known last of all
     )

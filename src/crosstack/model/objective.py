@@ -129,9 +129,9 @@ class LayerPrices:
     ``second`` is what a second of the iteration costs, static power included. ``memory``,
     ``network`` and ``data`` are what a second of main memory, of the network, and of the gradient
     all-reduce adds to a second of a layer [1]; ``work`` what an operation adds [s/FLOP],
-    ``on_chip`` a joule of memories on the chip [s/J]; ``fixed`` what stages send to each other, and
-    ends, add to an iteration; ``per_layer`` seconds of an iteration for each second of a layer, at
-    most. [1]
+    ``on_chip`` a joule of memories on the chip [s/J]; ``fixed`` what stages send to each other,
+    sums, updates and ends add to an iteration; ``per_layer`` seconds of an iteration for each
+    second of a layer, at most. [1]
     """
 
     second: float = 1.0
@@ -174,6 +174,6 @@ def layer_prices(
         data=each * rates.data,
         work=each * rates.compute / peak,
         on_chip=each * rates.on_chip,
-        fixed=weights.energy * (rates.between_stages + ends),
+        fixed=weights.energy * (rates.once + ends),
         per_layer=per_layer,
     )

@@ -75,6 +75,13 @@ class MainMemory:
         """
         return True
 
+    def update_traffic(self, word: float) -> float:
+        """Bytes of main memory that the update of a weight of ``word`` bytes reads and writes. [B]
+
+        The gradient is read, what the optimizer keeps read and written, and the weight written.
+        """
+        return self.gradient_bytes + 2 * self.optimizer_bytes + word
+
     def weights(self, weight: Floats, forward: Floats) -> Floats:
         """Bytes of weights, of those that each kernel uses and those of forward kernels. [B]
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from crosstack.errors import require, require_quantity, require_whole
+from crosstack.model.optimizer_step import OptimizerStep
 from crosstack.model.schedule.closed import longest, pass_time, training_ways, uneven_time
 from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder, check_tasks
 from crosstack.workload.transformer_training import Schedule
@@ -43,6 +44,20 @@ class Stage:
     def time(self, *, forward: bool) -> float:
         """Of one microbatch, one way. [s]"""
         return sum(one.forward if forward else one.backward for one in self.operations)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """What stages end an iteration with: ``step``, of ``layers`` a stage. [1]
+
+    ``backward`` is what the layers of a piece of a stage take backward, ``head`` what the last
+    stage takes before those, for one microbatch. [s]
+    """
+
+    step: OptimizerStep
+    layers: int
+    backward: float
+    head: float = 0.0
 
 
 def pipeline_time(
@@ -197,10 +212,12 @@ def pipeline_graph(
     *,
     interleave: int = 1,
     training: bool = True,
+    ending: Ending | None = None,
 ) -> TaskGraph:
     """Return the tasks of the same step: operations on stages, transfers on links.
 
     Without ``training`` nothing comes back. Operations that take no time one way have no task.
+    ``ending`` is what follows once, if anything does.
     """
     _check_pipeline(len(stages), microbatches, schedule, interleave)
     chips = len(stages) // interleave
@@ -244,12 +261,51 @@ def pipeline_graph(
         )
 
     passed: dict[Item, int] = {}  # the task that passes a microbatch on
+    final: dict[int, tuple[list[int], int]] = {}  # what the last pass waits for, and its end
     for s, i, forward in _order(schedule, len(stages), microbatches, interleave):
         if not (forward or training):
             continue
         came = passed.get((s - 1 if forward else s + 1, i, forward))
-        passed[s, i, forward] = send(s, i, run(s, i, came, forward=forward), forward=forward)
+        waits = [task for task in (came, before[s % chips]) if task is not None]
+        done = run(s, i, came, forward=forward)
+        final[s] = waits, done
+        passed[s, i, forward] = send(s, i, done, forward=forward)
+    if ending is not None:
+        _add_ending(build, ending, final, chips)
     return build.build()
+
+
+def _add_ending(
+    build: TaskGraphBuilder, ending: Ending, final: dict[int, tuple[list[int], int]], chips: int
+) -> None:
+    """Add the sums of gradients, by layers where they are overlapped, and the updates.
+
+    ``final`` is what the last backward pass of every stage waits for, and its last task.
+    """
+    step, count = ending.step, len(final)
+    last = step.last - (step.first if chips == 1 else 0.0)
+    each = ending.layers * chips / count  # layers of a piece
+    bucket, summed = step.sums / ending.layers, []
+    for chip in range(chips):
+        own = {"resource": f"sums {chip}", "kind": "transfer"}
+        besides = step.first * (chip == 0), last * (chip == chips - 1)
+        if not step.overlapped:
+            whole = step.sums + sum(besides)
+            summed.append(build.add("sum of gradients", whole, after=[final[chip][1]], **own))
+            continue
+        for s in reversed(range(chip, count, chips)):
+            waits, done = final[s]
+            one = ending.backward / each + ending.head * (s == count - 1)
+            begun = build.add(f"first layer back, stage {s}", one, after=waits, kind="hand over")
+            most = (each - 1) * bucket + besides[1] * (s == count - 1)
+            task = build.add(f"sums of stage {s}", most, after=[begun], **own)
+            rest = bucket + besides[0] * (s == 0)
+            task = build.add(f"last sum of stage {s}", rest, after=[task, done], **own)
+        summed.append(task)
+    known = build.add("norm of all gradients", after=summed, kind="hand over")
+    for chip in range(chips):
+        resource = f"memory {chip}"
+        build.add("update of weights", step.update, resource=resource, after=[known], kind="update")
 
 
 def _order(schedule: Schedule, stages: int, microbatches: int, interleave: int) -> Iterator[Item]:

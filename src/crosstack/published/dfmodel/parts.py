@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, assert_never
 import numpy as np
 
 from crosstack.model.decisions import Decisions
-from crosstack.model.iteration import Path, Pipeline, Pipelining
+from crosstack.model.iteration import Pipeline, Pipelining
+from crosstack.model.optimizer_step import Path
 from crosstack.model.parts import Clock, MainMemory, check_fields
 from crosstack.model.tiles import divisors
 from crosstack.model.traffic import Boundary, Sizes, Traffic
@@ -61,6 +62,8 @@ ENGINE: dict[str, Any] = {
     "batch_in_sram": True,
     "stage_transfers": StageTransfers.MICROBATCH,
     "periodic_per_microbatch": False,
+    "sums_in_layers": False,
+    "updates_weights": True,
     "rates_by_dtype": True,
     "weights_held_once": True,
     "keeps_activations": True,
@@ -271,6 +274,13 @@ class DFModelPipelining(Pipelining):
             "sequence) or spread over its sequences."
         ),
     )
+    sums_in_layers: bool = field(
+        default=True,
+        metadata=meaning(
+            "Whether the sum of gradients is work of the layers, a part for every sequence, or "
+            "follows once an iteration."
+        ),
+    )
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -374,6 +384,10 @@ class DFModelMemory(MainMemory):
             " are counted."
         ),
     )
+    updates_weights: bool = field(
+        default=False,
+        metadata=meaning("Whether an iteration ends with an update of the weights."),
+    )
     weights_held_once: bool = field(
         default=False,
         metadata=meaning(
@@ -381,6 +395,10 @@ class DFModelMemory(MainMemory):
             "memory once, or once for each kernel."
         ),
     )
+
+    def update_traffic(self, word: float) -> float:
+        """Bytes of an update, if weights are updated. [B]"""
+        return MainMemory.update_traffic(self, word) if self.updates_weights else 0.0
 
     def weights(self, weight: Floats, forward: Floats) -> Floats:
         """One for each kernel, or for each forward kernel. [B]"""

@@ -1,0 +1,85 @@
+"""What an iteration of training ends with: gradients are summed, weights updated and sent round.
+
+The chips that hold the same layers of different data sum their gradients once an iteration, each
+layer's as a *bucket* of its own, while the backward pass of the last microbatch goes on, or behind
+it. All chips know the norm of all gradients before one updates its weights, so the slowest sum is
+waited for. Where each chip updates a part of the weights (``rajbhandari2020zero``), they are sent
+round then, before the first microbatch of the next iteration needs them or beside it.
+
+All are *paths* of `crosstack.model.iteration`: times the work W of a stage for one microbatch, and
+seconds beside it; of each group of them the longest counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+Path = tuple[Any, Any]  # how often the work of a stage [1], and beside it [s]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerStep:
+    """What stages do once an iteration; numbers, or arrays of many pipelines.
+
+    ``sums`` is how long the gradients of all layers of a stage take, ``first`` and ``last`` those
+    of what the first and the last stage have besides, the last one's with the first one's where
+    they are one; ``update`` is the update of the slowest stage, ``gather`` sending round its
+    weights [s]. ``overlapped``: whether layers are summed while others run
+    backward, and sent round while others run forward.
+    """
+
+    sums: Any = 0.0
+    first: Any = 0.0
+    last: Any = 0.0
+    update: Any = 0.0
+    gather: Any = 0.0
+    overlapped: bool = True
+
+
+NO_STEP = OptimizerStep()
+
+
+def summing_paths(
+    step: OptimizerStep, *, stages: Any, layers: Any, pieces: Any, backward: Any
+) -> tuple[Path, ...]:
+    """Return how long after the last backward pass gradients are summed.
+
+    The first stage is through last. Its first bucket can be sent once one layer of the last
+    microbatch is through; each other piece of a stage is through p passes of a piece earlier at
+    least, so that is the longest it takes. The last stage is through ``p - 1`` passes earlier.
+
+    Parameters
+    ----------
+    stages, layers, pieces : int or array
+        Of the pipeline, of a stage, of a stage. [1]
+    backward : float or array
+        Share of the work of a stage that the backward pass is. [1]
+    """
+    one = backward / pieces  # a pass of a piece
+    early = (stages - 1) * one
+    if not step.overlapped:
+        return (0.0, step.sums + step.first), (-early, step.sums + step.last)
+    begun = one * (1 - pieces / layers)
+    others = begun + (pieces - 1) * stages * one
+    return (
+        (0.0, step.sums / layers + step.first),
+        (-begun, step.sums / pieces + step.first),
+        (-others, step.sums + step.first),
+        (-others - early, step.sums + step.last),
+    )
+
+
+def gathering_paths(
+    step: OptimizerStep, *, stages: Any, layers: Any, pieces: Any, forward: Any
+) -> tuple[Path, ...]:
+    """Return how long the first microbatch waits for weights; parameters as `summing_paths`."""
+    if not step.overlapped:
+        return ((0.0, step.gather),)
+    one = forward / pieces
+    begun = one * (1 - pieces / layers)
+    return (
+        (0.0, step.gather / layers),
+        (-begun, step.gather / pieces),
+        (-begun - (pieces - 1) * stages * one, step.gather),
+    )

@@ -1,0 +1,112 @@
+"""What an iteration of training ends with: sums of gradients, and the update."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+import crosstack
+from crosstack.io import library
+from crosstack.machine.chip import Overlap
+from crosstack.mapping.degrees import Degrees
+from crosstack.mapping.mapping import Constraints
+from crosstack.model.iteration import Pipeline, iteration_time, step_times
+from crosstack.model.optimizer_step import OptimizerStep
+from crosstack.model.parts import MainMemory
+from crosstack.model.rules import rules_named
+from crosstack.model.schedule.events import simulate
+from crosstack.model.schedule.pipeline import Ending, Operation, Stage, pipeline_graph
+from crosstack.workload.job import Job
+from crosstack.workload.transformer_training import Schedule
+
+RULES = rules_named("crosstack")
+
+
+def pipeline(rng: Random, step: OptimizerStep, *, pieces: int = 1) -> Pipeline:
+    stages = rng.choice([1, 2, 4])
+    pieces = pieces if stages > 1 else 1
+    return Pipeline(
+        stages=stages,
+        microbatches=stages * rng.choice([1, 2, 3]),
+        layers=pieces * rng.choice([1, 2, 5]),
+        transfer=0.0,
+        overlap=Overlap.ALL,
+        training=True,
+        interleave=pieces,
+        step=step,
+    )
+
+
+def ran(one: Pipeline, work: float) -> float:
+    """When events end. [s]"""
+    share = work / one.interleave
+    layers = Operation(name="layers", forward=share / 3, backward=share * 2 / 3)
+    graph = pipeline_graph(
+        [Stage(operations=(layers,))] * (one.stages * one.interleave),
+        one.microbatches,
+        Schedule.ONE_F_ONE_B,
+        interleave=one.interleave,
+        ending=Ending(step=one.step, layers=one.layers, backward=share * 2 / 3),
+    )
+    return simulate(graph).makespan
+
+
+@pytest.mark.parametrize("overlapped", [False, True])
+@pytest.mark.parametrize("seed", range(20))
+def test_the_closed_form_is_when_events_end(seed, overlapped):
+    rng = Random(seed)
+    first = rng.choice([0.0, 0.1])
+    step = OptimizerStep(
+        sums=10 ** rng.uniform(-1, 1), first=first, last=0.0, update=0.25, overlapped=overlapped
+    )
+    one = pipeline(rng, step)
+    if one.stages == 1:
+        one = replace(one, step=replace(step, last=first))
+    assert float(iteration_time(one, 1.0, RULES)) == pytest.approx(ran(one, 1.0), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_pieces_of_stages_end_no_later_than_the_closed_form_says(seed):
+    rng = Random(seed)
+    step = OptimizerStep(sums=10 ** rng.uniform(-2, 1), update=0.25)
+    one = pipeline(rng, step, pieces=2)
+    said = float(iteration_time(one, 1.0, RULES))
+    assert ran(one, 1.0) <= said * (1 + 1e-12)
+    if step.sums < 0.5:  # all but the last bucket hides
+        assert said == pytest.approx(ran(one, 1.0), rel=1e-9)
+
+
+def test_what_hides_behind_the_last_backward_pass_by_hand():
+    # One stage of 4 layers: a layer takes 1 s forward, 2 s backward.
+    one = pipeline(Random(0), OptimizerStep(sums=4.0, update=0.5))
+    one = replace(one, stages=1, microbatches=3, layers=4)
+    assert [float(t) for t in step_times(one, 12.0)] == [1.0, 0.5, 0.0]  # the last bucket
+    slow = replace(one, step=OptimizerStep(sums=40.0, update=0.5))
+    # The first bucket is sent 6 s before the end, all take 40 s.
+    assert [float(t) for t in step_times(slow, 12.0)] == [34.0, 0.5, 0.0]
+    behind = replace(one, step=OptimizerStep(sums=4.0, update=0.5, overlapped=False))
+    assert [float(t) for t in step_times(behind, 12.0)] == [4.0, 0.5, 0.0]
+
+
+def test_an_update_reads_and_writes_28_bytes_of_a_weight_of_16_bits():
+    # rajbhandari2020zero: a gradient, a master copy and two moments; all but the gradient written.
+    assert MainMemory().update_traffic(2) == 2 + 12 + 12 + 2
+
+
+def test_a_replica_more_costs_its_sums_and_no_more():
+    job = Job(model=library.model("llama3.2-1b"), batch=8, sequence=2048)
+    alone = library.system_on("h100-dgx", chips=1)
+    eight = library.system_on("h100-dgx", chips=8)
+    given = Constraints(microbatch_size=1, degrees=Degrees(tensor=1, pipeline=1, data=1))
+    one = crosstack.optimise(replace(job, batch=1), alone, constraints=given).evaluation
+    given = replace(given, degrees=Degrees(tensor=1, pipeline=1, data=8))
+    found = crosstack.optimise(job, eight, constraints=given).evaluation
+    assert one.sums_time == 0
+    assert found.sums_time > 0
+    assert found.update_time == pytest.approx(one.update_time, rel=1e-12)
+    assert found.time == pytest.approx(one.time + found.sums_time, rel=1e-9)
+    parameters = library.model("llama3.2-1b").parameters.total
+    bandwidth = eight.chip.memory_speed(spilled=False)
+    assert found.update_time == pytest.approx(28 * parameters / bandwidth, rel=1e-3)
