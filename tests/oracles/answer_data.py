@@ -77,6 +77,9 @@ def answer_data(answer: Plan) -> dict[str, Any]:
         "stage_time_s": e.stage_time,
         "bubble_factor": e.bubble_factor,
         "stage_transfer_time_s": e.stage_transfer_time,
+        "sums_time_s": e.sums_time,
+        "update_time_s": e.update_time,
+        "gather_time_s": e.gather_time,
         "memory_used_b": e.memory_used,
         "memory_capacity_b": _finite(e.memory_capacity),
         "memory": [

@@ -374,7 +374,7 @@ class SearchState:
 
     def summing(self, node: SearchNode, codes: Ints) -> SearchNode:
         """Return a node whose plan sums the gradients of one sharding."""
-        if not node.plan.training:
+        if not self.workload.training:
             return node
         return replace(node, plan=summing(node.plan, self.table(node.plan, node.n_tiles), codes))
 

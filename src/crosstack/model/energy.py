@@ -220,7 +220,7 @@ def energy_rates(system: System, plan: MeshPlan) -> EnergyRates:
     passes = sequences * plan.graph_repetitions * plan.tensor * plan.data * math.prod(plan.split)
     sent = sequences * plan.stage_transfer.per_byte * plan.borders * plan.tensor * plan.data
     sums = [(plan.graph_repetitions, plan.summed), *((1, end.summed) for end in plan.ends)]
-    chips = plan.tensor * plan.data * plan.training
+    chips = plan.tensor * plan.data * math.prod(plan.split)
     summing = chips * sum(count * plan.periodic.time(size) for count, size in sums)
     updating = chips * sum(count * size for count, size in sums) * plan.update
     return EnergyRates(

@@ -247,7 +247,7 @@ def _one_way(
 def optimizer_step(plan: MeshPlan) -> OptimizerStep:
     """Return what stages of a plan do once an iteration."""
     sizes = [end.summed for end in plan.ends]
-    if not plan.training or not np.any(plan.summed + sum(sizes)):
+    if not np.any(plan.summed + sum(sizes)):
         return NO_STEP
     layers = plan.layers_per_stage
     if plan.overlapped:

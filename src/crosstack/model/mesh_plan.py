@@ -170,6 +170,15 @@ def make_plan(
     return replace(plan, microbatch_size=microbatch_size, n_microbatches=count)
 
 
+def _update(workload: Workload, system: System, rules: Rules) -> float:
+    """Time that the update of weights takes for each byte of their gradients. [s/B]"""
+    if not workload.training:
+        return 0.0
+    element = float(workload.graph.dtype.size)
+    traffic = rules.memory.update_traffic(element) / element
+    return traffic / system.chip.memory_speed(spilled=False)
+
+
 def placed_use(placement: Placement) -> Parallelism | None:
     """What all dimensions of the network split; None where that is searched."""
     match placement:
@@ -212,6 +221,7 @@ def _placed_plan(
         n_layers=workload.n_layers,
         split=split,
         copies=system.copies,
+        update=_update(workload, system, rules),
     )
 
 
@@ -247,11 +257,6 @@ def _network_plan(
     if pipeline > 1:
         shard = workload.boundary_size / tensor
         hop_time = max(shard / bandwidth + latency for bandwidth, latency in links)
-    update = 0.0
-    if workload.training:
-        element = float(workload.graph.dtype.size)
-        traffic = rules.memory.update_traffic(element) / element
-        update = traffic / system.chip.memory_speed(spilled=False)
     return MeshPlan(
         sizes=sizes,
         parallelism=parallelism,
@@ -271,6 +276,6 @@ def _network_plan(
         border=border,
         dimensions=dimensions,
         training=workload.training,
-        update=update,
+        update=_update(workload, system, rules),
         overlapped=not workload.graph.shares_weights,  # whose gradients are known last of all
     )
