@@ -174,11 +174,28 @@ def test_a_number_too_large_for_a_float_is_bad_input():
         require_quantity("size", 10**400, "B")
 
 
+class OwnError(InputError):
+    """Whose making takes something else."""
+
+    def __init__(self, line: int, *, name: str) -> None:
+        self.line = line
+        super().__init__(Problem(name, f"line {line}"))
+
+
 @pytest.mark.parametrize(
-    "error", [InputError([Problem("a", "b"), Problem("c", "d", 3)]), infeasible()]
+    "error",
+    [
+        CrosstackError("text", 3),
+        InputError([Problem("a", "b"), Problem("c", "d", 3)]),
+        infeasible(),
+        LimitError("no mapping found before the limit"),
+        OwnError(3, name="a file"),
+    ],
 )
-def test_an_error_comes_back_from_another_process_as_it_was(error):
-    again = pickle.loads(pickle.dumps(error))
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+def test_an_error_comes_back_from_another_process_as_it_was(error, protocol):
+    again = pickle.loads(pickle.dumps(error, protocol))
     assert type(again) is type(error)
+    assert again.args == error.args
     assert str(again) == str(error)
     assert vars(again) == vars(error)

@@ -6,11 +6,11 @@ each branch to one exit code (`exit_code`).
 
 from __future__ import annotations
 
+import copyreg
 import difflib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from crosstack.quantities import compared
@@ -40,6 +40,10 @@ class CrosstackError(Exception):
     """Base of every error crosstack raises on purpose."""
 
     exit_code = 1
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+        """Return how another process makes it again, whatever ``__init__`` takes."""
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +82,6 @@ class InputError(CrosstackError, ValueError):
             (problems,) if isinstance(problems, Problem) else tuple(problems)
         )
         super().__init__("\n".join(self.lines()))
-
-    def __reduce__(self) -> tuple[type[InputError], tuple[tuple[Problem, ...]]]:
-        """Return how another process makes it again: from its problems, not from its text."""
-        return type(self), (self.problems,)
 
     def lines(self) -> Iterator[str]:
         """Yield a line for each of the first `MOST_SHOWN` problems, and how many more there are."""
@@ -136,11 +136,6 @@ class InfeasibleError(CrosstackError):
             f"infeasible: {resource}: {where} needs {needed}, the limit is {there}. "
             f"What would make it fit: {'; '.join(self.levers)}."
         )
-
-    def __reduce__(self) -> tuple[Any, tuple[()]]:
-        """Return how another process makes it again: from what it names, not from its text."""
-        names = ("resource", "demand", "limit", "unit", "where", "levers")
-        return partial(type(self), **{name: getattr(self, name) for name in names}), ()
 
 
 class LimitError(CrosstackError):
