@@ -117,8 +117,10 @@ class Job:
         """The graph of operations over named axes, of the whole batch."""
         much: dict[str, Any] = {"batch": self.batch, "dtype": self.dtype}
         much["capacity"] = self.expert_imbalance
+        assert self.sequence is not None  # both are required where the job is made
         if self.kind is JobKind.DECODE:
-            return decode(self.model, context=self.context or 0, tokens=self.sequence or 0, **much)
+            assert self.context is not None
+            return decode(self.model, context=self.context, tokens=self.sequence, **much)
         makers: dict[str, Callable[..., Graph]] = {
             JobKind.TRAIN: training, JobKind.FORWARD: forward, JobKind.PREFILL: prefill
         }  # fmt: skip
