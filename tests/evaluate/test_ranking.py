@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from crosstack.errors import InputError
+from crosstack.errors import CrosstackError, InfeasibleError, InputError, LimitError
 from crosstack.evaluate.blocks import BlockTable
 from crosstack.evaluate.plan import optimise
-from crosstack.evaluate.ranking import fastest_strategies
+from crosstack.evaluate.ranking import MOST_SEARCHED, _Lean, fastest_strategies
 from crosstack.evaluate.strategies import all_strategies, mapping_of, strategy_times
 from crosstack.evaluate.time import evaluate
 from crosstack.io.library.machines import system_on
@@ -67,6 +67,46 @@ def test_a_strategy_whose_fastest_kernels_do_not_fit_is_listed_with_others_that_
     assert priced.memory_used <= priced.memory_capacity
     assert mapping.dimensions[0] == 0  # inside the servers
     assert mapping.parallelism[0] is Parallelism.TENSOR
+
+
+def found_after(failures: int, failure: CrosstackError, monkeypatch: pytest.MonkeyPatch):
+    """What is listed of the strategies of a block whose first searches fail, and how many ran."""
+    task = a_task(80e9, microbatch_size=1, recompute=Recompute.NONE)
+    given = task.workload, task.system, RULES
+    strategies = all_strategies(*given, task.constraints)
+    table = BlockTable(
+        workload=task.workload, system=task.system, rules=RULES, constraints=task.constraints,
+        work_limit=WORK,
+    )  # fmt: skip
+    search, asked = BlockTable.searched, []
+
+    def searched(table, plan, system, **given):
+        asked.append(plan)
+        if len(asked) <= failures:
+            raise failure
+        return search(table, plan, system, **given)
+
+    monkeypatch.setattr(BlockTable, "searched", searched)
+    groups = np.array([table.group(plan) for plan in strategies.plans])[strategies.use]
+    block = np.flatnonzero(groups == np.bincount(groups).argmax())
+    assert len(block) > failures
+    lean = _Lean(strategies, table)
+    return [lean.priced(i) for i in block.tolist()], len(asked)
+
+
+def test_strategies_that_are_proved_not_to_fit_do_not_end_the_search_of_a_block(monkeypatch):
+    failure = InfeasibleError(
+        resource="memory", demand=2.0, limit=1.0, unit="B", where="a chip", levers=()
+    )
+    listed, _ = found_after(MOST_SEARCHED, failure, monkeypatch)
+    assert listed[:MOST_SEARCHED] == [None] * MOST_SEARCHED
+    assert listed[MOST_SEARCHED] is not None
+
+
+def test_searches_without_an_answer_end_that_of_a_block(monkeypatch):
+    listed, asked = found_after(MOST_SEARCHED, LimitError("no mapping found"), monkeypatch)
+    assert not any(listed)
+    assert asked == MOST_SEARCHED
 
 
 def test_ends_of_a_model_are_counted():

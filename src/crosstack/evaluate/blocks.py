@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -128,24 +129,37 @@ class BlockTable:
         self._priced.append(self._nothing() if block is None else self._terms(plan, block.mapping))
         return self.rows[key]
 
-    def _solved(self, plan: MeshPlan) -> SolvedBlock | None:
+    def searched(self, plan: MeshPlan, system: System, **given: Any) -> SolvedBlock:
+        """Return the kernels of a plan's block on a system, and how sure they are.
+
+        ``given`` are decisions beside those that the plan says.
+
+        Raises
+        ------
+        InfeasibleError
+            If it is proved that nothing fits.
+        LimitError
+            If nothing was found before the limit on work.
+        """
         use = Use(plan.sizes, plan.parallelism, (plan.microbatch_size,), plan.dimensions)
-        chip = self.system.chip.with_memory(capacity=None)
-        given = replace(
+        constraints = replace(
             self.constraints,
             degrees=FREE,
             microbatch_size=None,
             recompute=plan.recompute if plan.training else None,
-            interleave=1,
+            **given,
         )
-        system = replace(self.system, chip=chip)
+        mapping, certificate = search(
+            self.workload, system, constraints, self.rules, use=use, work_limit=self.work_limit
+        )
+        return SolvedBlock(mapping=mapping, certificate=certificate)
+
+    def _solved(self, plan: MeshPlan) -> SolvedBlock | None:
+        roomy = replace(self.system, chip=self.system.chip.with_memory(capacity=None))
         try:
-            mapping, certificate = search(
-                self.workload, system, given, self.rules, use=use, work_limit=self.work_limit
-            )
+            return self.searched(plan, roomy, interleave=1)
         except (InfeasibleError, LimitError):
             return None
-        return SolvedBlock(mapping=mapping, certificate=certificate)
 
     def _nothing(self) -> BlockTerms:
         """Return the row of a block for which nothing fits the chip."""

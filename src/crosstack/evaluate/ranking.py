@@ -24,7 +24,6 @@ from crosstack.evaluate.blocks import BlockTable
 from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.strategies import (
     ORDERS,
-    RECOMPUTED,
     Strategies,
     all_strategies,
     mapping_of,
@@ -35,11 +34,9 @@ from crosstack.evaluate.strategies import (
 )
 from crosstack.evaluate.time import evaluate
 from crosstack.mapping.blocks import block_bound
-from crosstack.mapping.degrees import FREE
 from crosstack.mapping.mapping import Mapping, Task
-from crosstack.mapping.parallelism import Use
 from crosstack.mapping.room import Room
-from crosstack.mapping.search import search, search_state
+from crosstack.mapping.search import search_state
 from crosstack.mapping.search_node import SearchState
 from crosstack.model.memory import static_size
 from crosstack.model.partition import ROUNDING
@@ -47,7 +44,9 @@ from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.workload.kernel_graph import Bools, Floats
 
 RANKED_WORK = 1e5  # units of work of the search of a block: about a second
-MOST_SEARCHED = 3  # strategies of a block that are searched with the memory that there is
+# Strategies of a block that are searched with the memory that there is; those that are proved not
+# to fit are none of them.
+MOST_SEARCHED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,31 +153,20 @@ class _Lean:
                 return priced
         if self.searched == MOST_SEARCHED:
             return None
-        self.searched += 1
-        table = self.table
-        plan = self.strategies.plans[self.strategies.use[number]]
-        size = int(self.strategies.microbatch_size[number])
-        given = replace(
-            table.constraints,
-            degrees=FREE,
-            microbatch_size=None,
-            recompute=RECOMPUTED[self.strategies.recompute[number]],
-            schedule=ORDERS[self.strategies.schedule[number]],
-            interleave=int(self.strategies.interleave[number]),
-        )
+        strategies, table = self.strategies, self.table
+        plan = plan_at(strategies, number, table.workload)
+        schedule = ORDERS[strategies.schedule[number]]
+        interleave = int(strategies.interleave[number])
         try:
-            mapping, _ = search(
-                table.workload,
-                table.system,
-                given,
-                table.rules,
-                use=Use(plan.sizes, plan.parallelism, (size,), plan.dimensions),
-                work_limit=table.work_limit,
-            )
-        except (InfeasibleError, LimitError):
+            found = table.searched(plan, table.system, schedule=schedule, interleave=interleave)
+        except InfeasibleError:  # which says nothing of the strategies behind it
             return None
-        self.found.append(mapping)
-        return _priced(mapping, table)
+        except LimitError:
+            self.searched += 1
+            return None
+        self.searched += 1
+        self.found.append(found.mapping)
+        return _priced(found.mapping, table)
 
 
 def _bounds(strategies: Strategies, room: Room) -> tuple[Floats, Bools]:
