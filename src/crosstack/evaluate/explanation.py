@@ -20,6 +20,11 @@ def explained(evaluation: Evaluation, system: System, partition: int, term: str)
         What is priced, on which machine, and the number of the partition.
     term : str
         ``time``, ``compute``, ``memory``, ``network`` or ``sram``.
+
+    Raises
+    ------
+    InputError
+        For a partition or a term there is not.
     """
     require_whole("partition", partition, minimum=0)
     require_type("term", term, str)

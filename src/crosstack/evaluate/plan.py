@@ -131,7 +131,10 @@ class Plan:
 def as_task(
     task: Task | Workload | Job, system: System | None, constraints: Constraints | None
 ) -> Task:
-    """Return a task of what is given: one, perhaps with another machine, or a workload on one."""
+    """Return a task of what is given: one, perhaps with another machine, or a workload on one.
+
+    Raises `InputError` if one of them is something else, or a workload comes without a system.
+    """
     require_type("task", task, Task | Workload | Job)
     require_type("system", system, System | None)
     require_type("constraints", constraints, Constraints | None)
@@ -293,6 +296,11 @@ def evaluate_task(
     ----------
     rules : Rules or str, optional
         What is counted; by name, that of the task, or ``crosstack``.
+
+    Raises
+    ------
+    InputError, InfeasibleError
+        As `crosstack.evaluate.time.evaluate`.
     """
     require_type("system", system, System | Mapping | None)
     require_type("mapping", mapping, Mapping | None)
@@ -305,7 +313,13 @@ def evaluate_task(
 
 
 def given_plan(task: Task, mapping: Mapping, rules: Rules | str | None = None) -> Plan:
-    """Return the answer of a mapping that is given: every decision given, nothing proved."""
+    """Return the answer of a mapping that is given: every decision given, nothing proved.
+
+    Raises
+    ------
+    InputError, InfeasibleError
+        As `crosstack.evaluate.time.evaluate`.
+    """
     chosen = _rules(rules, task)
     evaluation = evaluate(task.workload, task.system, mapping, chosen)
     certificate = Certificate(

@@ -71,6 +71,11 @@ def fastest_strategies(
         What is counted; by name, that of the task, or ``crosstack``.
     work_limit : float
         Units of work of the search of each block. [1]
+
+    Raises
+    ------
+    InputError
+        If the workload brings its own distribution over the chips.
     """
     require_whole("count", count)
     chosen = chosen_rules(rules, MAPPED, otherwise=task.rules)

@@ -19,7 +19,13 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 
 def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
-    """Return the mapping of a saved answer (`crosstack.evaluate.plan.Plan.to_dict`)."""
+    """Return the mapping of a saved answer (`crosstack.evaluate.plan.Plan.to_dict`).
+
+    Raises
+    ------
+    InputError
+        If fields are missing, of another kind, or do not fit the task.
+    """
     read = _Reader()
     rows = read.rows(data, task.workload.graph)
     ends = read.ends(data, task)

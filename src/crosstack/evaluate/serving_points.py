@@ -52,7 +52,10 @@ class ServingPoints:
 
 
 def serving_points(**given: ArrayLike) -> ServingPoints:
-    """Check what is swept and return it as arrays of one length."""
+    """Check what is swept and return it as arrays of one length.
+
+    Raises `InputError` if lengths differ, there are too many points, or a batch does not divide.
+    """
     whole = {name: _whole(name, values) for name, values in given.items()}
     try:
         arrays = dict(zip(whole, np.broadcast_arrays(*whole.values()), strict=True))

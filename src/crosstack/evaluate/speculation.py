@@ -63,6 +63,11 @@ def expected_tokens(window: int, acceptance: float, branches: int = 1) -> float:
     branches : int
         Tokens drafted for each place; 1 is a sequence. [1]
 
+    Raises
+    ------
+    InputError
+        If one of them is out of range.
+
     Notes
     -----
     ``1 + b + ... + b^K`` with ``b = 1 - (1 - a)^w``: each level of the tree goes on if one of its w
@@ -118,6 +123,13 @@ def speculate(
         See `expected_tokens`.
     dtype : Dtype or str
         Of weights and activations of both.
+
+    Raises
+    ------
+    InputError
+        If a number makes no sense.
+    InfeasibleError
+        If a model does not fit.
 
     Notes
     -----

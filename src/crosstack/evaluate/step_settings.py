@@ -13,6 +13,8 @@ class StepSettings(Checked):
 
     ``optimizer_bytes`` are its state for each weight [B]; 12: a weight and two moments in single
     precision (``rajbhandari2020zero``, section 3.1). Weights and gradients come on top.
+
+    Raises `InputError` where a number is out of range.
     """
 
     optimizer_bytes: Bytes = 12.0

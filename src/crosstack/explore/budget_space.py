@@ -90,7 +90,10 @@ class BudgetSpace:
 
     @property
     def space(self) -> SimplexSpace:
-        """Everything that is free."""
+        """Everything that is free.
+
+        Raises `InputError` if nothing is.
+        """
         groups = []
         for kind in CLASSES:
             parts = self.free(kind)

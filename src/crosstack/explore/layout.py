@@ -19,7 +19,10 @@ Column = tuple[str, str | None]
 
 
 def arrow() -> Any:
-    """Return pyarrow with its Parquet reader, or say what to install."""
+    """Return pyarrow with its Parquet reader, or say what to install.
+
+    Raises `InputError` where it is not installed.
+    """
     try:
         import pyarrow
         import pyarrow.compute

@@ -89,7 +89,10 @@ def _own_fields(tree: Tree, shape: type[FileModel], problems: list[Problem]) -> 
 
 
 def rules_in(tree: Tree, name: str) -> Rules:
-    """Return the rules that the content of a file holds; ``name``: where it gives none."""
+    """Return the rules that the content of a file holds; ``name``: where it gives none.
+
+    Raises `InputError` with every problem.
+    """
     if isinstance(tree, dict):
         refuse_other_kinds(tree, FileKind.RULES)
     problems: list[Problem] = []

@@ -31,7 +31,10 @@ class Slots:
 def make_slots(
     arrays: KernelGraph, constraints: Constraints, rules: Rules
 ) -> tuple[Slots | None, bool]:
-    """Return which partitions each kernel may have, and whether directions stay apart."""
+    """Return which partitions each kernel may have, and whether directions stay apart.
+
+    Raises `InputError` if what is given of partitions contradicts itself.
+    """
     n, count = arrays.n, constraints.max_partitions
     number = {name: i for i, name in enumerate(arrays.names)}
     backward = arrays.backward.tolist()

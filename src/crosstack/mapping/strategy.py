@@ -149,6 +149,8 @@ def strategies(n_chips: int, *, max_lp: int | None = None) -> tuple[Strategy, ..
 
     Without a kernel split RC and CR are the same; it is listed as RC. ``max_lp`` bounds the
     number of pipeline stages, by the layers of a model for example. [1]
+
+    Raises `InputError` if ``n_chips`` is no whole number above 0.
     """
     require_whole("n_chips", n_chips, what="chips")
     found = []

@@ -469,6 +469,11 @@ def in_flight(
         Numbers of stages on their chip, from 0. [1]
     stages, microbatches : int or array
         Chips of the pipeline, of one iteration. [1]
+
+    Raises
+    ------
+    InputError
+        If there is no such stage, or a number is not a whole number above 0.
     """
     for name, count in (("stages", stages), ("microbatches", microbatches)):
         require_counts(name, count)

@@ -156,6 +156,8 @@ def make_plan(
 
     ``sizes``, ``parallelism`` and ``dimensions`` are those of `crosstack.mapping.mapping.Mapping`;
     ``microbatch_size`` sequences a chip works on at a time. [1]
+
+    Raises `InputError` for copies or dimensions that a workload with its placement does not allow.
     """
     if workload.placement is Placement.SEARCHED:
         require(system.copies == 1, "system.copies", system.copies, "1; use data parallelism")

@@ -46,7 +46,10 @@ def library_list(which: str | None = None) -> Group:
 
 
 def library_tables(name: str) -> Group:
-    """Return every number of one entry, with its kind and source."""
+    """Return every number of one entry, with its kind and source.
+
+    Raises `InputError` if the library has nothing of that name; names the nearest.
+    """
     return Group(*map(_entry, _named_entries(name)))
 
 
@@ -178,7 +181,10 @@ def _named_entries(name: str) -> list[Entry]:
 
 
 def library_data(name: str | None) -> dict[str, dict[str, Any]]:
-    """Return entries by section and name: all, those of a list, or those of one name."""
+    """Return entries by section and name: all, those of a list, or those of one name.
+
+    Raises `InputError` if ``name`` is none of these; names the nearest.
+    """
     entries: Sequence[Entry]
     if name is None or name in LISTED:
         sections = [s for listed, of in LISTED.items() if name in (None, listed) for s in of]

@@ -43,6 +43,11 @@ def recommendation_graph(
     dtype : Dtype
         Of every tensor but what is looked up.
 
+    Raises
+    ------
+    InputError
+        If a number is not a whole number above 0.
+
     Notes
     -----
     The first top layer reads the last bottom one's result and the products of all pairs of tables'

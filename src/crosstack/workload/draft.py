@@ -154,7 +154,10 @@ class Draft:
             self.operations = []
 
     def graph(self) -> Graph:
-        """Return the graph."""
+        """Return the graph.
+
+        Raises `InputError` if it is none, see `Graph`.
+        """
         self.close()
         return Graph(
             axes=tuple(self.axes), tensors=tuple(self.tensors.values()), blocks=tuple(self.blocks)

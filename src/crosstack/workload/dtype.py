@@ -60,6 +60,8 @@ def dtype_of_word(word: int) -> Dtype:
 
     The floating-point type that fills the word: ``fp8``, ``bf16``, ``fp32``, ``fp64``; a word
     between two takes the wider, and none is wider than ``fp64``.
+
+    Raises `InputError` if ``word`` is no whole number above 0.
     """
     require_whole("word", word, what="bytes")
     filled = ((1, Dtype.FP8), (2, Dtype.BF16), (4, Dtype.FP32))

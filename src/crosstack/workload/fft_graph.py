@@ -31,6 +31,11 @@ def fourier_graph(*, length: int, radix: int = 2, dtype: Dtype = Dtype.FP32) -> 
     dtype : Dtype
         Of the two parts of every number.
 
+    Raises
+    ------
+    InputError
+        If the length is no square of a power of the radix.
+
     Notes
     -----
     Point ``p = row n + column`` and frequency ``k = row_wave + n column_wave``. Each of the 2 l

@@ -18,6 +18,8 @@ def dlrm(*, training: bool = True, name: str = "dlrm", **shape: Any) -> Workload
     """Return a recommendation model, with its derived backward pass if it is in ``training``.
 
     ``shape`` as `crosstack.workload.dlrm_graph.recommendation_graph`.
+
+    Raises `InputError` if a number is not a whole number above 0.
     """
     require_type("training", training, bool)
     graph = recommendation_graph(**shape)
@@ -26,15 +28,24 @@ def dlrm(*, training: bool = True, name: str = "dlrm", **shape: Any) -> Workload
 
 
 def fft(*, name: str = "fft", **shape: Any) -> Workload:
-    """Return a Fourier transform; ``shape`` as `crosstack.workload.fft_graph.fourier_graph`."""
+    """Return a Fourier transform; ``shape`` as `crosstack.workload.fft_graph.fourier_graph`.
+
+    Raises `InputError` if the length is no square of a power of the radix.
+    """
     return replace(workload_of(fourier_graph(**shape), name=name), item="transform")
 
 
 def mamba(*, name: str = "mamba", **shape: Any) -> Workload:
-    """Return a model of Mamba blocks; ``shape`` as `crosstack.workload.ssm_graph.mamba_graph`."""
+    """Return a model of Mamba blocks; ``shape`` as `crosstack.workload.ssm_graph.mamba_graph`.
+
+    Raises `InputError` as that does.
+    """
     return workload_of(mamba_graph(**shape), block="layers", items="batch", name=name)
 
 
 def hyena(*, name: str = "hyena", **shape: Any) -> Workload:
-    """Return one of Hyena operators; ``shape`` as `crosstack.workload.ssm_graph.hyena_graph`."""
+    """Return one of Hyena operators; ``shape`` as `crosstack.workload.ssm_graph.hyena_graph`.
+
+    Raises `InputError` as that does.
+    """
     return workload_of(hyena_graph(**shape), block="layers", items="batch", name=name)

@@ -26,6 +26,11 @@ def factorisation_graph(*, side: int, block: int, dtype: Dtype = Dtype.FP64) -> 
     dtype : Dtype
         Of every element.
 
+    Raises
+    ------
+    InputError
+        If a number is not a whole number above 0.
+
     Notes
     -----
     The panel comes factorised, with the inverse of its triangle: rows beside the triangle are

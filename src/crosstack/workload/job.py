@@ -66,6 +66,11 @@ class Job:
         (``shazeer2017moe``). [1]
     block : str
         Which layers are mapped, where a model has several kinds; those that repeat most, if empty.
+
+    Raises
+    ------
+    InputError
+        If a choice is not known, a number is out of range, or a length is missing or not allowed.
     """
 
     model: Transformer
@@ -169,6 +174,11 @@ def as_workload(given: Work, dtype: Dtype = Dtype.BF16, *, rows: int = 1) -> Wor
         What a record computes in that does not say it.
     rows : int
         Into how many pieces the rows of a single product are cut, as items of a batch. [1]
+
+    Raises
+    ------
+    InputError
+        If it is nothing of these, or the rows do not divide.
     """
     require_type("job", given, Work)
     if isinstance(given, TransformerTraining):

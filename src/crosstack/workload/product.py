@@ -45,6 +45,11 @@ def product_graph(product: Product, *, rows: int = 1, dtype: Dtype = Dtype.BF16)
         Pieces that its rows are cut into, an axis of their own; each is as long as the longest. [1]
     dtype : Dtype
         Of every tensor.
+
+    Raises
+    ------
+    InputError
+        If there are fewer rows than pieces.
     """
     require(rows <= product.m, "rows", rows, f"at most the {product.m:,} rows of {product.name}")
     draft = Draft(dtype=dtype)
@@ -57,5 +62,8 @@ def product_graph(product: Product, *, rows: int = 1, dtype: Dtype = Dtype.BF16)
 
 @lru_cache(maxsize=16)
 def product(of: Product, *, rows: int = 1, dtype: Dtype = Dtype.BF16) -> Workload:
-    """Return a product as a workload; pieces of its rows are the items of a batch."""
+    """Return a product as a workload; pieces of its rows are the items of a batch.
+
+    Raises `InputError` if there are fewer rows than pieces.
+    """
     return workload_of(product_graph(of, rows=rows, dtype=dtype), items="piece", name=of.name)

@@ -78,7 +78,10 @@ LSTMS: dict[str, LstmModel] = {
 
 
 def as_step(given: Work, changes: Mapping[str, Any]) -> tuple[Work, Dtype | None]:
-    """Return a step with those of `CHANGES` that are given, and what a job computes in."""
+    """Return a step with those of `CHANGES` that are given, and what a job computes in.
+
+    Raises `InputError` if a change is not known or does not fit.
+    """
     require_type("job", given, Work)
     for name in changes:
         if name not in CHANGES:
@@ -95,7 +98,10 @@ def as_step(given: Work, changes: Mapping[str, Any]) -> tuple[Work, Dtype | None
 
 
 def changed_step(step: Step, changes: Mapping[str, Any]) -> Step:
-    """Return ``step`` with those of `CHANGES` that are not None; names stand for choices."""
+    """Return ``step`` with those of `CHANGES` that are not None; names stand for choices.
+
+    Raises `InputError` if the step has no such field, or does not allow the value.
+    """
     given = {name: changes[name] for name in CHANGES if changes.get(name) is not None}
     for name, value in given.items():
         if isinstance(step, Product):

@@ -99,6 +99,11 @@ def mamba_graph(
     dtype : Dtype
         Of every tensor.
 
+    Raises
+    ------
+    InputError
+        If a number is not a whole number above 0, or the filter is longer than the sequence.
+
     Notes
     -----
     With D = ``expansion hidden`` channels, S states and L tokens: decays and what drives the

@@ -61,7 +61,10 @@ def read_config(text: str, name: str = "") -> Transformer:
 
 
 def transformer_of(tree: object, name: str = "") -> Transformer:
-    """Return the model that a ``config.json`` describes, already read as JSON."""
+    """Return the model that a ``config.json`` describes, already read as JSON.
+
+    Raises `InputError` for what is no such description, naming every problem.
+    """
     if not isinstance(tree, dict):
         raise InputError(Problem("", f"got {shown(tree)}; allowed: a mapping with model_type."))
     kind = _kind(tree)

@@ -91,7 +91,10 @@ def read_system_alone(text: str, source: str) -> System | None:
 
 
 def task_of(tree: dict[str, Any]) -> Task:
-    """Return the task in a parsed file; problems are paths in it, without the file's name."""
+    """Return the task in a parsed file; problems are paths in it, without the file's name.
+
+    Raises `InputError` with every problem.
+    """
     given = {name: value for name, value in tree.items() if value is not None}
     problems: list[Problem] = []
     head = validate(FIELDS["head"], given, "", problems)

@@ -84,14 +84,20 @@ class TechnologyLibrary:
         return tuple(self.entries[section])
 
     def entry(self, section: str, name: str) -> Entry:
-        """Return one entry, every number with its source and kind."""
+        """Return one entry, every number with its source and kind.
+
+        Raises `InputError` if there is none; names the nearest.
+        """
         found = self.entries[section]
         if name not in found:
             raise unknown_name("", f"{SECTIONS[section]} is", name, found, "In the library")
         return found[name]
 
     def find(self, name: str) -> Entry:
-        """Return the entry of a name in whatever section has it, any case."""
+        """Return the entry of a name in whatever section has it, any case.
+
+        Raises `InputError` if there is none; names the nearest.
+        """
         for section in self.entries.values():
             for known, entry in section.items():
                 if known.casefold() == name.casefold():

@@ -112,7 +112,10 @@ def _any(flags: Bools | bool) -> bool:
 
 
 def require_counts(name: str, counts: Counts) -> None:
-    """Check that numbers are whole, and at least 1."""
+    """Check that numbers are whole, and at least 1.
+
+    Raises `InputError` if they are not.
+    """
     if isinstance(counts, np.ndarray):
         good = counts.dtype.kind in "iu" and bool((counts >= 1).all())
         require(good, name, counts, "whole numbers, at least 1")

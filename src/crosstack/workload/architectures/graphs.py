@@ -126,6 +126,11 @@ def decode(
         (``deepseek2024v2``, section 2.1.2); otherwise it keeps the keys and values of all heads.
     dtype, capacity
         As `forward`.
+
+    Raises
+    ------
+    InputError
+        As `forward`.
     """
     require_whole("context", context)
     absorbed = absorbed and model.latent is not None

@@ -75,6 +75,11 @@ class Transformer:
         Layers beside the model that predict tokens further ahead (``deepseek2024v3``). [1]
     name : str
         For people.
+
+    Raises
+    ------
+    InputError
+        If numbers are out of range or do not fit each other.
     """
 
     hidden: Count
@@ -154,7 +159,10 @@ class Transformer:
         return self.heads // self.kv_heads
 
     def layer(self, index: int) -> LayerKind:
-        """Return what the layer of an index, from 0, is like."""
+        """Return what the layer of an index, from 0, is like.
+
+        Raises `InputError` if there is no such layer.
+        """
         require_whole("index", index, minimum=0)
         require(index < self.layers, "index", index, f"below layers = {self.layers}")
         e = self.experts
@@ -291,6 +299,11 @@ class Transformer:
         absorbed : bool
             With latent attention, whether scores are taken with the vectors that are kept, and
             keys and values never made.
+
+        Raises
+        ------
+        InputError
+            If ``tokens`` is below 1 or ``cached`` below 0.
 
         Notes
         -----
