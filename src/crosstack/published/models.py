@@ -7,9 +7,10 @@ from typing import Any
 
 from crosstack.io import library
 from crosstack.io.library.entries import entry
-from crosstack.io.library.models import published_parameters
+from crosstack.io.library.models import PublishedParameters, published_parameters
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.published.case import Progress, Row, held_row, silent
+from crosstack.workload.architectures import Transformer
 from crosstack.workload.job import Job
 
 _WORK: Any = parse_yaml(files(__package__).joinpath("models.yaml").read_text(encoding="utf-8"))
@@ -20,17 +21,21 @@ def model_rows(progress: Progress = silent) -> list[Row]:
     rows: list[Row] = []
     for name in library.names("models"):
         progress(name)
-        rows += _parameters(name)
+        (figure,) = (f for f in entry("models", name).figures if f.field == "parameters.total")
+        source = f"{figure.source}: {figure.where}"
+        rows += parameter_rows(library.model(name), published_parameters(name), source)
     return rows + [_work(name, told) for name, told in _WORK.items()]
 
 
-def _parameters(name: str) -> list[Row]:
-    """Return a row of all parameters, and of those that a token passes where that is published."""
-    model, said = library.model(name), published_parameters(name)
-    (figure,) = (f for f in entry("models", name).figures if f.field == "parameters.total")
+def parameter_rows(model: Transformer, said: PublishedParameters, source: str) -> list[Row]:
+    """Return a row of all parameters, and of those that a token passes where that is published.
+
+    Publishers differ in whether they count the table of tokens among the latter: the nearer of both
+    counts is taken.
+    """
     told: dict[str, Any] = {
         "suite": "models", "case": model.name, "rules": "-", "unit": "1", "status": "counted",
-        "source": f"{figure.source}: {figure.where}",
+        "source": source,
     }  # fmt: skip
     whole = held_row(
         **told,
@@ -63,7 +68,8 @@ def _work(name: str, told: Any) -> Row:
     """Return a row of the work of an iteration, or of a training of so many tokens. [FLOP]"""
     model = library.model(told["model"])
     job = Job(model=model, batch=told["batch"], sequence=told["sequence"])
-    times = told.get("tokens", job.batch * told["sequence"]) / (job.batch * told["sequence"])
+    tokens = told["batch"] * told["sequence"]  # of an iteration
+    times = told.get("tokens", tokens) / tokens
     return held_row(
         suite="models",
         case=name,

@@ -34,17 +34,6 @@ class PublishedParameters:
     active: int = 0
     active_rounding: int = 0
 
-    def agrees(self, model: Transformer) -> bool:
-        """Return whether the parameters of a shape are those published.
-
-        Publishers differ in whether they count the table of tokens among the active ones: any
-        number between the two is taken.
-        """
-        total = abs(model.parameters.total + self.beside - self.total) <= self.rounding
-        most, least = model.active_parameters, model.active_parameters - model.parameters.embedding
-        active = least - self.active_rounding <= self.active <= most + self.active_rounding
-        return total and (active or not self.active)
-
 
 @cache
 def model(name: str) -> Transformer:
