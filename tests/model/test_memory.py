@@ -15,6 +15,7 @@ from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Syst
 from crosstack.model.attention import attention_core
 from crosstack.model.choices import make_choices
 from crosstack.model.memory import (
+    ROWS,
     MemoryAccount,
     StageMemory,
     computed_again,
@@ -318,6 +319,19 @@ class TestAccount:
     def test_nothing_is_negative(self):
         with pytest.raises(InputError, match="^activations: got -1"):
             StageMemory(activations=-1.0)
+
+    @pytest.mark.parametrize(
+        "sizes",
+        [
+            pytest.param(((),) * len(ROWS), id="no stage"),
+            pytest.param(((1.0,),) * (len(ROWS) - 1), id="a row less"),
+            pytest.param(((1.0, 2.0),) + ((1.0,),) * (len(ROWS) - 1), id="a stage more"),
+            pytest.param((), id="nothing"),
+        ],
+    )
+    def test_rows_of_other_lengths_are_no_account(self, sizes):
+        with pytest.raises(InputError, match=f"sizes: .*{len(ROWS)} rows of one length"):
+            MemoryAccount(sizes=sizes)
 
 
 def test_weights_state_and_extra_of_every_layer_are_held():

@@ -75,12 +75,18 @@ MemoryRow = tuple[str, tuple[float, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryAccount:
-    """Main memory of a chip of every stage at its peak: ``sizes`` of every row of `ROWS`. [B]"""
+    """Main memory of a chip of every stage at its peak: ``sizes`` of every row of `ROWS`. [B]
+
+    Raises `InputError` if rows differ in their stages or a size is no number of bytes.
+    """
 
     sizes: tuple[tuple[float, ...], ...]
 
     def __post_init__(self) -> None:
-        """Check every row."""
+        """Check that every row has a size a stage, there is a stage, and sizes are bytes."""
+        stages = [len(sizes) for sizes in self.sizes]
+        even = len(stages) == len(ROWS) and len(set(stages)) == 1 and stages[0] > 0
+        require(even, "sizes", stages, f"{len(ROWS)} rows of one length, at least one stage")
         for row, sizes in zip(ROWS, self.sizes, strict=True):
             require_quantity(row, min(sizes), "B")
             require_quantity(row, max(sizes), "B")
