@@ -9,7 +9,7 @@ from crosstack.machine.chip import Chip, Link
 from crosstack.machine.compute import Compute
 from crosstack.machine.memory import MemoryLevel
 from crosstack.machine.network import DimensionKind, NetworkLevel
-from crosstack.machine.packages import divided_system, system_of_packages
+from crosstack.machine.packages import divided_system, require_links, system_of_packages
 
 CHIP = Chip(
     compute=Compute(n_units=4, n_multiprocessors=2, work_per_cycle=32.0, frequency=1e9, rows=4),
@@ -72,3 +72,14 @@ def test_packages_may_be_joined_by_a_fat_tree():
 def test_a_chip_that_runs_nothing_makes_no_system(chip, missing):
     with pytest.raises(InputError, match=missing):
         divided_system(system_of_packages(chip))
+
+
+def test_links_are_asked_for_where_there_are_several_chips():
+    require_links(system_of_packages(CHIP, chips_per_package=2))
+    require_links(system_of_packages(replace(CHIP, intra=None)))
+    with pytest.raises(InputError, match="intra: 2 chips .* intra links have no bandwidth"):
+        require_links(system_of_packages(replace(CHIP, intra=None), chips_per_package=2))
+    free = system_of_packages(CHIP, n_packages=2)
+    free = replace(free, network=(free.network[0], replace(free.network[1], size=None)))
+    with pytest.raises(InputError, match="inter: 2 chips"):
+        require_links(free)

@@ -17,6 +17,7 @@ from crosstack.evaluate.plan import Plan, given_plan, optimise
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.evaluate.timeline import busy_of, pieces_of, stages_of, timeline_of
 from crosstack.machine.node import part_of
+from crosstack.machine.packages import require_links
 from crosstack.machine.system import System
 from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints, Mapping, Task
@@ -50,7 +51,6 @@ __all__ = [
 Step = Work
 WORK_LIMIT = 4e5  # units of work of what a strategy leaves out: one or two seconds
 MOST_PARTS = 5  # that are printed
-SLOWEST = 1.0  # fewer bytes a second are no link [B/s]
 WAITING = "waiting for other stages and transfers"
 UPDATING = "updating weights"
 GATHERING = "sending weights round"
@@ -242,9 +242,9 @@ def strategy_task(
         raise InputError(Problem("strategy", message))
     try:
         system = part_of(system, strategy.n_chips)
+        require_links(system)
     except InputError as error:
-        raise error.renamed({"n_chips": "strategy"}) from None
-    _check_links(system)
+        raise error.renamed(dict.fromkeys(("n_chips", "intra", "inter"), "strategy")) from None
     summed = strategy.split is KernelSplit.CR
     rows = 1 if summed else strategy.kp1
     work = as_workload(workload, dtype, rows=rows * strategy.dp)
@@ -258,18 +258,6 @@ def strategy_task(
     if step is not None:
         given = _said(step, work, given, strategy)
     return Task(workload=work, system=system, constraints=given)
-
-
-def _check_links(system: System) -> None:
-    """Raise `InputError` if chips are to be joined by links without bandwidth."""
-    for level in system.network:
-        if level.size != 1 and level.bandwidth < SLOWEST:
-            size = system.n_chips if level.size is None else level.size
-            message = (
-                f"{size} chips or packages are joined by links that have no bandwidth; give the "
-                "network area, power and links, or use a strategy for fewer chips."
-            )
-            raise InputError(Problem("strategy", message))
 
 
 def _said(

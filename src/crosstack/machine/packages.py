@@ -11,6 +11,7 @@ from crosstack.machine.system import Dimension, DimensionKind, Prices, System
 from crosstack.machine.topology import Grid
 
 ABSENT = 1e-300  # stands for the bandwidth of a link that is not there [B/s]
+SLOWEST = 1.0  # less than that many bytes a second is no link [B/s]
 _PRICES = Prices(memory_power=0.0)  # the chip's power holds it, and that of links
 
 
@@ -62,26 +63,33 @@ def system_of_packages(
     )
 
 
+def require_links(system: System) -> None:
+    """Raise `InputError` if several chips are to be joined by links without bandwidth.
+
+    Says what to give them.
+    """
+    for number, level in enumerate(system.network):
+        if level.size != 1 and level.bandwidth < SLOWEST:
+            name = "inter" if number else "intra"
+            size = system.n_chips if level.size is None else level.size
+            message = (
+                f"{size} chips are to be joined, but the {name} links have no bandwidth; give "
+                f"{name} area, power and a share of the edge, or use fewer chips."
+            )
+            raise InputError(Problem(name, message))
+
+
 def divided_system(system: System) -> System:
     """Return packages of chips with every axis of a grid as a dimension of its own.
 
     Each can then be given to a parallelism. A torus is a ring along each of its axes, a mesh a
     line; levels of one chip are left out.
 
-    Raises `InputError` if several chips are to be joined by links without bandwidth: says what to
-    give them.
+    Raises `InputError` as `require_links`.
     """
-    network = []
-    for number, level in enumerate(system.network):
-        name = "inter" if number else "intra"
-        size = level.size or 1
-        if size > 1 and level.bandwidth <= ABSENT:
-            message = (
-                f"{size} chips are to be joined, but the {name} links have no bandwidth; give "
-                f"{name} area, power and a share of the edge."
-            )
-            raise InputError(Problem(name, message))
-        network += [axis for axis in _axes(level, size) if axis.size != 1]
+    require_links(system)
+    axes = (axis for level in system.network for axis in _axes(level, level.size or 1))
+    network = [axis for axis in axes if axis.size != 1]
     if not network:
         # A system has a network; that of one chip carries nothing, whatever its bandwidth.
         alone = system.chip.main_memory.speed

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from crosstack.errors import InputError, Problem
+from crosstack.machine.packages import SLOWEST
 from crosstack.machine.system import AllReduceAlgorithm
 from crosstack.mapping.strategy import KernelSplit, ParallelDimension, Strategy, share_of
 from crosstack.model.collectives import NONE, Arrival, Group, collective_lines
@@ -21,7 +22,6 @@ from crosstack.units import format_quantity
 from crosstack.workload.kernels import Collective
 
 KP1, KP2, DP, LP = ParallelDimension
-SLOWEST = 1.0  # less than that many bytes a second is no link [B/s]
 
 
 class _RecordedProducts:
