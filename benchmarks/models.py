@@ -42,8 +42,8 @@ def degree(model: Transformer, system: System) -> int:
     return next(d for d in fitting if model.heads % d == 0 and model.feed_forward % d == 0)
 
 
-def train(model: Transformer, system: System, tokens: int) -> None:
-    """Map one step."""
+def train(model: Transformer, system: System, tokens: int) -> float:
+    """Return the time of a step, all layers computed again, kernel by kernel. [s]"""
     tensor = degree(model, system)
     replicas = system.n_chips // tensor
     step = TransformerTraining(
@@ -51,15 +51,16 @@ def train(model: Transformer, system: System, tokens: int) -> None:
     )
     task = strategy_task(step, Strategy(kp2=tensor, dp=replicas), system)
     given = replace(task.constraints, kernel_by_kernel=True)
-    optimise(replace(task, constraints=given), work_limit=WORK)
+    return optimise(replace(task, constraints=given), work_limit=WORK).evaluation.time
 
 
-def serve(phase: Phase, model: Transformer, system: System, tokens: int) -> None:
-    """Serve one request."""
+def serve(phase: Phase, model: Transformer, system: System, tokens: int) -> float:
+    """Return the time of serving one request. [s]"""
     tensor = degree(model, system)
-    serving_sweep(
+    points = serving_sweep(
         model, system, tensor=tensor, pipeline=1, batch=1, context=tokens - 1, phase=phase
     )
+    return float(points.time[0])
 
 
 system_on = cache(library.system_on)  # the same record, of which more is known the second time

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from functools import partial
 
 import pytest
+from models import serve, train
 
 from crosstack.errors import CrosstackError, InfeasibleError, InputError
-from crosstack.evaluate.plan import optimise
-from crosstack.evaluate.predict import strategy_task
-from crosstack.evaluate.serving_sweep import Phase, serving_sweep
+from crosstack.evaluate.serving_sweep import Phase
 from crosstack.io import library
-from crosstack.machine.system import DimensionKind
-from crosstack.mapping.strategy import Strategy
 from crosstack.model.kernels.roofline import Roofline
-from crosstack.workload.transformer_training import Recompute, TransformerTraining
 
 NODES = library.names("nodes")
 MODELS = library.names("models")
@@ -28,35 +23,6 @@ STRIDE = 3
 SILENT = {"cs-2", "cs-3", "sn30-node", "sn40l-node", "tpu-v4-cube", "tpu-v4-pod", "trn2-48xlarge"}
 
 OLDER = "v100-dgx-2"  # its chip has no bf16, the type that is taken
-
-
-def degree(model, system):
-    """The most chips of the first dimension, up to 8, that split heads and feed-forward width."""
-    inside = system.network[0].size or system.n_chips
-    # A ring serves one parallelism, all of it.
-    some = (inside, 1) if system.network[0].kind is DimensionKind.RING else (8, 4, 2, 1)
-    fitting = (d for d in some if inside % d == 0 and system.n_chips % d == 0)
-    return next(d for d in fitting if model.heads % d == 0 and model.feed_forward % d == 0)
-
-
-def trained(model, system, sequence):
-    """Time of a step, all layers computed again, kernel by kernel."""
-    tensor = degree(model, system)
-    replicas = system.n_chips // tensor
-    step = TransformerTraining(
-        model=model, batch=replicas, sequence=sequence, recompute=Recompute.FULL, microbatches=1
-    )
-    task = strategy_task(step, Strategy(kp2=tensor, dp=replicas), system)
-    given = replace(task.constraints, kernel_by_kernel=True)
-    return optimise(replace(task, constraints=given), work_limit=1e4).evaluation.time
-
-
-def served(model, system, phase, sequence):
-    points = serving_sweep(
-        model, system, tensor=degree(model, system), pipeline=1, batch=1,
-        context=sequence - 1, phase=phase,
-    )  # fmt: skip
-    return points.time[0]
 
 
 def outcome(run):
@@ -88,8 +54,8 @@ def test_every_model_runs_or_is_refused_with_a_reason(node, stride):
     for name in names:
         model = library.model(name)
         sequence = min(2048, model.window or 2048)
-        runs = {"train": partial(trained, model, system, sequence)} | {
-            phase: partial(served, model, system, phase, sequence) for phase in Phase
+        runs = {"train": partial(train, model, system, sequence)} | {
+            phase: partial(serve, phase, model, system, sequence) for phase in Phase
         }
         for what, run in runs.items():
             word, reason = outcome(run)
@@ -111,8 +77,6 @@ def test_a_node_whose_data_sheet_says_too_little_is_refused_once(node):
 @pytest.mark.parametrize("what", ["train", *Phase])
 def test_a_type_that_the_chip_has_not_is_refused_with_the_one_that_it_has(what):
     system, model = library.system_on(OLDER), library.model("gpt2-xl")
-    run = (
-        partial(trained, model, system) if what == "train" else partial(served, model, system, what)
-    )
+    run = partial(train, model, system) if what == "train" else partial(serve, what, model, system)
     with pytest.raises(InputError, match="has no rate for bf16; it has fp16"):
         run(1024)
