@@ -131,6 +131,11 @@ class SearchState:
         return self.system.chip.execution is Execution.TEMPORAL
 
     @property
+    def sums(self) -> bool:
+        """Whether an iteration ends with sums of gradients."""
+        return bool(self.arrays.periodic_size.any())
+
+    @property
     def index(self) -> ChoiceIndex:
         """The choices of every kernel."""
         named = self.rules.traffic.traces_layouts
@@ -178,7 +183,7 @@ class SearchState:
             plan if self.pricing.splits(plan) else replace(plan, graph_stages=1)
             for plan in use.plans(microbatch, self.workload, self.system, self.rules)
         ]
-        if self.workload.training:
+        if self.sums:
             least = (least_summed(self.workload, plan, self.rules) for plan in plans)
             plans = [replace(plan, summed=size) for plan, size in zip(plans, least, strict=True)]
         if self.ends:
@@ -374,7 +379,7 @@ class SearchState:
 
     def summing(self, node: SearchNode, codes: Ints) -> SearchNode:
         """Return a node whose plan sums the gradients of one sharding."""
-        if not self.workload.training:
+        if not self.sums:
             return node
         return replace(node, plan=summing(node.plan, self.table(node.plan, node.n_tiles), codes))
 
