@@ -133,7 +133,8 @@ class SearchState:
     @property
     def sums(self) -> bool:
         """Whether an iteration ends with sums of gradients."""
-        return bool(self.arrays.periodic_size.any())
+        later = not self.rules.iteration.sums_in_layers
+        return later and bool(self.arrays.periodic_size.any())
 
     @property
     def index(self) -> ChoiceIndex:
@@ -184,8 +185,7 @@ class SearchState:
             for plan in use.plans(microbatch, self.workload, self.system, self.rules)
         ]
         if self.sums:
-            least = (least_summed(self.workload, plan, self.rules) for plan in plans)
-            plans = [replace(plan, summed=size) for plan, size in zip(plans, least, strict=True)]
+            plans = [replace(plan, summed=least_summed(self.arrays, plan)) for plan in plans]
         if self.ends:
             plans = [least_ends(self.workload, self.system, plan, self.rules) for plan in plans]
         given = like or self.constraints
@@ -392,8 +392,7 @@ class SearchState:
     def offer(
         self, node: SearchNode, codes: Ints, load: ChipLoad, partitions: Masks, layer: float
     ) -> None:
-        """Keep a mapping whose layer costs so much if it is the best so far."""
-        node = self.summing(node, codes)
+        """Keep a mapping whose layer costs so much if it is the best so far; see `summing`."""
         total = self.total(node.plan, layer)
         if total < self.incumbent.best:
             total = self.pricing.offered(node.plan, layer)

@@ -177,7 +177,7 @@ def _offer(
     """Keep a mapping if it is the best so far and all its partitions fit."""
     taken = sequence_cost(load, masks) + load.extra
     if math.isfinite(taken):
-        state.offer(node, codes, load, masks, taken)
+        state.offer(state.summing(node, codes), codes, load, masks, taken)
 
 
 def _quick(state: SearchState, load: ChipLoad) -> tuple[int, ...] | None:
@@ -260,9 +260,9 @@ def _better_choices(state: SearchState) -> None:
             if not state.rooms(load, masks):
                 continue
             taken, best = sequence_cost(load, masks) + load.extra, state.incumbent.best
-            plan = state.summing(node, other).plan
-            if math.isfinite(taken) and state.pricing.offered(plan, taken) < best:
-                state.offer(node, other, load, masks, taken)
+            there = state.summing(node, other)
+            if math.isfinite(taken) and state.pricing.offered(there.plan, taken) < best:
+                state.offer(there, other, load, masks, taken)
                 codes = other
 
 

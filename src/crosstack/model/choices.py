@@ -232,11 +232,8 @@ def make_choices(
     )
 
 
-def least_summed(workload: Workload, plan: MeshPlan, rules: Rules) -> float:
-    """Bytes of gradients of one copy of the graph that a chip sums at least, once. [B]"""
-    if rules.iteration.sums_in_layers:
-        return 0.0
-    graph = workload.graph
+def least_summed(graph: KernelGraph, plan: MeshPlan) -> float:
+    """Bytes of gradients of one copy of a graph that a chip sums at least, once. [B]"""
     whole = float((graph.periodic_size / graph.sharers).sum())
     return whole / plan.tensor / math.prod(plan.split)
 

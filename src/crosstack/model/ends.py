@@ -59,7 +59,7 @@ def least_ends(workload: Workload, system: System, plan: MeshPlan, rules: Rules)
         costs.append(
             EndCost(
                 time=end.count * rules.clock.least_time(system.chip, done) / ways,
-                summed=end.count * numbers * end.element_size,
+                summed=end.count * weights * workload.training,
                 weights=end.count * weights,
                 gradients=end.count * rules.memory.gradient_bytes * numbers,
                 optimizer_state=end.count * rules.memory.optimizer_bytes * numbers,

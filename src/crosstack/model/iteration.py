@@ -168,6 +168,9 @@ class Pipelining:
         return plan.n_microbatches * plan.microbatch_size
 
 
+NOTHING: tuple[Path, ...] = ((0.0, 0.0),)
+
+
 def step_paths(pipeline: Pipeline) -> tuple[tuple[Path, ...], ...]:
     """Return what is done once an iteration: paths of sums, of the update, of sending round."""
     step, share = pipeline.step, pipeline.forward
@@ -177,9 +180,9 @@ def step_paths(pipeline: Pipeline) -> tuple[tuple[Path, ...], ...]:
         "stages": pipeline.stages, "layers": pipeline.layers, "pieces": pipeline.interleave,
     }  # fmt: skip
     return (
-        summing_paths(step, **counts, backward=1 - share),
+        summing_paths(step, **counts, backward=1 - share) if np.any(step.summed) else NOTHING,
         ((0.0, step.update),),
-        gathering_paths(step, **counts, forward=share),
+        gathering_paths(step, **counts, forward=share) if np.any(step.gather) else NOTHING,
     )
 
 

@@ -36,6 +36,11 @@ class OptimizerStep:
     gather: Any = 0.0
     overlapped: bool = True
 
+    @property
+    def summed(self) -> Any:
+        """How long all sums take. [s]"""
+        return self.sums + self.first + self.last
+
 
 NO_STEP = OptimizerStep()
 
