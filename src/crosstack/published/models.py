@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
@@ -12,6 +13,7 @@ from crosstack.io.yaml_tree import parse_yaml
 from crosstack.published.case import Progress, Row, held_row, silent
 from crosstack.workload.architectures import Transformer
 from crosstack.workload.job import Job
+from crosstack.workload.workload import Workload
 
 _WORK: Any = parse_yaml(files(__package__).joinpath("models.yaml").read_text(encoding="utf-8"))
 
@@ -66,8 +68,8 @@ def parameter_rows(model: Transformer, said: PublishedParameters, source: str) -
 
 def _work(name: str, told: Any) -> Row:
     """Return a row of the work of an iteration, or of a training of so many tokens. [FLOP]"""
-    model = library.model(told["model"])
-    job = Job(model=model, batch=told["batch"], sequence=told["sequence"])
+    model = replace(library.model(told["model"]), **told.get("shape", {}))
+    workload = Job(model=model, batch=told["batch"], sequence=told["sequence"]).workload
     tokens = told["batch"] * told["sequence"]  # of an iteration
     times = told.get("tokens", tokens) / tokens
     return held_row(
@@ -78,8 +80,16 @@ def _work(name: str, told: Any) -> Row:
         quantity="work",
         unit="FLOP",
         published=told["work"],
-        ours=job.workload.work * times,
+        ours=(unmasked_work(workload) if told.get("masked") else workload.work) * times,
         tolerance=told["tolerance"],
         status="counted",
         note=told["note"],
     )
+
+
+def unmasked_work(workload: Workload) -> float:
+    """Work of an iteration without what masks of attention leave out. [FLOP]"""
+    runs = [(workload.graph_repetitions, workload.graph)]
+    runs += [(end.count, end.graph) for end in workload.ends]
+    done = (count * float(graph.work @ graph.density.min(axis=1)) for count, graph in runs)
+    return workload.global_batch_size * sum(done)

@@ -16,12 +16,14 @@ from crosstack.published.dfmodel.runs import dfmodel_cases
 from crosstack.published.figures import figure_rows
 from crosstack.published.measured import measured_rows
 from crosstack.published.measured_steps import errors_in_words, step_rows
+from crosstack.published.memory import memory_rows
 from crosstack.published.models import model_rows
 
 # A suite is a function that runs its cases, tells each before it runs it, and returns their rows.
 SUITES: dict[str, Callable[[Progress], Sequence[Row]]] = {
     "dfmodel": lambda progress: run_each(dfmodel_cases(), run_case, progress),
     "models": model_rows,
+    "memory": memory_rows,
     "measured": measured_rows,
     "steps": step_rows,
     "figures": lambda progress: figure_rows(progress=progress),
