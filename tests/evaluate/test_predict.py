@@ -14,7 +14,14 @@ from builders.steps import reshaped
 import crosstack
 from crosstack import Constraints, Degrees, InfeasibleError, InputError, Job, Parallelism, Task
 from crosstack.errors import LimitError
-from crosstack.evaluate.predict import SUMMING, UPDATING, WAITING, predict, strategy_task
+from crosstack.evaluate.predict import (
+    GATHERING,
+    SUMMING,
+    UPDATING,
+    WAITING,
+    predict,
+    strategy_task,
+)
 from crosstack.evaluate.rules import crosstack as default_rules
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.io import library
@@ -234,7 +241,7 @@ def test_pieces_of_a_step_add_up_to_it_and_the_timeline_takes_as_long(
     pieces = dict(found.parts)
     assert min(pieces.values()) >= 0
     assert sum(pieces.values()) == pytest.approx(found.time, rel=1e-9)
-    ended = sum(pieces.get(name, 0.0) for name in (SUMMING, UPDATING))
+    ended = sum(pieces.get(name, 0.0) for name in (SUMMING, UPDATING, GATHERING))
     works = found.time - pieces[WAITING] - ended
     assert dict(found.busy)[found.busiest] == pytest.approx(works, rel=1e-9)
     (timeline,) = found.timelines()

@@ -40,7 +40,10 @@ GRAPH = training(language_model_graph(MODEL), "loss")
 WORKLOAD = workload_of(GRAPH, items="batch", name="lstm")
 SYSTEM = crosstack.system("h100-dgx", chips=CHIPS)
 GIVEN = Constraints(
-    degrees=Degrees(tensor=1, pipeline=1, data=CHIPS), microbatch_size=BATCH, kernel_by_kernel=True
+    degrees=Degrees(tensor=1, pipeline=1, data=CHIPS),
+    microbatch_size=BATCH,
+    kernel_by_kernel=True,
+    zero=0,
 )
 TINY = LstmModel(batch=8, sequence=5, vocabulary=32, layers=2, width=8)
 

@@ -20,6 +20,7 @@ from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Prices, System
 from crosstack.mapping.mapping import Constraints, Mapping
 from crosstack.mapping.search import search
+from crosstack.model.mesh_plan import ZERO_STAGES
 from crosstack.model.objective import Objective
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.graphs.llm import llm
@@ -130,7 +131,7 @@ def value(evaluation: Evaluation, objective: Objective) -> float:
 
 
 ORDERS = [(Schedule.GPIPE, 1), *((Schedule.ONE_F_ONE_B, pieces) for pieces in (1, 2, 4, 8))]
-Decided = tuple[Recompute, Schedule, int]
+Decided = tuple[Recompute, Schedule, int, int]
 
 
 @cache
@@ -149,7 +150,8 @@ def every_evaluation(system: System) -> list[tuple[Decided, Evaluation]]:
             may = stages > 1 and whole and WORKLOAD.n_layers % (stages * pieces) == 0
             if pieces > 1 and not may:
                 continue
-            for partitions in PARTITIONS:
+            shares = ZERO_STAGES if data > 1 else (0,)
+            for partitions, zero in itertools.product(PARTITIONS, shares):
                 mapping = replace(
                     mapped(recompute, partitions),
                     sizes=(2,) * len(system.network),
@@ -157,12 +159,13 @@ def every_evaluation(system: System) -> list[tuple[Decided, Evaluation]]:
                     microbatch_size=size,
                     schedule=schedule,
                     interleave=pieces,
+                    zero=zero,
                 )
                 try:
                     evaluation = evaluate(WORKLOAD, system, mapping, RULES)
                 except InfeasibleError:
                     continue
-                found.append(((recompute, schedule, pieces), evaluation))
+                found.append(((recompute, schedule, pieces, zero), evaluation))
     return found
 
 
@@ -170,7 +173,7 @@ def least_of_all(
     system: System, objective: Objective, room: float = math.inf
 ) -> dict[Decided, float]:
     """Return the least of each decision, of what takes such memory. [s], [J]"""
-    orders = [(kind, *order) for kind in KINDS for order in ORDERS]
+    orders = [(k, *order, zero) for k in KINDS for order in ORDERS for zero in ZERO_STAGES]
     least = dict.fromkeys(orders, math.inf)
     for decided, made in every_evaluation(system):
         if made.memory_used <= room:
@@ -204,8 +207,8 @@ def found(
         except InfeasibleError:
             continue
         except InputError:
-            if constraints.interleave in (None, 1):  # otherwise there may be no such plan
-                raise
+            if constraints.interleave in (None, 1) and not constraints.zero:
+                raise  # otherwise there may be no such plan
             continue
         evaluation = evaluate(WORKLOAD, given, mapping, RULES)
         reached = value(evaluation, objective)
@@ -213,7 +216,8 @@ def found(
         room = given.chip.memory_room(spilled=given.chip.has_second_memory)
         assert evaluation.memory_used <= room * (1 + 1e-9)
         if reached < least:
-            least, how = reached, (mapping.recompute, mapping.schedule, mapping.interleave)
+            least = reached
+            how = mapping.recompute, mapping.schedule, mapping.interleave, mapping.zero
     return least, how
 
 
@@ -247,13 +251,17 @@ def is_best(system: System, objective: Objective, every: dict[Decided, float]) -
     """Whether the search finds the best with what is given, or nothing."""
     one = Schedule.ONE_F_ONE_B
     for kind in (None, Recompute.NONE, Recompute.FULL):
-        best = [v for (k, order, _), v in every.items() if kind in (None, k) and order is one]
+        best = [v for (k, order, *_), v in every.items() if kind in (None, k) and order is one]
         reached, _ = found(system, objective, recompute=kind)
         assert reached == pytest.approx(min(best), rel=1e-9), kind
     for order, pieces in ORDERS:
-        best = [v for (_, *decided), v in every.items() if decided == [order, pieces]]
+        best = [v for (_, *decided, _), v in every.items() if decided == [order, pieces]]
         reached, _ = found(system, objective, schedule=order, interleave=pieces)
         assert reached == pytest.approx(min(best), rel=1e-9), (order, pieces)
+    for zero in ZERO_STAGES:
+        best = [v for (_, order, _, z), v in every.items() if z == zero and order is one]
+        reached, _ = found(system, objective, zero=zero)
+        assert reached == pytest.approx(min(best), rel=1e-9), zero
 
 
 def test_what_is_free_is_never_worse_and_more_memory_neither():
@@ -269,7 +277,8 @@ def test_what_is_free_is_never_worse_and_more_memory_neither():
         before = free
         if how is not None:
             kinds.add(how[0])
-            pieces.add(how[2] > 1)
+        _, whole = found(system, zero=0)  # with shares, data parallelism alone is always best here
+        pieces.add(whole is not None and whole[2] > 1)
     assert kinds == {Recompute.NONE, Recompute.FULL}  # both are best somewhere
     assert True in pieces
 

@@ -13,6 +13,7 @@ from crosstack.machine.chip import Overlap
 from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints
 from crosstack.model.iteration import Pipeline, iteration_time, step_times
+from crosstack.model.memory import ROWS
 from crosstack.model.optimizer_step import OptimizerStep
 from crosstack.model.parts import MainMemory
 from crosstack.model.rules import rules_named
@@ -42,15 +43,31 @@ def pipeline(rng: Random, step: OptimizerStep, *, pieces: int = 1) -> Pipeline:
 def ran(one: Pipeline, work: float) -> float:
     """When events end. [s]"""
     share = work / one.interleave
-    layers = Operation(name="layers", forward=share / 3, backward=share * 2 / 3)
+    forward, backward = share * one.forward, share * (1 - one.forward)
+    layers = Operation(name="layers", forward=forward, backward=backward)
+    stages = [[layers] for _ in range(one.stages * one.interleave)]
+    stages[0].insert(0, operation("tokens", one.first))
+    stages[-1].append(operation("head", one.last))
+    send = one.transfer / 2 if len(stages) > 1 else 0.0
     graph = pipeline_graph(
-        [Stage(operations=(layers,))] * (one.stages * one.interleave),
+        [Stage(operations=tuple(own), send=send) for own in stages],
         one.microbatches,
         Schedule.ONE_F_ONE_B,
         interleave=one.interleave,
-        ending=Ending(step=one.step, layers=one.layers, backward=share * 2 / 3),
+        ending=Ending(
+            step=one.step,
+            layers=one.layers,
+            forward=forward,
+            backward=backward,
+            head=(one.last[0], one.last[1] - one.last[0]),
+        ),
     )
     return simulate(graph).makespan
+
+
+def operation(name: str, took: tuple[float, float]) -> Operation:
+    """One that takes so long forward, and in all. [s]"""
+    return Operation(name=name, forward=took[0], backward=took[1] - took[0])
 
 
 @pytest.mark.parametrize("overlapped", [False, True])
@@ -78,6 +95,52 @@ def test_pieces_of_stages_end_no_later_than_the_closed_form_says(seed):
         assert said == pytest.approx(ran(one, 1.0), rel=1e-9)
 
 
+@pytest.mark.parametrize("overlapped", [False, True])
+@pytest.mark.parametrize("seed", range(20))
+def test_weights_sent_round_delay_the_first_microbatch_as_events_say(seed, overlapped):
+    rng = Random(seed)
+    step = OptimizerStep(
+        sums=10 ** rng.uniform(-1, 1),
+        gather=10 ** rng.uniform(-2, 1),
+        before=rng.choice([0.0, 0.1, 1.0]),
+        behind=rng.choice([0.0, 0.1, 1.0]),
+        update=0.25,
+        overlapped=overlapped,
+    )
+    one = pipeline(rng, step)
+    one = replace(one, transfer=0.0 if one.stages == 1 else rng.choice([0.0, 0.2]))
+    said = float(iteration_time(one, 1.0, RULES))
+    assert said == pytest.approx(ran(one, 1.0), rel=1e-9)
+    assert said >= float(iteration_time(replace(one, step=replace(step, gather=0.0)), 1.0, RULES))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_weights_sent_round_to_pieces_and_ends_delay_no_more_than_is_said(seed):
+    rng = Random(seed)
+    step = OptimizerStep(gather=10 ** rng.uniform(-2, 0.5), before=0.1, behind=0.2, update=0.25)
+    one = pipeline(rng, step, pieces=2 if seed % 2 else 1)
+    if one.interleave == 1:
+        one = replace(one, first=(0.02, 0.06), last=(0.1, 0.3))
+    said, there = float(iteration_time(one, 1.0, RULES)), ran(one, 1.0)
+    none = replace(one, step=replace(step, gather=0.0, before=0.0, behind=0.0))
+    delay = there - ran(none, 1.0)
+    assert delay <= (said - float(iteration_time(none, 1.0, RULES))) * (1 + 1e-9) + 1e-12
+
+
+def test_what_of_weights_sent_round_is_waited_for_by_hand():
+    # One stage of 4 layers, each 1 s forward: the first is waited for, or the last, due at 3 s.
+    one = replace(
+        pipeline(Random(0), OptimizerStep(gather=2.0)), stages=1, microbatches=3, layers=4
+    )
+    assert [float(t) for t in step_times(one, 12.0)] == [0.0, 0.0, 0.5]
+    slow = replace(one, step=OptimizerStep(gather=20.0, before=1.0))
+    assert [float(t) for t in step_times(slow, 12.0)] == [0.0, 0.0, 18.0]
+    head = replace(one, step=OptimizerStep(gather=2.0, behind=5.0))  # needed at 4 s
+    assert [float(t) for t in step_times(head, 12.0)] == [0.0, 0.0, 3.0]
+    behind = replace(one, step=OptimizerStep(gather=2.0, behind=1.0, overlapped=False))
+    assert [float(t) for t in step_times(behind, 12.0)] == [0.0, 0.0, 3.0]
+
+
 def test_what_hides_behind_the_last_backward_pass_by_hand():
     # One stage of 4 layers: a layer takes 1 s forward, 2 s backward.
     one = pipeline(Random(0), OptimizerStep(sums=4.0, update=0.5))
@@ -101,7 +164,7 @@ def test_a_replica_more_costs_its_sums_and_no_more():
     eight = library.system_on("h100-dgx", chips=8)
     given = Constraints(microbatch_size=1, degrees=Degrees(tensor=1, pipeline=1, data=1))
     one = crosstack.optimise(replace(job, batch=1), alone, constraints=given).evaluation
-    given = replace(given, degrees=Degrees(tensor=1, pipeline=1, data=8))
+    given = replace(given, degrees=Degrees(tensor=1, pipeline=1, data=8), zero=0)
     found = crosstack.optimise(job, eight, constraints=given).evaluation
     assert one.sums_time == 0
     assert found.sums_time > 0
@@ -110,3 +173,12 @@ def test_a_replica_more_costs_its_sums_and_no_more():
     parameters = library.model("llama3.2-1b").parameters.total
     bandwidth = eight.chip.memory_speed(spilled=False)
     assert found.update_time == pytest.approx(28 * parameters / bandwidth, rel=1e-3)
+    # Each of 8 that share the optimizer's state updates an eighth, and needs an eighth of 12 bytes.
+    shared = crosstack.optimise(job, eight, constraints=replace(given, zero=1)).evaluation
+    assert shared.update_time == pytest.approx(found.update_time / 8, rel=1e-9)
+    state, whole = (dict(zip(ROWS, one.memory.sizes, strict=True)) for one in (shared, found))
+    assert state["optimizer_state"][0] == pytest.approx(12 * parameters / 8, rel=1e-3)
+    assert state["gradients"] == whole["gradients"]
+    # A reduce-scatter and an all-gather take a ring as long as an all-reduce; some of it hides.
+    assert 0 < shared.gather_time <= found.sums_time
+    assert shared.time <= found.time

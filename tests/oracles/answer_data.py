@@ -71,6 +71,7 @@ def answer_data(answer: Plan) -> dict[str, Any]:
         "recompute": m.recompute.value,
         "schedule": m.schedule.value,
         "interleave": m.interleave,
+        "zero": m.zero,
         "n_tiles": m.n_tiles,
         "tile_size": -(-answer.task.workload.sequence_length // m.n_tiles),
         "layers_per_stage": e.layers_per_stage,

@@ -57,6 +57,7 @@ class GivenOptions:
     recompute: Recompute | None = None
     schedule: Schedule | None = None
     interleave: int | None = None
+    zero: int | None = None
 
     def refuse(self) -> None:
         """Raise `InputError` for options that a saved result leaves no room for."""
@@ -81,6 +82,7 @@ _CONSTRAINTS = {
     "recompute": "--recompute",
     "schedule": "--schedule",
     "interleave": "--interleave",
+    "zero": "--zero",
 }
 _WORDS = {
     **_CONSTRAINTS,

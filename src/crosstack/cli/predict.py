@@ -42,6 +42,7 @@ class StepOptions:
     recompute: str | None = None
     schedule: str | None = None
     interleave: int | None = None
+    zero: int | None = None
     expert_imbalance: float | None = None
     optimizer_bytes: str | None = None
     package: str | None = None
@@ -232,7 +233,7 @@ def _predicted(
     options |= {"constraints.degrees": "--parallel", "workload.global_batch_size": "--batch"}
     options |= dict.fromkeys(("topology", "shape", "package"), "--topology")
     options |= {f: f"--{f.replace('_', '-')}" for f in StepSettings.__dataclass_fields__}
-    with inputs.options_named(options | _called(*CHOICES, "interleave")):
+    with inputs.options_named(options | _called(*CHOICES, "interleave", "zero")):
         settings = StepSettings()
         if asked.optimizer_bytes is not None:
             with inputs.options_named({"": "--optimizer-bytes"}):

@@ -147,6 +147,7 @@ class BlockTable:
             degrees=FREE,
             microbatch_size=None,
             recompute=plan.recompute if plan.training else None,
+            zero=plan.zero,
             **given,
         )
         mapping, certificate = search(

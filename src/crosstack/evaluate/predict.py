@@ -269,6 +269,7 @@ def _said(
         recompute=step.recompute,
         schedule=step.schedule or Schedule.ONE_F_ONE_B,
         interleave=step.interleave,
+        zero=step.zero,
     )
     if step.microbatches is not None:
         replicas = given.degrees.data or 1

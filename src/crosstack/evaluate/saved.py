@@ -55,6 +55,7 @@ def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
         recompute=again,
         schedule=order,
         interleave=data.get("interleave", 1),
+        zero=data.get("zero", 0),
     )
 
 

@@ -22,13 +22,20 @@ from crosstack.machine.chip import Execution
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Mapping
 from crosstack.mapping.parallelism import workload_uses
+from crosstack.model.choices import least_summed
 from crosstack.model.collectives import AffineTime, ConcaveTime
 from crosstack.model.iteration import iteration_time, pipeline_of
 from crosstack.model.memory import CopyMemory, recomputations, static_size
 from crosstack.model.mesh_plan import MeshPlan, make_plan, microbatch_count
 from crosstack.model.partition import ROUNDING, combine_arrays
 from crosstack.model.rules import Rules
-from crosstack.model.schedule.allowed import may_interleave, schedules, with_recompute
+from crosstack.model.schedule.allowed import (
+    may_interleave,
+    schedules,
+    useful_zero_stages,
+    with_recompute,
+    zero_stages,
+)
 from crosstack.model.tiles import divisors
 from crosstack.records import known_again
 from crosstack.workload.kernel_graph import Bools, Floats, Ints
@@ -46,10 +53,11 @@ def _column(plans: tuple[MeshPlan, ...], name: str) -> Any:
 
 
 @known_again(16)
-def _exchanges(plans: tuple[MeshPlan, ...]) -> tuple[Ints, Floats]:
-    """Return which sum of gradients each plan has, and the lines of all, shape (2, lines, sums)."""
+def _exchanges(plans: tuple[MeshPlan, ...], name: str) -> tuple[Ints, Floats]:
+    """Return which time of a name each plan has, and the lines of all, shape (2, lines, times)."""
     known: dict[ConcaveTime, int] = {}
-    numbers = np.array([known.setdefault(plan.periodic, len(known)) for plan in plans])
+    lines = (getattr(plan, name) for plan in plans)
+    numbers = np.array([known.setdefault(line, len(known)) for line in lines])
     table = np.zeros((2, max(len(line.members) for line in known), len(known)))
     table[0] = np.inf  # lines that one does not have
     for one, i in known.items():
@@ -100,14 +108,14 @@ class Strategies:
             "stage_transfer": AffineTime(**{n: self.of_use(f"stage_transfer.{n}") for n in lines}),
             "interleave": self.interleave,
             "forward": np.array(forward)[self.recompute],
-            "periodic": self._sums,
+            **{name: self._line(name) for name in ("periodic", "scatter", "gather")},
+            "zero": self.of_use("zero"),
         }
         return replace(first, schedule=schedule, **numbers)
 
-    @property
-    def _sums(self) -> ConcaveTime:
-        """The time of a sum of gradients of each, as one line of arrays."""
-        number, table = _exchanges(self.plans)
+    def _line(self, name: str) -> ConcaveTime:
+        """Return a time over bytes of each plan, as one line of arrays."""
+        number, table = _exchanges(self.plans, name)
         pairs = zip(*table[:, :, number[self.use]], strict=True)
         return ConcaveTime(tuple(AffineTime(fixed=a, per_byte=b) for a, b in pairs))
 
@@ -149,7 +157,11 @@ def all_strategies(
         parts = use.sizes, use.parallelism, use.microbatches[0]
         plan = make_plan(workload, system, *parts, rules, use.dimensions)
         if plan is not None and plan.graph_stages == 1:
-            plans.append(plan)
+            plan = replace(plan, summed=least_summed(workload.graph, plan))
+            shares = useful_zero_stages(plan, rules)[-1] if given.zero is None else given.zero
+            if shares not in zero_stages(plan, rules):
+                continue
+            plans.append(replace(plan, zero=shares, summed=0.0))
             sizes.append(use.microbatches)
     require(bool(plans), "workload.global_batch_size", workload.global_batch_size, "another")
     kinds = recomputations(workload.graph, rules) if given.recompute is None else (given.recompute,)
@@ -256,7 +268,7 @@ def _priced(
     used = np.zeros(len(strategies))
     for here, plan in strategies.by_schedule(table.workload):
         used[here] = _memory(plan, known, rows[here], table.workload)
-    exchange, sums = _exchanges(strategies.plans)
+    exchange, sums = _exchanges(strategies.plans, "periodic")
     code = rows * sums.shape[2] + exchange[strategies.use]
     both, first, back = np.unique(code, return_index=True, return_inverse=True)
     plan = strategies.at(first).plan(table.workload, ORDERS[0])
@@ -375,6 +387,7 @@ def with_strategy(mapping: Mapping, strategies: Strategies, number: int) -> Mapp
         sizes=plan.sizes,
         parallelism=plan.parallelism,
         dimensions=plan.dimensions,
+        zero=plan.zero,
         recompute=RECOMPUTED[strategies.recompute[number]],
         schedule=ORDERS[strategies.schedule[number]],
         interleave=int(strategies.interleave[number]),

@@ -42,7 +42,12 @@ from crosstack.model.partition import (
     partition_cost,
 )
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
-from crosstack.model.schedule.allowed import interleavings, schedules, with_recompute
+from crosstack.model.schedule.allowed import (
+    interleavings,
+    schedules,
+    with_recompute,
+    zero_stages,
+)
 from crosstack.records import known_again
 from crosstack.workload.kernel_graph import Ints, KernelGraph, bits
 from crosstack.workload.kernels import Axis, Placement
@@ -318,7 +323,10 @@ def decided_plan(
         f"{plan.pipeline} x {plan.layers_per_stage}, microbatches {plan.n_microbatches}"
     )
     require(pieces in counts, "mapping.interleave", pieces, listed)
-    return with_recompute(replace(plan, interleave=pieces), arrays, again)
+    shares = zero_stages(plan, rules)
+    allowed = f"{', '.join(map(str, shares))} of {plan.data} data-parallel chips {where}"
+    require(mapping.zero in shares, "mapping.zero", mapping.zero, allowed)
+    return with_recompute(replace(plan, interleave=pieces, zero=mapping.zero), arrays, again)
 
 
 def _problems(

@@ -121,11 +121,13 @@ def _ending(answer: Plan) -> Ending | None:
     if pipeline.step is NO_STEP:
         return None
     layers = found.layer_time * answer.mapping.microbatch_size * found.layers_per_stage
+    share, pieces = float(pipeline.forward), answer.mapping.interleave
     return Ending(
         step=pipeline.step,
         layers=found.layers_per_stage,
-        backward=layers * (1 - float(pipeline.forward)) / answer.mapping.interleave,
-        head=pipeline.last[1] - pipeline.last[0],
+        forward=layers * share / pieces,
+        backward=layers * (1 - share) / pieces,
+        head=(pipeline.last[0], pipeline.last[1] - pipeline.last[0]),
     )
 
 

@@ -71,6 +71,8 @@ def covered(state: SearchState) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
         given.append("schedule")
         open_ = constraints.interleave is None and constraints.schedule is Schedule.ONE_F_ONE_B
         (free if open_ else given).append("interleaving")
+    if workload.training and not state.rules.iteration.sums_in_layers:
+        (free if constraints.zero is None else given).append("shares of the optimizer's state")
     return method + (" and stages" if splits else ""), tuple(free), tuple(given)
 
 
@@ -83,6 +85,12 @@ def _no_plan(state: SearchState) -> InputError:
         allowed += f"stages as microbatches, {some}"
         return InputError(Problem("constraints.interleave", f"got {pieces}; allowed: {allowed}."))
     microbatch = constraints.microbatch_size or "free"
+    if constraints.zero:
+        allowed = "0, or training on data-parallel chips, with a global batch size that is a "
+        allowed += f"multiple of those and the microbatch size ({microbatch}), {some}"
+        return InputError(
+            Problem("constraints.zero", f"got {constraints.zero}; allowed: {allowed}.")
+        )
     message = (
         f"got {workload.global_batch_size}; allowed: a multiple of the data-parallel degree and "
         f"the microbatch size ({microbatch}) {some}."

@@ -10,6 +10,7 @@ from typing import ClassVar, NamedTuple
 from crosstack.errors import InputError, require, require_quantity, require_whole
 from crosstack.machine.system import Parallelism, System, dimension_sizes
 from crosstack.mapping.degrees import FREE, Degrees, degree_of
+from crosstack.model.mesh_plan import ZERO_STAGES
 from crosstack.model.objective import Objective
 from crosstack.records import brief, require_types
 from crosstack.workload.kernels import Axis
@@ -64,6 +65,9 @@ class Constraints:
         In which order a stage takes its microbatches.
     interleave : int or None
         Pieces of every stage, spread over the model; above 1 with one forward, one backward. [1]
+    zero : int or None
+        0: every data-parallel chip keeps the optimizer's state of its weights; 1: a share of it,
+        and updates that (``rajbhandari2020zero``). [1]
     partitions : tuple of (kernel name, int)
         Pinned kernels: the number of their partition, from 0.
     sharding : tuple of (kernel name, str)
@@ -80,6 +84,7 @@ class Constraints:
     recompute: Recompute | None = None
     schedule: Schedule = Schedule.ONE_F_ONE_B
     interleave: int | None = None
+    zero: int | None = None
     partitions: tuple[tuple[str, int], ...] = ()
     sharding: tuple[tuple[str, str], ...] = ()
 
@@ -91,6 +96,8 @@ class Constraints:
         for name in ("microbatch_size", "n_tiles", "tile_size", "max_partitions", "interleave"):
             if getattr(self, name) is not None:
                 require_whole(name, getattr(self, name))
+        if self.zero is not None:
+            require_zero(self.zero)
         most = self.max_partitions
         for kernel, partition in self.partitions:
             path = f"partitions.{kernel}"
@@ -124,6 +131,11 @@ class Task:
         return InputError(
             problem.at(self.paths.get(problem.path, problem.path)) for problem in error.problems
         )
+
+
+def require_zero(zero: int) -> None:
+    """Raise `InputError` unless it is a stage of ZeRO that there is."""
+    require(zero in ZERO_STAGES, "zero", zero, ", ".join(map(str, ZERO_STAGES)))
 
 
 def _check_kernels(decided: Mapping | EndMapping) -> None:
@@ -161,6 +173,7 @@ class GeneralDecisions(NamedTuple):
     recompute: Recompute
     schedule: Schedule
     interleave: int
+    zero: int
     dimensions: tuple[int, ...]
 
 
@@ -177,7 +190,7 @@ class Mapping:
         What each of those is used for.
     dimensions : tuple of int
         The network dimension of each of those, ascending; empty: one for every dimension.
-    microbatch_size, n_tiles, recompute, schedule, interleave
+    microbatch_size, n_tiles, recompute, schedule, interleave, zero
         See `Constraints`.
     sharding : tuple of Axis
         One per kernel, in the order of the graph.
@@ -205,6 +218,7 @@ class Mapping:
     recompute: Recompute = Recompute.NONE
     schedule: Schedule = Schedule.ONE_F_ONE_B
     interleave: int = 1
+    zero: int = 0
     dimensions: tuple[int, ...] = ()
     ends: tuple[EndMapping, ...] = ()
 
@@ -228,6 +242,7 @@ class Mapping:
             require(dealt == count, "cores", dealt, f"one per kernel ({count})")
         require_whole("microbatch_size", self.microbatch_size)
         require_whole("interleave", self.interleave)
+        require_zero(self.zero)
         if self.stages is not None:
             self._check_stages(self.stages)
 

@@ -43,7 +43,7 @@ class Pricing:
         key = (
             plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
             plan.n_microbatches, plan.stage_transfer, plan.spilled, plan.schedule, plan.interleave,
-            plan.ends, plan.summed, plan.overlapped, plan.periodic,
+            plan.zero, plan.ends, plan.summed, plan.overlapped, plan.periodic,
         )  # fmt: skip
         if key not in self.known:
             peak = self.rules.clock.peak_rate(self.system.chip, self.workload.graph.dtype)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Mapping
@@ -25,7 +25,13 @@ from crosstack.model.memory import (
 )
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
-from crosstack.model.schedule.allowed import by_schedule, never_slower, with_recompute
+from crosstack.model.schedule.allowed import (
+    by_schedule,
+    never_slower,
+    useful_zero_stages,
+    with_recompute,
+    zero_stages,
+)
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Bools, Floats, KernelGraph
 from crosstack.workload.transformer_training import Recompute
@@ -63,7 +69,7 @@ class Room:
         """Return what stays in the fullest chip's memory, however the plan is filled in."""
         key = (
             plan.tensor, plan.split, plan.pipeline, plan.data, plan.microbatch_size,
-            plan.recompute, plan.schedule, plan.interleave, plan.graph_stages, plan.ends,
+            plan.recompute, plan.schedule, plan.interleave, plan.graph_stages, plan.ends, plan.zero,
         )  # fmt: skip
         if key not in self.demands:  # wherever its chips lie
             memory = self.lightest(plan)
@@ -113,9 +119,26 @@ class Room:
         only_time : bool
             Whether a plan that another is never slower than is of no use.
         """
-        overlap, kinds = self.system.chip.overlap, recomputations(self.arrays, self.rules)
+        kinds: Sequence[Recompute] = recomputations(self.arrays, self.rules)
         kinds = kinds if given.recompute is None else (given.recompute,)
         found = []
+        for one in plans:
+            stages = useful_zero_stages(one, self.rules) if given.zero is None else (given.zero,)
+            if set(stages) <= set(zero_stages(one, self.rules)):
+                shared = [replace(one, zero=zero) for zero in stages]
+                found += self._ordered(shared, given, kinds, only_time=only_time)
+        return found
+
+    def _ordered(
+        self,
+        plans: Sequence[MeshPlan],
+        given: Constraints | Mapping,
+        kinds: Sequence[Recompute],
+        *,
+        only_time: bool,
+    ) -> list[MeshPlan]:
+        """Return plans by their schedules; see `variants`."""
+        overlap, found = self.system.chip.overlap, list[MeshPlan]()
         for plan in plans:
             ordered = by_schedule(plan, given.schedule, given.interleave, self.rules)
             several = len(kinds) > 1 or len(ordered) > 1

@@ -201,7 +201,7 @@ class SearchState:
             return _Ended((), plan.ends)
         key = (
             plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
-            plan.n_microbatches, plan.spilled,
+            plan.n_microbatches, plan.spilled, plan.zero,
         )  # fmt: skip
         # The same work whether it is known or not, and so for any number of processes.
         self.budget.spend(sum(TABLE * end.graph.n for end in self.workload.ends))
@@ -425,6 +425,7 @@ class SearchState:
             recompute=plan.recompute,
             schedule=plan.schedule,
             interleave=plan.interleave,
+            zero=plan.zero,
             ends=ended.mappings,
         )
         self.incumbent.keep(total, mapping)

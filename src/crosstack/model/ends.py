@@ -62,7 +62,7 @@ def least_ends(workload: Workload, system: System, plan: MeshPlan, rules: Rules)
                 summed=end.count * weights * workload.training,
                 weights=end.count * weights,
                 gradients=end.count * rules.memory.gradient_bytes * numbers,
-                optimizer_state=end.count * rules.memory.optimizer_bytes * numbers,
+                optimizer_state=end.count * rules.memory.optimizer_bytes * numbers / plan.sharers,
             )
         )
     return with_ends(workload, plan, costs)
@@ -138,7 +138,8 @@ def end_cost(
         summed=summed,
         weights=float(held.weights.sum()) + own,
         gradients=float(held.gradients.sum()) + rules.memory.gradient_bytes * numbers,
-        optimizer_state=float(held.optimizer_state.sum()) + rules.memory.optimizer_bytes * numbers,
+        optimizer_state=float(held.optimizer_state.sum())
+        + rules.memory.optimizer_bytes * numbers / plan.sharers,
         caches=float(held.caches[keeps_cache(graph)].sum()),
         buffers=float(held.buffers.sum()),
         kept=float(held.kept.sum()),

@@ -221,8 +221,9 @@ def energy_rates(system: System, plan: MeshPlan) -> EnergyRates:
     sent = sequences * plan.stage_transfer.per_byte * plan.borders * plan.tensor * plan.data
     sums = [(plan.graph_repetitions, plan.summed), *((1, end.summed) for end in plan.ends)]
     chips = plan.tensor * plan.data * math.prod(plan.split)
-    summing = chips * sum(count * plan.periodic.time(size) for count, size in sums)
-    updating = chips * sum(count * size for count, size in sums) * plan.update
+    times = (plan.summing_time, plan.gathering_time)
+    summing = chips * sum(count * time(size) for time in times for count, size in sums)
+    updating = chips * sum(count * size for count, size in sums) * plan.update / plan.sharers
     return EnergyRates(
         static=system.copies * system.n_chips * powers.static,
         compute=passes * powers.compute,

@@ -9,7 +9,7 @@ An iteration takes as long as its longest path. The default has the paths of the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, assert_never
@@ -179,10 +179,13 @@ def step_paths(pipeline: Pipeline) -> tuple[tuple[Path, ...], ...]:
     counts = {
         "stages": pipeline.stages, "layers": pipeline.layers, "pieces": pipeline.interleave,
     }  # fmt: skip
+    sent = pipeline.transfer / 2
     return (
         summing_paths(step, **counts, backward=1 - share) if np.any(step.summed) else NOTHING,
         ((0.0, step.update),),
-        gathering_paths(step, **counts, forward=share) if np.any(step.gather) else NOTHING,
+        gathering_paths(step, **counts, forward=share, begun=pipeline.first[0], sent=sent)
+        if np.any(step.gather)
+        else NOTHING,
     )
 
 
@@ -253,18 +256,23 @@ def optimizer_step(plan: MeshPlan) -> OptimizerStep:
     if not np.any(plan.summed + sum(sizes)):
         return NO_STEP
     layers = plan.layers_per_stage
-    if plan.overlapped:
-        sums = plan.periodic.time(plan.summed) * layers
-    else:
-        sums = plan.periodic.time(plan.summed * layers)
-    first, last = (plan.periodic.time(size) for size in sizes)
+
+    def whole(time: Callable[[Any], Floats]) -> Floats:
+        """Of all layers of a stage, layer by layer or at once."""
+        size = plan.summed
+        return time(size) * layers if plan.overlapped else time(size * layers)
+
+    first, last = (plan.summing_time(size) for size in sizes)
     alone = np.asarray(plan.pipeline) == 1  # a stage has both ends
     most = np.where(alone, sum(sizes), np.maximum(sizes[0], sizes[1]))
     return OptimizerStep(
-        sums=sums,
+        sums=whole(plan.summing_time),
         first=first,
         last=last + alone * first,
-        update=plan.update * (plan.summed * layers + most),
+        update=plan.update * (plan.summed * layers + most) / plan.sharers,
+        gather=whole(plan.gathering_time),
+        before=plan.gathering_time(sizes[0]),
+        behind=plan.gathering_time(sizes[1]),
         overlapped=plan.overlapped,
     )
 

@@ -315,7 +315,7 @@ def copy_memory(
     return CopyMemory(
         weights=rules.memory.weights(weight, forward),
         gradients=rules.memory.gradient_bytes * parameters,
-        optimizer_state=rules.memory.optimizer_bytes * parameters,
+        optimizer_state=rules.memory.optimizer_bytes * parameters / plan.sharers,
         caches=cache * -(-workload.global_batch_size // plan.data),
         buffers=arrays.memory_extra,
         kept=kept,

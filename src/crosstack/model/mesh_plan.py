@@ -16,12 +16,15 @@ import numpy as np
 
 from crosstack.errors import require
 from crosstack.machine.system import Parallelism, System, dimension_sizes
-from crosstack.model.collectives import AffineTime, Changes, ConcaveTime, NetworkUse
+from crosstack.model.collectives import NOTHING, AffineTime, Changes, ConcaveTime, NetworkUse
 from crosstack.model.rules import Rules
 from crosstack.records import known_again
+from crosstack.workload.kernel_graph import Floats
 from crosstack.workload.kernels import Collective, Placement
 from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
+
+ZERO_STAGES = (0, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +85,10 @@ class MeshPlan:
     the system run iterations at the same time. [1] ``ends``: what runs before the first layer and
     behind the last one, where that is decided. ``summed`` are gradients of one copy of the graph
     that a chip sums once an iteration, at least where its sharding is not decided [B], ``update``
-    what it takes to update the weights of each byte of those [s/B]; ``overlapped``: whether sums
-    run beside the backward pass.
+    what it takes to update the weights of each byte of those [s/B]; ``zero``: from which of
+    optimizer state (1), gradients (2) and weights (3) on data-parallel chips hold shares, 0: none;
+    ``scatter`` is then the time of a sum that leaves each its share, ``gather`` of sending round;
+    ``overlapped``: whether sums run beside the backward pass.
     """
 
     sizes: tuple[int, ...]
@@ -113,6 +118,9 @@ class MeshPlan:
     interleave: int = 1
     forward: float = 1 / 3
     ends: tuple[EndCost, EndCost] = (NO_END, NO_END)
+    zero: Any = 0
+    scatter: ConcaveTime = NOTHING
+    gather: ConcaveTime = NOTHING
     summed: Any = 0.0
     update: Any = 0.0
     overlapped: bool = True
@@ -131,6 +139,20 @@ class MeshPlan:
             if end is not NO_END
             for column in fields(EndCost)
         )
+
+    @property
+    def sharers(self) -> Any:
+        """Data-parallel chips that share the optimizer's state of the same weights. [1]"""
+        return np.where(np.asarray(self.zero) > 0, self.data, 1)
+
+    def summing_time(self, size: Any) -> Floats:
+        """Time of a sum of gradients among the data-parallel chips, for all or for shares. [s]"""
+        shared = np.asarray(self.zero) > 0
+        return np.where(shared, self.scatter.time(size), self.periodic.time(size))
+
+    def gathering_time(self, size: Any) -> Floats:
+        """Time of sending round weights that shares of the data-parallel chips updated. [s]"""
+        return np.where(np.asarray(self.zero) > 0, self.gather.time(size), 0.0)
 
     @property
     def borders(self) -> int:
@@ -259,9 +281,14 @@ def _network_plan(
     if pipeline > 1:
         shard = workload.boundary_size / tensor
         hop_time = max(shard / bandwidth + latency for bandwidth, latency in links)
+    scatter = gather = NOTHING
+    if workload.training:
+        scatter, gather = rules.collectives.shards(network)
     return MeshPlan(
         sizes=sizes,
         parallelism=parallelism,
+        scatter=scatter,
+        gather=gather,
         tensor=tensor,
         pipeline=pipeline,
         data=data,

@@ -24,9 +24,10 @@ class OptimizerStep:
 
     ``sums`` is how long the gradients of all layers of a stage take, ``first`` and ``last`` those
     of what the first and the last stage have besides, the last one's with the first one's where
-    they are one; ``update`` is the update of the slowest stage, ``gather`` sending round its
-    weights [s]. ``overlapped``: whether layers are summed while others run
-    backward, and sent round while others run forward.
+    they are one; ``update`` is the update of the slowest stage, ``gather`` sending round the
+    weights of all layers of a stage, ``before`` and ``behind`` those of its ends [s].
+    ``overlapped``: whether layers are summed while others run backward, and sent round while others
+    run forward.
     """
 
     sums: Any = 0.0
@@ -34,6 +35,8 @@ class OptimizerStep:
     last: Any = 0.0
     update: Any = 0.0
     gather: Any = 0.0
+    before: Any = 0.0
+    behind: Any = 0.0
     overlapped: bool = True
 
     @property
@@ -76,15 +79,47 @@ def summing_paths(
 
 
 def gathering_paths(
-    step: OptimizerStep, *, stages: Any, layers: Any, pieces: Any, forward: Any
+    step: OptimizerStep,
+    *,
+    stages: Any,
+    layers: Any,
+    pieces: Any,
+    forward: Any,
+    begun: Any,
+    sent: Any,
 ) -> tuple[Path, ...]:
-    """Return how long the first microbatch waits for weights; parameters as `summing_paths`."""
-    if not step.overlapped:
-        return ((0.0, step.gather),)
+    """Return how long the first microbatch waits for weights.
+
+    The first stage begins with its own first layer, and needs those of its first piece by the last
+    layer of that; a later piece, and the head, is reached once all stages before are passed.
+
+    Parameters
+    ----------
+    stages, layers, pieces : int or array
+        As `summing_paths`. [1]
+    forward : float or array
+        Share of the work of a stage that the forward pass is. [1]
+    begun : float or array
+        What the first stage works on a microbatch before its layers. [s]
+    sent : float or array
+        Sending a microbatch from one piece to the next. [s]
+    """
     one = forward / pieces
-    begun = one * (1 - pieces / layers)
+    reached = stages * pieces * one, begun + (stages * pieces - 1) * sent  # the head
+    if not step.overlapped:
+        last = (stages - 1) * one, (begun + (stages - 1) * sent) * (stages > 1)
+        one_stage = step.behind * (stages == 1)
+        return (
+            (0.0, step.gather + step.before + one_stage),
+            (-last[0], step.gather + step.behind - last[1]),
+        )
+    within = one * (1 - pieces / layers)
     return (
-        (0.0, step.gather / layers),
-        (-begun, step.gather / pieces),
-        (-begun - (pieces - 1) * stages * one, step.gather),
+        (0.0, step.before + step.gather / layers),
+        (-within, step.before + step.gather / pieces - begun),
+        (
+            -within - (pieces - 1) * stages * one,
+            step.before + step.gather - begun - (pieces - 1) * stages * sent,
+        ),
+        (-reached[0], step.before * (stages == 1) + step.gather + step.behind - reached[1]),
     )

@@ -253,10 +253,14 @@ def splits(answer: Plan) -> tuple[tuple[str, str], ...]:
         ("batch", f"{batch}; each pipeline runs {e.n_microbatches:,} x {m.microbatch_size}"),
         (f"tiles of {one(workload.item)}", f"{m.n_tiles:,}"),
         *([("computed again in the backward pass", RECOMPUTATION[m.recompute])] if again else []),
+        *([("optimizer's state", ZERO[m.zero])] if workload.training and m.zero else []),
         *not_mapped(workload),
         ("stage time, one microbatch", time_words(e.stage_time)),
         ("bubble factor", f"{e.bubble_factor:.4g}"),
     )
+
+
+ZERO = {0: "whole on every chip", 1: "shared among data-parallel chips"}
 
 
 def not_mapped(workload: Workload) -> tuple[tuple[str, str], ...]:

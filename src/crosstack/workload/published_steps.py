@@ -21,7 +21,7 @@ from crosstack.workload.workload import Workload
 
 Step = TypeVar("Step", bound=Work)
 # Fields of a step that are asked for beside its model.
-CHANGES = ("batch", "sequence", "microbatches", *CHOICES, "interleave", "expert_imbalance")
+CHANGES = ("batch", "sequence", "microbatches", *CHOICES, "interleave", "zero", "expert_imbalance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated
 
 from crosstack.errors import require, require_quantity
-from crosstack.records import Checked, Count, Number, require_types
+from crosstack.records import Checked, Count, Natural, Number, require_types
 from crosstack.workload.architectures import Transformer
 
 
@@ -76,6 +76,8 @@ class TransformerTraining(Checked):
         and in which order a stage takes its microbatches.
     interleave : int
         Stages on every chip, spread over the model; above 1 with `Schedule.ONE_F_ONE_B`. [1]
+    zero : int
+        Whether data-parallel chips share the optimizer's state, 1, or each has all of it, 0. [1]
     expert_imbalance : float
         As of a `Job`. [1]
     tokens : float
@@ -93,6 +95,7 @@ class TransformerTraining(Checked):
     recompute: Recompute | None = None
     schedule: Schedule | None = None
     interleave: Count | None = None
+    zero: Natural | None = None
     expert_imbalance: Number | None = None
     tokens: Number = 0.0
     ideal_stages: Count = 1

@@ -131,6 +131,12 @@ class LeastTime:
         """Return the least time of an all-reduce among the data-parallel chips."""
         return _taken(Collective.ALL_REDUCE, network, _group(network, Parallelism.DATA))
 
+    def shards(self, network: NetworkUse) -> tuple[ConcaveTime, ConcaveTime]:
+        """Return the least times of leaving each data-parallel chip a share, and of gathering."""
+        group = _group(network, Parallelism.DATA)
+        scatter, gather = Collective.REDUCE_SCATTER, Collective.ALL_GATHER
+        return _taken(scatter, network, group), _taken(gather, network, group)
+
     def placed(
         self, network: NetworkUse, placement: Placement
     ) -> tuple[dict[Collective, ConcaveTime], ConcaveTime]:

@@ -13,11 +13,13 @@ import numpy as np
 from crosstack.machine.chip import Overlap
 from crosstack.model.iteration import iteration_time, pipeline_of
 from crosstack.model.memory import computed_again, microbatches_kept
-from crosstack.model.mesh_plan import MeshPlan
+from crosstack.model.mesh_plan import ZERO_STAGES, MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.tiles import divisors
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.transformer_training import Recompute, Schedule
+
+ROUNDING = 1e-12  # relative, of sums of times
 
 
 def schedules(plan: MeshPlan, rules: Rules) -> tuple[Schedule, ...]:
@@ -60,6 +62,24 @@ def _forward_share(arrays: KernelGraph, recompute: Recompute) -> float:
     again = arrays.work[computed_again(arrays, recompute)].sum()
     total = float(arrays.work.sum() + again)
     return float(arrays.work[~arrays.backward].sum()) / total if total else 1.0
+
+
+def zero_stages(plan: MeshPlan, rules: Rules) -> tuple[int, ...]:
+    """Return the stages of ZeRO that a plan may have."""
+    alone = plan.data == 1 or not plan.training or rules.iteration.sums_in_layers
+    return ZERO_STAGES[:1] if alone else ZERO_STAGES
+
+
+def useful_zero_stages(plan: MeshPlan, rules: Rules) -> tuple[int, ...]:
+    """Return the stages of ZeRO of which no other is as fast and keeps less.
+
+    Shares take less memory and time to update. Sums that leave shares and are sent round take
+    longer than sums for all only where switches add.
+    """
+    stages = zero_stages(plan, rules)
+    whole, sent = plan.periodic.time(plan.summed), plan.gather.time(plan.summed)
+    faster = float(plan.scatter.time(plan.summed) + sent) <= float(whole) * (1 + ROUNDING)
+    return stages[-1:] if faster else stages
 
 
 def with_recompute(plan: MeshPlan, arrays: KernelGraph, recompute: Recompute) -> MeshPlan:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from crosstack.errors import require, require_quantity, require_whole
 from crosstack.model.optimizer_step import OptimizerStep
@@ -50,14 +51,16 @@ class Stage:
 class Ending:
     """What stages end an iteration with: ``step``, of ``layers`` a stage. [1]
 
-    ``backward`` is what the layers of a piece of a stage take backward, ``head`` what the last
-    stage takes before those, for one microbatch. [s]
+    ``forward`` and ``backward`` are what the layers of a piece of a stage take, ``head`` what the
+    last stage works behind those, forward and backward, for one microbatch. [s] Weights that are
+    sent round are those of the iteration before.
     """
 
     step: OptimizerStep
     layers: int
+    forward: float
     backward: float
-    head: float = 0.0
+    head: tuple[float, float] = (0.0, 0.0)
 
 
 def pipeline_time(
@@ -246,6 +249,18 @@ def pipeline_graph(
         before[s % chips] = task
         return task
 
+    def gathered_first(s: int, came: int | None) -> int:
+        """Run the first microbatch, whose layers wait for weights that are sent round."""
+        begun, pending = rounds[s]
+        waits = [task for task in (came, before[s % chips], begun) if task is not None]
+        start = build.add(f"weights of stage {s}", after=waits, kind="hand over")
+        ends = [run(s, 0, start, forward=True)]
+        for task, takes in pending:
+            ends.append(build.add(f"rest of stage {s}", takes, after=[task], kind="hand over"))
+        task = build.add(f"stage {s} is through", after=ends, kind="hand over")
+        before[s % chips] = task
+        return task
+
     def send(s: int, i: int, after: int, *, forward: bool) -> int:
         """Pass a microbatch on; only under GPipe the two directions never meet."""
         if not 0 <= (s if forward else s - 1) < last or chips == 1:
@@ -260,6 +275,7 @@ def pipeline_graph(
             kind="transfer",
         )
 
+    rounds = {} if ending is None else _add_gathers(build, ending, len(stages), chips)
     passed: dict[Item, int] = {}  # the task that passes a microbatch on
     final: dict[int, tuple[list[int], int]] = {}  # what the last pass waits for, and its end
     for s, i, forward in _order(schedule, len(stages), microbatches, interleave):
@@ -267,12 +283,50 @@ def pipeline_graph(
             continue
         came = passed.get((s - 1 if forward else s + 1, i, forward))
         waits = [task for task in (came, before[s % chips]) if task is not None]
-        done = run(s, i, came, forward=forward)
+        if forward and s in rounds and not i:
+            done = gathered_first(s, came)
+        else:
+            done = run(s, i, came, forward=forward)
         final[s] = waits, done
         passed[s, i, forward] = send(s, i, done, forward=forward)
     if ending is not None:
         _add_ending(build, ending, final, chips)
     return build.build()
+
+
+def _add_gathers(
+    build: TaskGraphBuilder, ending: Ending, count: int, chips: int
+) -> dict[int, tuple[int, list[tuple[int, float]]]]:
+    """Add sending round the weights that the iteration before updated, of ``count`` pieces.
+
+    Return of each piece what its first microbatch begins behind, and which tasks it ends at least
+    so many seconds behind. [s]
+    """
+    step = ending.step
+    if not step.gather:
+        return {}
+    each = ending.layers * chips / count  # layers of a piece
+    bucket = step.gather / ending.layers
+    found: dict[int, tuple[int, list[tuple[int, float]]]] = {}
+    for chip in range(chips):
+        own = partial(build.add, resource=f"weights {chip}", kind="transfer")
+        besides = step.before * (chip == 0), step.behind * (chip == chips - 1)
+        if not step.overlapped:
+            whole = own("weights sent round", step.gather + sum(besides))
+            found.update({s: (whole, []) for s in range(chip, count, chips)})
+            continue
+        after: list[int] = []  # pieces in their order, which a link does not know
+        for s in range(chip, count, chips):
+            one = bucket + besides[0] * (s == 0)
+            begun = own(f"weights of the first layer, stage {s}", one, after=after)
+            rest = own(f"weights of stage {s}", (each - 1) * bucket, after=[begun])
+            head = ending.head[0] * (s == count - 1)
+            pending = [(rest, ending.forward / each + head)]
+            if s == count - 1:
+                last = own("weights of the head", besides[1], after=[rest])
+                pending.append((last, head))
+            found[s], after = (begun, pending), [rest]
+    return found
 
 
 def _add_ending(
@@ -295,7 +349,7 @@ def _add_ending(
             continue
         for s in reversed(range(chip, count, chips)):
             waits, done = final[s]
-            one = ending.backward / each + ending.head * (s == count - 1)
+            one = ending.backward / each + ending.head[1] * (s == count - 1)
             begun = build.add(f"first layer back, stage {s}", one, after=waits, kind="hand over")
             most = (each - 1) * bucket + besides[1] * (s == count - 1)
             task = build.add(f"sums of stage {s}", most, after=[begun], **own)
