@@ -16,6 +16,7 @@ LIBRARY = DATA / "library"
 KEYS = set(re.findall(r"@\w+\{(\w+),", (DATA / "references.bib").read_text()))
 KINDS = {"measured", "datasheet", "paper", "market", "assumed"}
 BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "fp4": 0.5}
+BYTES |= {"mxfp8": 1, "nvfp4": 0.5}  # without scales
 FUSIONS = {"epilogue", "elementwise", "normalisation", "attention", "any"}
 SCOPES = {"unit", "multiprocessor", "chip"}
 

@@ -246,6 +246,7 @@ POINTS: dict[F, Callable[..., Array]] = {
     F.SOFT_CAP: lambda o, x: o.parameter * np.tanh(x / o.parameter),
     F.SOFT_CAP_GRADIENT: lambda o, y, dy: (1 - (y / o.parameter) ** 2) * dy,
     F.SOFTPLUS: lambda o, x: np.log1p(np.exp(x)),
+    F.QUANTIZE: lambda o, x: x,
     F.DROPOUT: lambda o, x, mask: x * mask / (1 - o.parameter),
 }
 

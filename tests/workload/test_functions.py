@@ -13,6 +13,7 @@ ROOT = "square sum divide"
 # What is done with each element, in the order of the formula.
 FORMULAS = {
     F.COPY: "",
+    F.QUANTIZE: "multiply greatest",
     F.ADD: "add",
     F.SUBTRACT: "subtract",
     F.MULTIPLY: "multiply",

@@ -190,7 +190,7 @@ def machine_times(
         speed = speed * (machines.utilization / chip.compute.utilization)
     terms, layer_time = _partition_times(known, network, machines, speed, chip.overlap, chosen)
     faster = chip.memory_speed(spilled=False) / machines.memory_bandwidth
-    many = replace(plan, update=plan.update * faster)
+    many = replace(plan, update=plan.update * faster, casting=plan.casting * faster)
     pipeline, repeated = pipeline_of(many, chip.overlap, chosen), plan.layers_per_stage
     time = iteration_time(pipeline, layer_time * plan.microbatch_size * repeated, chosen)
     through = plan.pipeline * repeated * layer_time + plan.borders * np.asarray(plan.hop)

@@ -94,6 +94,7 @@ class Compute:
 
     def relative_rate(self, dtype: Dtype) -> float | None:
         """Return the rate in numbers of a type over the peak, as the job adds up; None without."""
+        dtype = Dtype(dtype).multiplied_as
         if self.accumulator is None or self.accumulator is dtype.accumulator:
             return dict(self.relative_rates).get(dtype)
         others = {(of, sums): share for of, sums, share in self.accumulator_rates}
@@ -106,4 +107,4 @@ class Compute:
 
     def elements_deep(self, dtype: Dtype) -> int:
         """Return how many numbers of a type the array takes of K in a cycle, at least 1. [1]"""
-        return 1 if self.depth is None else max(1, math.floor(self.depth / dtype.size))
+        return 1 if self.depth is None else max(1, math.floor(self.depth / dtype.unscaled_size))

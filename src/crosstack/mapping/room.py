@@ -98,8 +98,9 @@ class Room:
         memory, most = self.rules.memory, 0.0
         for end in self.workload.ends:
             graph = end.graph
-            weights = float((graph.weight_size / graph.sharers).sum()) + end.table_size
-            numbers = weights / end.element_size if self.workload.training else 0.0
+            own, table = graph.parameters / graph.sharers, end.table_size
+            weights = float((own * graph.weight_held).sum()) + table
+            numbers = (float(own.sum()) + table / end.element_size) * self.workload.training
             state = weights + numbers * (memory.gradient_bytes + memory.optimizer_bytes)
             made = float((graph.output_size + graph.input_sizes.sum(axis=1)).sum())
             caches = float(graph.cache_size.sum()) * self.workload.global_batch_size

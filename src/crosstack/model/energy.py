@@ -224,6 +224,7 @@ def energy_rates(system: System, plan: MeshPlan) -> EnergyRates:
     times = (plan.summing_time, plan.gathering_time)
     summing = chips * sum(count * time(size) for time in times for count, size in sums)
     updating = chips * sum(count * size for count, size in sums) * plan.update / plan.sharers
+    updating += chips * plan.graph_repetitions * plan.summed * plan.casting
     return EnergyRates(
         static=system.copies * system.n_chips * powers.static,
         compute=passes * powers.compute,

@@ -269,7 +269,8 @@ def optimizer_step(plan: MeshPlan) -> OptimizerStep:
         sums=whole(plan.summing_time),
         first=first,
         last=last + alone * first,
-        update=plan.update * (plan.summed * layers + most) / plan.sharers,
+        update=plan.update * (plan.summed * layers + most) / plan.sharers
+        + plan.casting * plan.summed * layers,
         gather=whole(plan.gathering_time),
         before=plan.gathering_time(sizes[0]),
         behind=plan.gathering_time(sizes[1]),

@@ -312,8 +312,9 @@ def copy_memory(
     weight = weight / arrays.sharers
     forward = np.where(arrays.backward, 0.0, weight)
     parameters = forward / arrays.weight_element if workload.training else np.zeros(arrays.n)
+    copies = arrays.weight_held / arrays.weight_element
     return CopyMemory(
-        weights=rules.memory.weights(weight, forward),
+        weights=rules.memory.weights(weight * copies, forward * copies),
         gradients=rules.memory.gradient_bytes * parameters,
         optimizer_state=rules.memory.optimizer_bytes * parameters / plan.sharers,
         caches=cache * -(-workload.global_batch_size // plan.data),

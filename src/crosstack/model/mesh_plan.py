@@ -19,7 +19,7 @@ from crosstack.machine.system import Parallelism, System, dimension_sizes
 from crosstack.model.collectives import NOTHING, AffineTime, Changes, ConcaveTime, NetworkUse
 from crosstack.model.rules import Rules
 from crosstack.records import known_again
-from crosstack.workload.kernel_graph import Floats
+from crosstack.workload.kernel_graph import Floats, KernelGraph
 from crosstack.workload.kernels import Collective, Placement
 from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
@@ -85,7 +85,8 @@ class MeshPlan:
     the system run iterations at the same time. [1] ``ends``: what runs before the first layer and
     behind the last one, where that is decided. ``summed`` are gradients of one copy of the graph
     that a chip sums once an iteration, at least where its sharding is not decided [B], ``update``
-    what it takes to update the weights of each byte of those [s/B]; ``zero``: from which of
+    what it takes to update the weights of each byte of those, ``casting`` to cast them [s/B];
+    ``zero``: from which of
     optimizer state (1), gradients (2) and weights (3) on data-parallel chips hold shares, 0: none;
     ``scatter`` is then the time of a sum that leaves each its share, ``gather`` of sending round;
     ``overlapped``: whether sums run beside the backward pass.
@@ -123,6 +124,7 @@ class MeshPlan:
     gather: ConcaveTime = NOTHING
     summed: Any = 0.0
     update: Any = 0.0
+    casting: Any = 0.0
     overlapped: bool = True
 
     @property
@@ -198,9 +200,28 @@ def _update(workload: Workload, system: System, rules: Rules) -> float:
     """Time that the update of weights takes for each byte of their gradients. [s/B]"""
     if not workload.training:
         return 0.0
-    element = float(workload.graph.dtype.size)
+    element = gradient_element(workload.graph)
     traffic = rules.memory.update_traffic(element) / element
     return traffic / system.chip.memory_speed(spilled=False)
+
+
+def _casting(workload: Workload, system: System) -> float:
+    """Time that casting weights of layers takes for each byte of their gradients. [s/B]
+
+    Once an iteration, behind their update: every chip casts all weights that it multiplies with.
+    """
+    graph = workload.graph
+    if not (workload.training and graph.weight_cast.any()):
+        return 0.0
+    numbers = np.where(graph.backward, 0.0, graph.parameters / graph.sharers)
+    moved = float((numbers * graph.weight_cast).sum() / numbers.sum())
+    return moved / gradient_element(graph) / system.chip.memory_speed(spilled=False)
+
+
+def gradient_element(graph: KernelGraph) -> float:
+    """Bytes of an element of gradients that are summed once an iteration. [B]"""
+    made = graph.output_element[graph.periodic_size > 0]
+    return float(made.max()) if made.size else float(graph.dtype.size)
 
 
 def placed_use(placement: Placement) -> Parallelism | None:
@@ -225,7 +246,7 @@ def _placed_plan(
 ) -> MeshPlan:
     """Return the plan of a workload that brings its distribution; see `make_plan`."""
     n_chips, placement = math.prod(sizes), workload.placement
-    network = NetworkUse.of(system, sizes, parallelism, workload.graph.dtype)
+    network = NetworkUse.of(system, sizes, parallelism, workload.graph.adds_in)
     collectives, gradients = rules.collectives.placed(network, placement)
     data, split = 1, (1, 1, n_chips)
     if placement is Placement.BATCH:
@@ -259,7 +280,7 @@ def _network_plan(
     dimensions: tuple[int, ...],
 ) -> MeshPlan:
     """Return the plan of microbatches of one sequence; see `make_plan`."""
-    network = NetworkUse.of(system, sizes, parallelism, workload.graph.dtype, dimensions)
+    network = NetworkUse.of(system, sizes, parallelism, workload.graph.adds_in, dimensions)
     degree = {use: network.degree(use) for use in Parallelism}
     data = degree[Parallelism.DATA]
     links = rules.collectives.neighbours(network)
@@ -306,5 +327,6 @@ def _network_plan(
         dimensions=dimensions,
         training=workload.training,
         update=_update(workload, system, rules),
+        casting=_casting(workload, system),
         overlapped=not workload.graph.shares_weights,  # whose gradients are known last of all
     )

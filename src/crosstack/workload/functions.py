@@ -59,6 +59,7 @@ class Function(StrEnum):
     CONVOLVE = "convolve"
     FILL = "fill"
     COPY = "copy"
+    QUANTIZE = "quantize"
     SPREAD = "spread"
     SCALE = "scale"
     ADD = "add"
@@ -204,6 +205,9 @@ TABLE: dict[Function, FunctionRow] = {
     # ------------------------------------------------------------ elements
     F.FILL: _point(0, 0),
     F.COPY: _point(1, 0, PASSED, linear=(0,)),
+    # Into numbers of fewer bits: a product with a scale, and the largest for the next one. The
+    # parameter is how many copies are written, the second one transposed.
+    F.QUANTIZE: _point(1, 2, source="micikevicius2022fp8"),
     F.SPREAD: _point(1, 1, over=(1, ANY), linear=(0,)),  # each gets an equal share of a mean
     F.SCALE: _point(1, 1, _steps("scale dy"), linear=(0,)),
     F.ADD: _point(2, 1, PASSED, PASSED, linear=(0, 1)),

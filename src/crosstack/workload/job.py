@@ -16,6 +16,7 @@ from crosstack.workload.dataflow import Graph
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.graph_workload import workload_of
 from crosstack.workload.lstm import LstmModel, language_model
+from crosstack.workload.passes.quantized import RECIPES, quantized
 from crosstack.workload.product import Product, product
 from crosstack.workload.transformer_training import TransformerTraining, require_imbalance
 from crosstack.workload.workload import Workload
@@ -60,7 +61,8 @@ class Job:
     context : int, optional
         Tokens that decoding kept of each. [1]
     dtype : Dtype or str
-        Of weights and activations.
+        Of weights and activations; of training in FP8 or fewer bits, what products of layers read
+        (`crosstack.workload.passes.quantized`), the rest being ``bf16``.
     expert_imbalance : float
         Tokens of the fullest expert over an even share of them, 1 or more: all others wait for it
         (``shazeer2017moe``). [1]
@@ -91,6 +93,9 @@ class Job:
             if value not in list(known):
                 raise unknown_name(name, f"{name} is", value, list(known))
             object.__setattr__(self, name, known(value))
+        if self.kind is not JobKind.TRAIN and Dtype(self.dtype).scaled:
+            usual = ", ".join(dtype for dtype in Dtype if not dtype.scaled)
+            raise InputError(Problem("dtype", f"{self.dtype}: allowed to train; else: {usual}."))
         decoding = self.kind is JobKind.DECODE
         if decoding and self.sequence is None:
             object.__setattr__(self, "sequence", 1)
@@ -120,7 +125,8 @@ class Job:
     @property
     def graph(self) -> Graph:
         """The graph of operations over named axes, of the whole batch."""
-        much: dict[str, Any] = {"batch": self.batch, "dtype": self.dtype}
+        recipe = RECIPES.get(Dtype(self.dtype)) if self.kind is JobKind.TRAIN else None
+        much: dict[str, Any] = {"batch": self.batch, "dtype": Dtype.BF16 if recipe else self.dtype}
         much["capacity"] = self.expert_imbalance
         assert self.sequence is not None  # both are required where the job is made
         if self.kind is JobKind.DECODE:
@@ -129,7 +135,8 @@ class Job:
         makers: dict[str, Callable[..., Graph]] = {
             JobKind.TRAIN: training, JobKind.FORWARD: forward, JobKind.PREFILL: prefill
         }  # fmt: skip
-        return makers[self.kind](self.model, sequence=self.sequence, **much)
+        made = makers[self.kind](self.model, sequence=self.sequence, **much)
+        return quantized(made, recipe) if recipe else made
 
     @property
     def workload(self) -> Workload:

@@ -55,7 +55,9 @@ class KernelGraph:
 
     ``names`` are unique. ``dtypes``: what each kernel computes with; ``input_element`` (n, 2),
     ``weight_element`` and ``output_element``: bytes of one element of its operands, of its weight
-    and of its result, ``copies``: how often it writes that. [B], [1]
+    and of its result, ``copies``: how often it writes that; ``weight_held`` and ``weight_cast``:
+    bytes of main memory that an element of its weight takes in all copies that are held, and that
+    casting it from one to the others once an iteration moves. [B], [1]
     ``rows`` is outer x M, ``repeats`` counts inputs (where ``counted_inputs``) times ``operations``
     on each element. ``splits`` (n, 4, 3): how both operands and the result of a kernel lie where it
     is split by outer, M, K or N, as places in ``layouts``, names of axes; -1 where it cannot be.
@@ -111,6 +113,8 @@ class KernelGraph:
     messages: tuple[tuple[Communication, ...], ...]
     input_element: Floats
     weight_element: Floats
+    weight_held: Floats
+    weight_cast: Floats
     output_element: Floats
     copies: Ints
     weight_size: Floats
@@ -173,6 +177,14 @@ class KernelGraph:
         """What most products compute with, or most kernels where there is no product."""
         products = [self.dtypes[i] for i in np.flatnonzero(self.gemm).tolist()]
         found = Counter(products or self.dtypes)
+        return max(found, key=lambda each: found[each])
+
+    @property
+    @known_again(16)
+    def adds_in(self) -> Dtype:
+        """What parts of sums are added up in: what most kernels that are no product compute in."""
+        others = [self.dtypes[i] for i in np.flatnonzero(~self.gemm).tolist()]
+        found = Counter(others or self.dtypes)
         return max(found, key=lambda each: found[each])
 
     @property
@@ -460,6 +472,8 @@ def _elements(n: int, word: int, dtype: Dtype) -> dict[str, Any]:
         "dtypes": (dtype,) * n,
         "input_element": [(word, word)] * n,
         "weight_element": [word] * n,
+        "weight_held": [word] * n,
+        "weight_cast": [0.0] * n,
         "output_element": [word] * n,
         "copies": [1] * n,
     }

@@ -34,7 +34,7 @@ import numpy as np
 from crosstack.errors import InputError, Problem
 from crosstack.workload.axes import AxisUse
 from crosstack.workload.dataflow import Graph
-from crosstack.workload.functions import TABLE, OperationKind
+from crosstack.workload.functions import TABLE, Function, OperationKind
 from crosstack.workload.kernel_graph import AXIS_CODE, Edge, Join, KernelGraph, graph_of_columns
 from crosstack.workload.kernels import Axis, Collective, Communication
 from crosstack.workload.loops import LoopNest, ProductAxes
@@ -206,10 +206,13 @@ def _weight_columns(
     if of_weight and not rows:
         sent = graph.own_size(block, operation.made) + others.sent.get(operation.name, 0.0)
         messages = (Communication(collective=Collective.ALL_REDUCE, size=sent, periodic=True),)
+    tensor = graph.tensor[own or operation.made]
     return {
         "messages": messages,
         "weight_size": graph.own_size(block, own) if own else 0.0,
-        "weight_element": graph.tensor[own or operation.made].dtype.size,
+        "weight_element": tensor.dtype.size,
+        "weight_held": tensor.held_size,
+        "weight_cast": tensor.cast_size,
         "sharers": graph.repeats(block) if weight and graph.shares(block, weight) else 1,
     }
 
@@ -228,7 +231,7 @@ def _elements(graph: Graph, operation: Operation, read: Sequence[str]) -> dict[s
         "dtypes": max(floating or [made], key=lambda dtype: dtype.size),
         "input_element": sizes[:2],
         "output_element": made.size,
-        "copies": 1,
+        "copies": int(operation.parameter) if operation.function is Function.QUANTIZE else 1,
     }
 
 

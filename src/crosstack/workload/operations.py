@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from crosstack.errors import require
-from crosstack.records import Name, require_types
+from crosstack.records import Bytes, Count, Name, require_types
 from crosstack.workload.axes import Axes, Causal, Window
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import TABLE, Function, OperationKind
@@ -36,7 +36,8 @@ class Tensor:
     """A tensor by the axes it has, in order of storage; without any it is a single number.
 
     ``mask`` says which of its elements count; it is the gradient or the optimizer state ``of``
-    another tensor.
+    another tensor. A weight is held in so many ``copies`` [1], cast from one with ``beside`` bytes
+    an element that is held, too [B].
     """
 
     name: Name
@@ -45,12 +46,28 @@ class Tensor:
     role: Role = Role.ACTIVATION
     mask: Causal | None = None
     of: str = ""
+    copies: Count = 1
+    beside: Bytes = 0.0
 
     def __post_init__(self) -> None:
         require_types(self)
         require(len({*self.axes}) == len(self.axes), "axes", self.axes, "every axis once")
+        plain = self.copies == 1 and self.beside == 0
+        single = plain or self.role is Role.WEIGHT
+        require(single, "copies", self.copies, "1, and nothing beside, of what is no weight")
         ends = self.mask and {self.mask.query, self.mask.key}
         require(not ends or ends <= {*self.axes}, "mask", self.mask, "axes of the tensor")
+
+    @property
+    def held_size(self) -> float:
+        """Bytes that one element takes in all copies that are held. [B]"""
+        return self.copies * self.dtype.size + self.beside
+
+    @property
+    def cast_size(self) -> float:
+        """Bytes that casting one element reads and writes; 0 of what is not cast. [B]"""
+        cast = self.copies > 1 or self.beside > 0
+        return self.held_size if cast else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

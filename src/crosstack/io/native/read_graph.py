@@ -80,6 +80,11 @@ def workload_in(file: FileModel, name: str) -> Workload:
     return workload_of(graph_of(file), block=file.block or "", items=file.items or "", name=name)
 
 
+def _own(said: FileModel) -> dict[str, Any]:
+    """Return what only a tensor that is among ``tensors`` says."""
+    return {"of": said.of or "", "copies": said.copies, "beside": said.beside}
+
+
 def _loss(graph: Graph, asked: FileModel) -> str:
     """Return the loss that is asked for; else the one result without axes that nobody reads."""
     if asked.loss is not None:
@@ -148,7 +153,7 @@ class _Written:
                 dtype=said.dtype or index,
                 role=role,
                 mask=said.mask.record(Causal) if said.mask else None,
-                of=(said.of or "") if path.startswith("tensors.") else "",
+                **_own(said) if path.startswith("tensors.") else {},
             )
 
     def _usual_role(self, name: str) -> Role:

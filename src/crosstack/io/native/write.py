@@ -247,7 +247,8 @@ def _tensor(tensor: Tensor, usual: Dtype, made: bool) -> dict[str, Any]:
         fields["role"] = tensor.role
     if tensor.mask is not None:
         fields["mask"] = tensor.mask
-    return fields | ({"of": tensor.of} if tensor.of else {})
+    more = {"of": (tensor.of, ""), "copies": (tensor.copies, 1), "beside": (tensor.beside, 0.0)}
+    return fields | {name: value for name, (value, left_out) in more.items() if value != left_out}
 
 
 def _block(block: Block) -> Section:
