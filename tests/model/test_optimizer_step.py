@@ -10,14 +10,17 @@ import pytest
 import crosstack
 from crosstack.io import library
 from crosstack.machine.chip import Overlap
+from crosstack.machine.system import Parallelism
 from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints
-from crosstack.model.iteration import Pipeline, iteration_time, step_times
+from crosstack.model.collectives import NOTHING, AffineTime, ConcaveTime
+from crosstack.model.iteration import Pipeline, exchange_paths, iteration_time, step_times
 from crosstack.model.memory import ROWS
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.optimizer_step import OptimizerStep
 from crosstack.model.parts import MainMemory
 from crosstack.model.rules import rules_named
-from crosstack.model.schedule.events import simulate
+from crosstack.model.schedule.events import TaskGraphBuilder, simulate
 from crosstack.model.schedule.pipeline import Ending, Operation, Stage, pipeline_graph
 from crosstack.workload.job import Job
 from crosstack.workload.transformer_training import Schedule
@@ -182,3 +185,90 @@ def test_a_replica_more_costs_its_sums_and_no_more():
     # A reduce-scatter and an all-gather take a ring as long as an all-reduce; some of it hides.
     assert 0 < shared.gather_time <= found.sums_time
     assert shared.time <= found.time
+
+
+# ---------------------------------------------------------------- shares of gradients and weights
+
+
+def passes(layers: int, weights: float, takes: float, gradients: float) -> float:
+    """When layers are through that each wait for weights, and send gradients, on one link. [s]"""
+    build, ran = TaskGraphBuilder(), list[int]()
+    for layer in range(layers):
+        two_before = ran[layer - 2 : layer - 1] if layer > 1 else []
+        sent = build.add("weights", weights, resource="link", after=two_before)
+        ran.append(build.add("layer", takes, resource="chip", after=[sent]))
+        build.add("gradients", gradients, resource="link", after=[ran[-1]])
+    return simulate(build.build()).makespan
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_layers_wait_for_their_weights_as_events_say(seed):
+    rng = Random(seed)
+    layers, weights, gradients = rng.choice([1, 2, 8]), rng.uniform(0, 2), rng.uniform(0, 2)
+    plan = MeshPlan(
+        sizes=(4,),
+        parallelism=(Parallelism.DATA,),
+        data=4,
+        n_microbatches=1,
+        layers_per_stage=layers,
+        collectives={},
+        changes={},
+        periodic=NOTHING,
+        stage_transfer=AffineTime(),
+        n_layers=layers,
+        training=True,
+        zero=3,
+        gather=ConcaveTime((AffineTime(per_byte=weights),)),
+        scatter=ConcaveTime((AffineTime(per_byte=gradients),)),
+        summed=1.0,
+    )
+    work = 3.0 * layers
+    both = {z: replace(plan, zero=z) for z in (1, 2, 3)}
+    took = {z: max(a * work + b for a, b in exchange_paths(one)) for z, one in both.items()}
+    assert took[1] == work
+    forward = passes(layers, weights, 1.0, 0.0)
+    assert took[2] == pytest.approx(layers * 1.0 + passes(layers, 0.0, 2.0, gradients))
+    # Backward, weights and gradients take turns on a link: what comes first is not said.
+    one = weights + gradients
+    backward = passes(layers, weights, 2.0, gradients)
+    assert abs(took[3] - forward - backward) <= one + 1e-12
+    if layers * one <= 2.0:  # all but the first weights and the last gradients hides
+        assert took[3] == pytest.approx(forward + backward)
+
+
+def test_chips_that_share_all_hold_an_eighth_of_it_and_two_layers():
+    model = library.model("llama3.2-1b")
+    job, eight = Job(model=model, batch=16, sequence=2048), library.system_on("h100-dgx", chips=8)
+    given = Constraints(microbatch_size=1, degrees=Degrees(tensor=1, pipeline=1, data=8))
+    found = [
+        crosstack.optimise(job, eight, constraints=replace(given, zero=z)).evaluation
+        for z in range(4)
+    ]
+    rows = [dict(zip(ROWS, one.memory.sizes, strict=True)) for one in found]
+    held = [[row[name][0] for name in ("weights", "gradients", "optimizer_state")] for row in rows]
+    whole = held[0]
+    assert held[1] == pytest.approx([whole[0], whole[1], whole[2] / 8])
+    assert held[2] == pytest.approx([whole[0], whole[1] / 8, whole[2] / 8])
+    assert held[3] == pytest.approx([size / 8 for size in whole])
+    # Two layers' and the table's gradients on their way, and then their weights as well.
+    table = 2 * model.vocabulary * model.hidden
+    layers = 2 * (whole[0] - table) / model.layers + table
+    more = [row["buffers"][0] - rows[0]["buffers"][0] for row in rows]
+    assert more[1:] == pytest.approx([0.0, layers, 2 * layers], rel=1e-3)
+    # Two microbatches: gradients leave twice, weights come four times in place of once.
+    assert found[1].time < found[2].time < found[3].time
+    assert found[2].sums_time == found[3].sums_time == found[3].gather_time == 0
+    assert found[2].energy.network > found[1].energy.network
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+@pytest.mark.parametrize("given", ["tp=1,pp=1,dp=8", "tp=2,pp=2,dp=2", "tp=1,pp=4,dp=2"])
+def test_a_step_with_shares_takes_as_long_as_its_events(zero, given):
+    job = Job(model=library.model("llama3.2-1b"), batch=16, sequence=2048)
+    system = library.system_on("h100-dgx", chips=8)
+    found = crosstack.predict(job, system, given, zero=zero)
+    assert sum(time for _, time in found.parts) == pytest.approx(found.time, rel=1e-9)
+    (timeline,) = found.timelines()
+    assert timeline.makespan == pytest.approx(found.time, rel=1e-9)
+    ran = {name: time for name, time in timeline.busy().items() if name.startswith("stage")}
+    assert dict(found.busy) == pytest.approx(ran)

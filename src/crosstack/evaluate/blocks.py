@@ -26,7 +26,7 @@ from crosstack.mapping.search import search
 from crosstack.model.choice_index import sharding_codes
 from crosstack.model.choices import make_choices
 from crosstack.model.collectives import AffineTime, ConcaveTime
-from crosstack.model.memory import copy_memory
+from crosstack.model.memory import STATE, copy_memory
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import (
     combine_arrays,
@@ -62,7 +62,8 @@ class BlockTerms:
     ``device`` and ``network``: the time on the chip, and of messages among tensor-parallel chips;
     ``gradients`` are the bytes that each kernel with gradients sums once an iteration, and
     ``place`` is that of its partition, by rules that count that in the layers; ``summed`` are all
-    of one copy by others. ``resident`` stays whatever runs, ``kept`` and ``again`` are those of
+    of one copy by others. ``state`` are the rows of `crosstack.model.memory.STATE`, ``rest`` what
+    else stays whatever runs; ``kept`` and ``again`` are those of
     `crosstack.model.memory.CopyMemory`, ``working`` is the most that tensors between
     kernels take. ``fits``: whether the partitions fit the chip.
     """
@@ -73,7 +74,8 @@ class BlockTerms:
     gradients: Floats
     place: Ints
     summed: Floats
-    resident: Floats
+    state: Floats
+    rest: Floats
     kept: Floats
     again: Floats
     working: Floats
@@ -168,7 +170,8 @@ class BlockTable:
         none, zero = np.zeros(count), np.asarray(0.0)
         return BlockTerms(
             others=zero, device=none, network=none, gradients=none, place=np.zeros(count, int),
-            summed=zero, resident=zero, kept=zero, again=zero, working=zero, fits=np.asarray(False),
+            summed=zero, state=np.zeros(len(STATE)), rest=zero, kept=zero, again=zero, working=zero,
+            fits=np.asarray(False),
         )  # fmt: skip
 
     def _terms(self, plan: MeshPlan, mapping: Mapping) -> BlockTerms:
@@ -202,7 +205,8 @@ class BlockTable:
             gradients=np.array(load.data)[summing] * times,
             place=place,
             summed=np.asarray(choices.summed[codes].sum()),
-            resident=np.asarray(memory.resident.sum()),
+            state=np.array([getattr(memory, row).sum() for row in STATE]),
+            rest=np.asarray((memory.buffers + memory.caches).sum()),
             kept=np.asarray(memory.kept.sum()),
             again=np.asarray(memory.again.sum()),
             working=np.asarray(max(live_sizes(load, masks))),

@@ -25,7 +25,7 @@ from crosstack.mapping.parallelism import workload_uses
 from crosstack.model.choices import least_summed
 from crosstack.model.collectives import AffineTime, ConcaveTime
 from crosstack.model.iteration import iteration_time, pipeline_of
-from crosstack.model.memory import CopyMemory, recomputations, static_size
+from crosstack.model.memory import STATE, CopyMemory, recomputations, static_size
 from crosstack.model.mesh_plan import MeshPlan, make_plan, microbatch_count
 from crosstack.model.partition import ROUNDING, combine_arrays
 from crosstack.model.rules import Rules
@@ -158,11 +158,10 @@ def all_strategies(
         plan = make_plan(workload, system, *parts, rules, use.dimensions)
         if plan is not None and plan.graph_stages == 1:
             plan = replace(plan, summed=least_summed(workload.graph, plan))
-            shares = useful_zero_stages(plan, rules)[-1] if given.zero is None else given.zero
-            if shares not in zero_stages(plan, rules):
-                continue
-            plans.append(replace(plan, zero=shares, summed=0.0))
-            sizes.append(use.microbatches)
+            stages = useful_zero_stages(plan, rules) if given.zero is None else (given.zero,)
+            for zero in set(stages) & set(zero_stages(plan, rules)):
+                plans.append(replace(plan, zero=zero, summed=0.0))
+                sizes.append(use.microbatches)
     require(bool(plans), "workload.global_batch_size", workload.global_batch_size, "another")
     kinds = recomputations(workload.graph, rules) if given.recompute is None else (given.recompute,)
     layers = {n for count in {plan.layers_per_stage for plan in plans} for n in divisors(count)}
@@ -283,12 +282,13 @@ def _priced(
 
 def _memory(plan: MeshPlan, known: BlockTerms, rows: Ints, workload: Workload) -> Floats:
     """Bytes of main memory that the fullest chip needs, of strategies by one schedule. [B]"""
-    others = ("gradients", "optimizer_state", "caches", "buffers")
+    state = zip(STATE, known.state[rows].T[:, :, None], strict=True)
     memory = CopyMemory(
-        weights=known.resident[rows, None],
+        **dict(state),
+        caches=np.zeros((len(rows), 1)),
+        buffers=known.rest[rows, None],
         kept=known.kept[rows, None],
         again=known.again[rows, None],
-        **dict.fromkeys(others, np.zeros((len(rows), 1))),
     )
     return static_size(workload, plan, memory) + known.working[rows] * plan.microbatch_size
 

@@ -17,6 +17,7 @@ from crosstack.workload.transformer_training import Schedule
 
 __all__ = ["busy_of", "pieces_of", "stages_of", "timeline_of"]
 
+EXCHANGING = "weights and gradients of layers on their way"
 NAMED = 3  # kernels of a partition that its name lists
 Pieces = list[tuple[str, float]]
 Run = list[tuple[str, bool, float]]  # name, whether backward, and seconds of a microbatch
@@ -49,11 +50,16 @@ def stages_of(answer: Plan) -> tuple[Stage, ...]:
     count = found.n_stages * mapping.interleave
     beside = pipeline.overlap is Overlap.ALL
     send = float(pipeline.transfer) / (2 if pipeline.training else 1) if count > 1 else 0.0
-    work = found.layer_time * mapping.microbatch_size * found.layers_per_stage / mapping.interleave
+    whole = found.layer_time * mapping.microbatch_size * found.layers_per_stage
+    work = whole / mapping.interleave
     share = float(pipeline.forward) if pipeline.training else 1.0
     layers = _operations(
         _run(answer.task.workload.graph, found.partitions), work * share, work * (1 - share)
     )
+    waits = float(pipeline.stage_work(whole)) / mapping.interleave - work
+    if waits > 0:
+        times = {"forward": waits * share, "backward": waits * (1 - share)}
+        layers = [*layers, Operation(name=EXCHANGING, **times)]
     before, behind = _ends(answer)
     stages = []
     for stage in range(count):
@@ -120,7 +126,8 @@ def _ending(answer: Plan) -> Ending | None:
     pipeline, found = _pipeline(answer), answer.evaluation
     if pipeline.step is NO_STEP:
         return None
-    layers = found.layer_time * answer.mapping.microbatch_size * found.layers_per_stage
+    work = found.layer_time * answer.mapping.microbatch_size * found.layers_per_stage
+    layers = float(pipeline.stage_work(work))
     share, pieces = float(pipeline.forward), answer.mapping.interleave
     return Ending(
         step=pipeline.step,

@@ -72,7 +72,7 @@ def covered(state: SearchState) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
         open_ = constraints.interleave is None and constraints.schedule is Schedule.ONE_F_ONE_B
         (free if open_ else given).append("interleaving")
     if workload.training and not state.rules.iteration.sums_in_layers:
-        (free if constraints.zero is None else given).append("shares of the optimizer's state")
+        (free if constraints.zero is None else given).append("what data-parallel chips share")
     return method + (" and stages" if splits else ""), tuple(free), tuple(given)
 
 

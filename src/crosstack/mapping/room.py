@@ -75,7 +75,7 @@ class Room:
             memory = self.lightest(plan)
             total = float(static_size(self.workload, plan, memory))
             if plan.graph_stages > 1:  # the fullest stage holds at least its share
-                held = float(memory.resident.sum())
+                held = float(memory.held(plan))
                 total += held / plan.graph_stages - held
             activations = float(activations_held(plan, memory))
             self.demands[key] = Demand(total=total, activations=activations)

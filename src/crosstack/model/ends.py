@@ -62,7 +62,7 @@ def least_ends(workload: Workload, system: System, plan: MeshPlan, rules: Rules)
                 summed=end.count * weights * workload.training,
                 weights=end.count * weights,
                 gradients=end.count * rules.memory.gradient_bytes * numbers,
-                optimizer_state=end.count * rules.memory.optimizer_bytes * numbers / plan.sharers,
+                optimizer_state=end.count * rules.memory.optimizer_bytes * numbers,
             )
         )
     return with_ends(workload, plan, costs)
@@ -128,9 +128,12 @@ def end_cost(
     clock, chip = rules.clock, system.chip
     peak, slower = clock.peak_rate(chip, graph.dtype), clock.slower(chip, graph)
     joules = 0.0 if choices.clocked is None else float(choices.clocked.joules[codes].sum())
+    # Its weights are sent before a microbatch, its gradients behind it, and nothing runs beside.
+    sent = float((plan.exchanged > 1) * plan.gather.time(summed)) / plan.microbatch_size
+    left = float((plan.exchanged > 0) * plan.scatter.time(summed)) / plan.microbatch_size
     one = EndCost(
-        time=sum(cost.time for cost in priced.costs),
-        forward=_forward(priced),
+        time=sum(cost.time for cost in priced.costs) + sent + left,
+        forward=_forward(priced) + sent,
         compute=float((choices.work[codes] * slower).sum()) / peak,
         memory=sum(cost.memory for cost in priced.costs),
         tensor=sum(load.network),
@@ -138,8 +141,7 @@ def end_cost(
         summed=summed,
         weights=float(held.weights.sum()) + own,
         gradients=float(held.gradients.sum()) + rules.memory.gradient_bytes * numbers,
-        optimizer_state=float(held.optimizer_state.sum())
-        + rules.memory.optimizer_bytes * numbers / plan.sharers,
+        optimizer_state=float(held.optimizer_state.sum()) + rules.memory.optimizer_bytes * numbers,
         caches=float(held.caches[keeps_cache(graph)].sum()),
         buffers=float(held.buffers.sum()),
         kept=float(held.kept.sum()),

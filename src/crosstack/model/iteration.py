@@ -51,6 +51,9 @@ class Iteration:
     gather: float = 0.0
 
 
+ALONE: tuple[Path, ...] = ((1.0, 0.0),)  # a stage takes as long as its work
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     """Stages that are alike, and what passes through them; numbers, or arrays of many pipelines.
@@ -59,7 +62,8 @@ class Pipeline:
     ``training``: whether gradients come back, by a ``schedule`` with ``interleave`` pieces a stage
     [1]; ``forward`` is the share of the forward pass in the work. [1] ``first`` and ``last`` are
     what the first and the last stage work besides on a microbatch: forward, and in all [s];
-    ``step`` is what is done once an iteration.
+    ``step`` is what is done once an iteration; ``exchanged`` is what a stage takes for its work
+    where layers exchange weights or gradients whenever they run (`exchange_paths`).
     """
 
     stages: Ints | int
@@ -74,6 +78,11 @@ class Pipeline:
     first: tuple[float, float] = (0.0, 0.0)
     last: tuple[float, float] = (0.0, 0.0)
     step: OptimizerStep = NO_STEP
+    exchanged: tuple[Path, ...] = ALONE
+
+    def stage_work(self, work: Any) -> Any:
+        """Time of a stage that works so long on a microbatch, with what its layers exchange. [s]"""
+        return work if self.exchanged is ALONE else _longest(self.exchanged, work)
 
     @property
     def has_ends(self) -> bool:
@@ -130,7 +139,7 @@ class Pipelining:
         found = [*self._passes(pipeline)]
         for group in step_paths(pipeline):
             found = [(a + c, b + d) for a, b in found for c, d in group]
-        return tuple(found)
+        return tuple((a * c, b + a * d) for a, b in found for c, d in pipeline.exchanged)
 
     def _passes(self, pipeline: Pipeline) -> tuple[Path, ...]:
         """Return the paths through the passes of all microbatches."""
@@ -171,6 +180,28 @@ class Pipelining:
 NOTHING: tuple[Path, ...] = ((0.0, 0.0),)
 
 
+def exchange_paths(plan: MeshPlan) -> tuple[Path, ...]:
+    """Return how long a stage takes for the work W of a microbatch, by what its layers exchange.
+
+    Of L layers that take F forward, B backward, each is sent its weights before it runs, A in all,
+    and leaves its gradients behind, R in all, while others run: as through two machines one after
+    the other, ``(A + F) / L + (L - 1) / L max(A, F)`` forward, and backward, with gradients and
+    weights on the same links, ``(A + R + B) / L + (L - 1) / L max(A + R, B)``. Every piece of a
+    stage begins and ends a pass.
+
+    Source: zhao2023fsdp (sections 3.3 and 4); rajbhandari2020zero for gradients alone.
+    """
+    if not np.any(plan.exchanged):
+        return ALONE
+    layers, share = plan.layers_per_stage, plan.forward
+    one = plan.interleave / np.asarray(layers)  # layers that nothing runs beside
+    weights = plan.gather.time(plan.summed) * layers * (plan.exchanged > 1)
+    both = plan.scatter.time(plan.summed) * layers * (plan.exchanged > 0) + weights
+    forward = (share, one * weights), (share * one, weights)
+    backward = (1 - share, one * both), ((1 - share) * one, both)
+    return tuple((a + c, b + d) for a, b in forward for c, d in backward)
+
+
 def step_paths(pipeline: Pipeline) -> tuple[tuple[Path, ...], ...]:
     """Return what is done once an iteration: paths of sums, of the update, of sending round."""
     step, share = pipeline.step, pipeline.forward
@@ -192,7 +223,7 @@ def step_paths(pipeline: Pipeline) -> tuple[tuple[Path, ...], ...]:
 def step_times(pipeline: Pipeline, work: Floats | float) -> tuple[Floats, ...]:
     """Times that an iteration ends with: sums, the update, sending round; none: there are none. [s]
 
-    ``work`` is that of a stage for one microbatch. [s]
+    ``work`` is what a stage takes for one microbatch. [s]
     """
     return tuple(_longest(group, work) for group in step_paths(pipeline))
 
@@ -255,21 +286,21 @@ def optimizer_step(plan: MeshPlan) -> OptimizerStep:
     sizes = [end.summed for end in plan.ends]
     if not np.any(plan.summed + sum(sizes)):
         return NO_STEP
-    layers = plan.layers_per_stage
+    layers, once = plan.layers_per_stage, plan.exchanged == 0  # or whenever layers run
 
     def whole(time: Callable[[Any], Floats]) -> Floats:
         """Of all layers of a stage, layer by layer or at once."""
         size = plan.summed
         return time(size) * layers if plan.overlapped else time(size * layers)
 
-    first, last = (plan.summing_time(size) for size in sizes)
+    first, last = (once * plan.summing_time(size) for size in sizes)
     alone = np.asarray(plan.pipeline) == 1  # a stage has both ends
     most = np.where(alone, sum(sizes), np.maximum(sizes[0], sizes[1]))
     return OptimizerStep(
-        sums=whole(plan.summing_time),
+        sums=once * whole(plan.summing_time),
         first=first,
         last=last + alone * first,
-        update=plan.update * (plan.summed * layers + most) / plan.sharers
+        update=plan.update * (plan.summed * layers + most) / plan.sharers(1)
         + plan.casting * plan.summed * layers,
         gather=whole(plan.gathering_time),
         before=plan.gathering_time(sizes[0]),
@@ -296,6 +327,7 @@ def pipeline_of(plan: MeshPlan, overlap: Overlap, rules: Rules) -> Pipeline:
         first=first,
         last=last,
         step=optimizer_step(plan),
+        exchanged=exchange_paths(plan),
     )
 
 
@@ -310,7 +342,7 @@ def exact_time(pipeline: Pipeline, work: float, rules: Rules) -> float:
     ends = pipeline.has_ends and pipeline.training and int(pipeline.stages) > 1
     if not ends or pipeline.schedule is Schedule.GPIPE:
         return paths
-    share = float(pipeline.forward)
+    share, work = float(pipeline.forward), float(pipeline.stage_work(work))
     events = _uneven_time(
         *(int(count) for count in (pipeline.stages, pipeline.microbatches, pipeline.interleave)),
         (work * share, work * (1 - share)),
@@ -373,7 +405,7 @@ def iteration(plan: MeshPlan, layer_time: float, overlap: Overlap, rules: Rules)
     work = layer_time * plan.microbatch_size * plan.layers_per_stage
     pipeline = pipeline_of(plan, overlap, rules)
     transfer = np.asarray(pipeline.transfer)
-    taken = exact_time(pipeline, work, rules)
+    taken, work = exact_time(pipeline, work, rules), float(pipeline.stage_work(work))
     ended = [float(time) for time in step_times(pipeline, work)] or [0.0, 0.0, 0.0]
     bubble = float(rules.iteration.bubble_factor(pipeline))
     besides = [both for _, both in (pipeline.first, pipeline.last)]

@@ -35,8 +35,9 @@ from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
 
 MASK = 1  # bytes of an element of a mask
+STATE = ("weights", "gradients", "optimizer_state")
+AT_ONCE = 2  # copies of the graph of which a chip that holds shares has whole weights
 LIVE = "live"
-_END_ROWS = ("weights", "gradients", "optimizer_state", "caches", "buffers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,9 +281,36 @@ class CopyMemory:
 
     @property
     def resident(self) -> Floats:
-        """Bytes of each kernel that stay whatever runs. [B]"""
+        """Bytes of each kernel that stay whatever runs, on a chip that shares none. [B]"""
         state = self.weights + self.gradients + self.optimizer_state
         return np.asarray(state + self.buffers + self.caches)
+
+    def held(self, plan: MeshPlan) -> Floats:
+        """Bytes of all kernels that stay whatever runs, on a chip of a plan. [B]"""
+        parts = (getattr(self, row).sum(axis=-1) for row in STATE)
+        rest = (self.buffers + self.caches).sum(axis=-1)
+        return np.asarray(sum(state_held(plan, *parts)) + rest)
+
+
+def state_held(
+    plan: MeshPlan, weights: Any, gradients: Any, optimizer_state: Any
+) -> tuple[Any, Any, Any]:
+    """Return what a chip holds of sizes of weights, of gradients and of the optimizer's state. [B]
+
+    The first thing that data-parallel chips share is the optimizer's state, the next gradients, the
+    last weights. Source: rajbhandari2020zero.
+    """
+    sizes = (weights, 3), (gradients, 2), (optimizer_state, 1)
+    return tuple(size / plan.sharers(stage) for size, stage in sizes)
+
+
+def passing_size(plan: MeshPlan, weights: Any, copies: Any) -> Any:
+    """Bytes of whole weights and gradients that a chip has while it runs what it holds shares of.
+
+    Of two ``copies`` of the graph that have ``weights`` each, if there are two: the one that runs,
+    and the one whose weights come or whose gradients go. [B] Source: zhao2023fsdp.
+    """
+    return weights * np.minimum(copies, AT_ONCE) * plan.exchanged
 
 
 def copy_memory(
@@ -299,8 +327,8 @@ def copy_memory(
     """Return what one copy of the graph takes of a chip.
 
     A training graph names each weight twice, in its forward and its backward kernel; gradient and
-    optimizer state exist once, each undivided among the data-parallel chips. Of a weight that
-    copies have in common, each has its share: a chip has all of them.
+    optimizer state exist once. What of those data-parallel chips share is said by `state_held`. Of
+    a weight that copies have in common, each has its share: a chip has all of them.
 
     Parameters
     ----------
@@ -316,7 +344,7 @@ def copy_memory(
     return CopyMemory(
         weights=rules.memory.weights(weight * copies, forward * copies),
         gradients=rules.memory.gradient_bytes * parameters,
-        optimizer_state=rules.memory.optimizer_bytes * parameters / plan.sharers,
+        optimizer_state=rules.memory.optimizer_bytes * parameters,
         caches=cache * -(-workload.global_batch_size // plan.data),
         buffers=arrays.memory_extra,
         kept=kept,
@@ -342,7 +370,8 @@ def static_size(
 
     ``running``: while an end of its stage runs, with what that has alive.
     """
-    held, data = memory.resident.sum(axis=-1), data_size(workload, plan)
+    held, data = memory.held(plan), data_size(workload, plan)
+    data = data + passing_size(plan, memory.weights.sum(axis=-1), plan.layers_per_stage)
     ends = end_sizes(plan)
     if not ends:
         return np.asarray(held * plan.layers_per_stage + data + activations_held(plan, memory))
@@ -367,7 +396,10 @@ def end_sizes(plan: MeshPlan) -> dict[int, dict[str, Any]]:
         return found
     for stage, end in zip((0, plan.pipeline - 1), plan.ends, strict=True):
         flying = microbatches_kept(plan, stage)
-        rows = {row: getattr(end, row) for row in _END_ROWS}
+        sizes = [getattr(end, row) for row in STATE]
+        rows = dict(zip(STATE, state_held(plan, *sizes), strict=True))
+        rows |= {"caches": end.caches}
+        rows["buffers"] = end.buffers + passing_size(plan, end.weights, 1)
         rows["logits"] = end.kept * plan.microbatch_size * flying
         own = found.setdefault(stage, dict.fromkeys((*rows, LIVE), 0.0))
         for row, size in rows.items():
@@ -422,14 +454,13 @@ def pipeline_account(
         return np.array([sizes[list(inside)].sum() for inside in kernels])
 
     nothing = np.zeros(len(moving))
-    table = {
-        "weights": of(memory.weights) + data_size(workload, plan),
-        "gradients": of(memory.gradients),
-        "optimizer_state": of(memory.optimizer_state),
-        "activations": activations,
-        "caches": of(memory.caches),
-        "buffers": of(memory.buffers) + moving,
-    }
+    sizes = state_held(plan, *(of(getattr(memory, row)) for row in STATE))
+    table = dict(zip(STATE, sizes, strict=True))
+    table["weights"] = table["weights"] + data_size(workload, plan)
+    table["activations"], table["caches"] = activations, of(memory.caches)
+    table["buffers"] = of(memory.buffers) + moving
+    if kernels is None:
+        table["buffers"] += passing_size(plan, float(memory.weights.sum()), count)
     for stage, rows in end_sizes(plan).items():
         more = max(rows.pop(LIVE) - moving[stage], 0.0)  # an end runs while no layer does
         table["buffers"][stage] += more

@@ -24,7 +24,7 @@ from crosstack.workload.kernels import Collective, Placement
 from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
 
-ZERO_STAGES = (0, 1)
+ZERO_STAGES = (0, 1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,8 @@ class EndCost:
     For one sequence: ``time``, of which ``forward`` is the forward pass, and ``compute``,
     ``memory`` and ``tensor``, for which units, main memory and links are busy [s];
     ``on_chip`` [J] of its memories. ``summed`` are gradients that are summed over the data-parallel
-    chips once an iteration [B]. ``weights``, ``gradients``, ``optimizer_state``, ``caches`` and
+    chips once an iteration [B]. ``weights``, ``gradients``, ``optimizer_state`` (of which
+    data-parallel chips may each hold a share, see `MeshPlan.sharers`), ``caches`` and
     ``buffers`` are there whatever runs; ``kept`` of each sequence in flight; ``live`` of each that
     runs, at most. [B]
     """
@@ -86,8 +87,8 @@ class MeshPlan:
     behind the last one, where that is decided. ``summed`` are gradients of one copy of the graph
     that a chip sums once an iteration, at least where its sharding is not decided [B], ``update``
     what it takes to update the weights of each byte of those, ``casting`` to cast them [s/B];
-    ``zero``: from which of
-    optimizer state (1), gradients (2) and weights (3) on data-parallel chips hold shares, 0: none;
+    ``zero``: up to which of optimizer state (1), gradients (2) and weights (3) data-parallel chips
+    hold shares, 0: none;
     ``scatter`` is then the time of a sum that leaves each its share, ``gather`` of sending round;
     ``overlapped``: whether sums run beside the backward pass.
     """
@@ -142,10 +143,14 @@ class MeshPlan:
             for column in fields(EndCost)
         )
 
+    def sharers(self, stage: int) -> Any:
+        """Data-parallel chips among which is shared what ZeRO shares from ``stage`` on. [1]"""
+        return np.where(np.asarray(self.zero) >= stage, self.data, 1)
+
     @property
-    def sharers(self) -> Any:
-        """Data-parallel chips that share the optimizer's state of the same weights. [1]"""
-        return np.where(np.asarray(self.zero) > 0, self.data, 1)
+    def exchanged(self) -> Any:
+        """Of weights and of gradients, what layers exchange whenever they run: 0, 1 or both. [1]"""
+        return np.clip(np.asarray(self.zero) - 1, 0, 2)
 
     def summing_time(self, size: Any) -> Floats:
         """Time of a sum of gradients among the data-parallel chips, for all or for shares. [s]"""
@@ -154,7 +159,8 @@ class MeshPlan:
 
     def gathering_time(self, size: Any) -> Floats:
         """Time of sending round weights that shares of the data-parallel chips updated. [s]"""
-        return np.where(np.asarray(self.zero) > 0, self.gather.time(size), 0.0)
+        updated = (np.asarray(self.zero) > 0) & (self.exchanged < 2)  # else whenever layers run
+        return np.where(updated, self.gather.time(size), 0.0)
 
     @property
     def borders(self) -> int:

@@ -305,7 +305,7 @@ def _given_words(task: Task) -> tuple[tuple[str, str], ...]:
         "computed again": "" if c.recompute is None else wording.RECOMPUTATION[c.recompute],
         "schedule": c.schedule.value if ordered else "",
         "pieces a stage": "" if c.interleave is None else f"{c.interleave:,}",
-        "optimizer's state": "" if c.zero is None else wording.ZERO[c.zero],
+        "shared by data-parallel chips": "" if c.zero is None else wording.ZERO[c.zero],
         "partitions": ", ".join(f"{name} in {p}" for name, p in c.partitions or ()),
         "sharding": ", ".join(f"{name}: {axis}" for name, axis in c.sharding or ()),
         "rules": task.rules or "",

@@ -253,14 +253,19 @@ def splits(answer: Plan) -> tuple[tuple[str, str], ...]:
         ("batch", f"{batch}; each pipeline runs {e.n_microbatches:,} x {m.microbatch_size}"),
         (f"tiles of {one(workload.item)}", f"{m.n_tiles:,}"),
         *([("computed again in the backward pass", RECOMPUTATION[m.recompute])] if again else []),
-        *([("optimizer's state", ZERO[m.zero])] if workload.training and m.zero else []),
+        *([("shared by data-parallel chips", ZERO[m.zero])] if m.zero else []),
         *not_mapped(workload),
         ("stage time, one microbatch", time_words(e.stage_time)),
         ("bubble factor", f"{e.bubble_factor:.4g}"),
     )
 
 
-ZERO = {0: "whole on every chip", 1: "shared among data-parallel chips"}
+ZERO = {
+    0: "nothing",
+    1: "the optimizer's state",
+    2: "the optimizer's state and gradients",
+    3: "the optimizer's state, gradients and weights",
+}
 
 
 def not_mapped(workload: Workload) -> tuple[tuple[str, str], ...]:

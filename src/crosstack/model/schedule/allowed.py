@@ -67,19 +67,23 @@ def _forward_share(arrays: KernelGraph, recompute: Recompute) -> float:
 def zero_stages(plan: MeshPlan, rules: Rules) -> tuple[int, ...]:
     """Return the stages of ZeRO that a plan may have."""
     alone = plan.data == 1 or not plan.training or rules.iteration.sums_in_layers
-    return ZERO_STAGES[:1] if alone else ZERO_STAGES
+    # Gradients of weights that layers share are known once all layers are through.
+    return ZERO_STAGES[: 1 if alone else len(ZERO_STAGES) if plan.overlapped else 2]
 
 
 def useful_zero_stages(plan: MeshPlan, rules: Rules) -> tuple[int, ...]:
     """Return the stages of ZeRO of which no other is as fast and keeps less.
 
     Shares take less memory and time to update. Sums that leave shares and are sent round take
-    longer than sums for all only where switches add.
+    longer than sums for all only where switches add. Stages behind the first take longer, and less
+    memory.
     """
     stages = zero_stages(plan, rules)
+    if len(stages) == 1:
+        return stages
     whole, sent = plan.periodic.time(plan.summed), plan.gather.time(plan.summed)
     faster = float(plan.scatter.time(plan.summed) + sent) <= float(whole) * (1 + ROUNDING)
-    return stages[-1:] if faster else stages
+    return stages[1:] if faster else stages
 
 
 def with_recompute(plan: MeshPlan, arrays: KernelGraph, recompute: Recompute) -> MeshPlan:
