@@ -15,7 +15,7 @@ from crosstack.mapping.degrees import parse_degrees
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.workload.transformer_training import Recompute
 
-FEW = 1e5  # units of work of a try
+FEW = 2e5  # units of work of a try
 
 
 def task_of(model: str, node: str, n_chips: int, **given: object) -> Task:

@@ -23,6 +23,7 @@ from crosstack.mapping.search import search
 from crosstack.model.choice_index import choice_index
 from crosstack.model.energy import Basis
 from crosstack.model.memory import recomputations
+from crosstack.model.mesh_plan import ZERO_STAGES
 from crosstack.model.objective import YEAR, YEARS, Objective, Weights
 from crosstack.model.rules import rules_named
 from crosstack.report.html import answer_html
@@ -97,14 +98,15 @@ def every_evaluation(workload, system):
         whole = math.prod(
             s for s, u in zip(use.sizes, use.parallelism, strict=True) if u is Parallelism.TENSOR
         )
-        for microbatch, n_tiles in itertools.product(use.microbatches, range(1, 5)):
+        shares = ZERO_STAGES if Parallelism.DATA in use.parallelism else (0,)
+        for microbatch, n_tiles, zero in itertools.product(use.microbatches, range(1, 5), shares):
             if workload.global_batch_size % microbatch:
                 continue
             for sharding in shardings if whole > 1 else shardings[:1]:
                 for order, stages in ((o, s) for o in orders for s in stagings(workload, use, o)):
                     mapping = Mapping(
                         sizes=use.sizes, parallelism=use.parallelism, microbatch_size=microbatch,
-                        dimensions=use.dimensions,
+                        dimensions=use.dimensions, zero=zero,
                         n_tiles=n_tiles, sharding=sharding, partitions=order, stages=stages,
                     )  # fmt: skip
                     try:
@@ -230,7 +232,7 @@ def test_what_the_search_minimises_is_the_energy_of_the_mapping(random_task, rul
         given = Constraints()
         if rules == "crosstack":
             allowed = recomputations(workload.graph, BY[rules])
-            given = Constraints(recompute=rng.choice(allowed))
+            given = Constraints(recompute=rng.choice(allowed), zero=rng.choice([0, None]))
         mapping, _ = search(workload, system, given, BY[rules], work_limit=1e4)
         least = evaluate(workload, system, mapping, BY[rules])
         first = least.memory_used * rng.choice([0.9, 2.0])

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crosstack.errors import InputError, Problem, require_jobs
+from crosstack.errors import InputError, Problem, require_jobs, unknown_name
 
 if TYPE_CHECKING:
     from crosstack.machine.system import System
@@ -139,6 +139,16 @@ def many_tokens(text: str | None) -> float | None:
         allowed = "a number above 0, perhaps with k, M, B (billions) or T, such as 15T"
         raise InputError(Problem("--tokens", f"got {text[:60]!r}; allowed: {allowed}."))
     return count
+
+
+def zero_given(text: str | None) -> int | None:
+    """Return the stage of ZeRO that ``--zero`` names; ``fsdp`` is its last. [1]"""
+    if text is None:
+        return None
+    stages = {"0": 0, "1": 1, "2": 2, "3": 3, "fsdp": 3}
+    if text not in stages:
+        raise unknown_name("--zero", "stage of ZeRO is", text, stages)
+    return stages[text]
 
 
 @contextmanager

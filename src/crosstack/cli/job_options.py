@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crosstack.cli.inputs import MACHINE, MachineOptions, in_file, options_named, refuse
+from crosstack.cli.inputs import MACHINE, MachineOptions, in_file, options_named, refuse, zero_given
 from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.transformer_training import Recompute, Schedule
@@ -57,7 +57,7 @@ class GivenOptions:
     recompute: Recompute | None = None
     schedule: Schedule | None = None
     interleave: int | None = None
-    zero: int | None = None
+    zero: str | None = None
 
     def refuse(self) -> None:
         """Raise `InputError` for options that a saved result leaves no room for."""
@@ -68,7 +68,8 @@ class GivenOptions:
         """Return constraints with what the options give."""
         from crosstack.mapping.degrees import parse_degrees
 
-        changes = {name: value for name, value in asdict(self).items() if value is not None}
+        given = asdict(self) | {"zero": zero_given(self.zero)}
+        changes = {name: value for name, value in given.items() if value is not None}
         with options_named(_WORDS):
             if "parallel" in changes:
                 changes["degrees"] = parse_degrees(changes.pop("parallel"))

@@ -42,7 +42,7 @@ class StepOptions:
     recompute: str | None = None
     schedule: str | None = None
     interleave: int | None = None
-    zero: int | None = None
+    zero: str | None = None
     expert_imbalance: float | None = None
     optimizer_bytes: str | None = None
     package: str | None = None
@@ -62,7 +62,8 @@ class StepOptions:
         """What is asked of the step itself; None: as published."""
         from crosstack.workload.published_steps import CHANGES
 
-        return {name: getattr(self, name) for name in CHANGES}
+        given = {name: getattr(self, name) for name in CHANGES}
+        return given | {"zero": inputs.zero_given(self.zero)}
 
     @property
     def levels(self) -> Levels | None:

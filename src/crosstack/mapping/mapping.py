@@ -66,8 +66,8 @@ class Constraints:
     interleave : int or None
         Pieces of every stage, spread over the model; above 1 with one forward, one backward. [1]
     zero : int or None
-        0: every data-parallel chip keeps the optimizer's state of its weights; 1: a share of it,
-        and updates that (``rajbhandari2020zero``). [1]
+        What data-parallel chips have shares of, instead of all of it each: 0 nothing, 1 the
+        optimizer's state, 2 gradients too, 3 weights too (``rajbhandari2020zero``). [1]
     partitions : tuple of (kernel name, int)
         Pinned kernels: the number of their partition, from 0.
     sharding : tuple of (kernel name, str)

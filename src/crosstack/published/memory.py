@@ -85,6 +85,7 @@ class MemoryRun:
             interleave=self.interleave,
             recompute=Recompute(self.recompute),
             exchange=Exchange.SEQUENCE,
+            zero=0,  # so ran those of several replicas
         )
         node, strategy = library.node(self.node), parse_strategy(self.strategy)
         fabric, port = library.joined_by(node)

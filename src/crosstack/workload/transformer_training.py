@@ -77,7 +77,8 @@ class TransformerTraining(Checked):
     interleave : int
         Stages on every chip, spread over the model; above 1 with `Schedule.ONE_F_ONE_B`. [1]
     zero : int
-        Whether data-parallel chips share the optimizer's state, 1, or each has all of it, 0. [1]
+        What data-parallel chips have shares of: 0 nothing, 1 the optimizer's state, 2 gradients
+        too, 3 weights too. [1]
     expert_imbalance : float
         As of a `Job`. [1]
     tokens : float
