@@ -54,6 +54,41 @@ def test_other_decisions_are_given_too(mapped):
     assert found["parallelism"]["pp"] == 2
 
 
+def test_gradients_of_weights_may_wait(mapped):
+    given = (
+        "--microbatch-size",
+        1,
+        "--zero",
+        0,
+        "--recompute",
+        "none",
+        "--parallel",
+        "tp=1,pp=2,dp=4",
+    )
+    took = {}
+    for schedule in ("1f1b", "zb-h1"):
+        outcome, found = mapped(*STEP, *given, "--interleave", 1, "--schedule", schedule)
+        assert outcome.code == 0
+        assert found["schedule"] == schedule
+        took[schedule] = found["time_s"]
+    assert took["zb-h1"] < took["1f1b"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("--parallel", "pp=8,dp=1,tp=1", "--microbatch-size", 8), "--schedule: got zb-h1; allowed: 1f1b, or as many microbatches as stages"),
+        (("--zero", 2), "--zero: got 2; allowed: 0 or 1 with schedule zb-h1"),
+        (("--interleave", 2), "--interleave: got 2; allowed: 1 with schedule zb-h1"),
+        (("--prefill",), "--schedule: got 'zb-h1'; allowed: 1f1b for"),
+    ],
+)  # fmt: skip
+def test_gradients_of_weights_do_not_wait_in_every_plan(run, given, message):
+    outcome = run("map", *SMALL, "--schedule", "zb-h1", *given)
+    assert outcome.code == 2
+    assert message in outcome.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "tokens"),
     [(("--prefill", "--sequence", 100), 100), (("--decode", "--context", 500), 1)],

@@ -227,7 +227,9 @@ def test_a_training_run_is_as_many_steps_as_its_tokens_take(chip):
 
 
 @pytest.mark.parametrize("text", ["tp=1", "tp=8,pp=8", "tp=8,pp=3,dp=2", "tp=4,pp=2,dp=8"])
-@pytest.mark.parametrize(("schedule", "interleave"), [("gpipe", 1), ("1f1b", 1), ("1f1b", 2)])
+@pytest.mark.parametrize(
+    ("schedule", "interleave"), [("gpipe", 1), ("1f1b", 1), ("1f1b", 2), ("zb-h1", 1)]
+)
 def test_pieces_of_a_step_add_up_to_it_and_the_timeline_takes_as_long(
     text, schedule, interleave, chip
 ):

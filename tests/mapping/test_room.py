@@ -18,7 +18,13 @@ from crosstack.mapping.room import Room
 from crosstack.mapping.search import search_state
 from crosstack.mapping.search_node import SearchState
 from crosstack.model.choice_index import axis_names
-from crosstack.model.memory import CopyMemory, copy_memory, kept_tensors, static_size
+from crosstack.model.memory import (
+    COPY_COLUMNS,
+    CopyMemory,
+    copy_memory,
+    kept_tensors,
+    static_size,
+)
 from crosstack.model.mesh_plan import MeshPlan, make_plan
 from crosstack.model.rules import rules_named
 from crosstack.model.schedule.allowed import with_recompute
@@ -70,8 +76,7 @@ def a_plan(state: SearchState, recompute: Recompute = Recompute.NONE) -> MeshPla
 
 def memory_of(state: SearchState, plan: MeshPlan, codes: list[int]) -> CopyMemory:
     """What a copy takes where every kernel has its choice of ``codes``."""
-    names = ("weight", "cache", "kept", "again")
-    columns = {name: getattr(state.table(plan, 1), name)[codes] for name in names}
+    columns = {name: getattr(state.table(plan, 1), name)[codes] for name in COPY_COLUMNS}
     return copy_memory(state.workload, state.arrays, plan, RULES, **columns)
 
 
@@ -89,10 +94,7 @@ def test_the_least_and_the_most_are_those_of_the_choices_of_every_kernel(recompu
     state = a_state()
     plan, pick = a_plan(state, recompute), max if most else min
     found = state.room._memory(plan, most=most)
-    columns = {
-        name: np.array(by_hand(state, plan, name, pick))
-        for name in ("weight", "cache", "kept", "again")
-    }
+    columns = {name: np.array(by_hand(state, plan, name, pick)) for name in COPY_COLUMNS}
     hand = copy_memory(state.workload, state.arrays, plan, RULES, **columns)
     for row in fields(CopyMemory):
         assert getattr(found, row.name).tolist() == getattr(hand, row.name).tolist(), row.name

@@ -127,16 +127,20 @@ class TestAsPredicted:
         schedule = rng.choice(list(Schedule))
         if seed % 3 == 0 and p > 1:
             m, v, schedule = p * rng.randint(1, 4), rng.randint(1, 4), Schedule.ONE_F_ONE_B
+        m = max(m, p) if schedule.defers_weights else m
         forward, backward = rng.random(), 1 + rng.random()
         send = rng.random() * forward / v  # of a piece, both ways it hides
         plan = a_plan(
             pipeline=p, n_microbatches=m, interleave=v, schedule=schedule, training=True,
             forward=forward / (forward + backward),
+            weight_gradients=0.4 * backward / (forward + backward),
             stage_transfer=AffineTime(fixed=2 * send if p > 1 else 0.0),
         )  # fmt: skip
         layer = (forward + backward) / plan.microbatch_size / plan.layers_per_stage
         found = iteration(plan, layer, Overlap.ALL, EACH).time
-        piece = Operation(name="piece", forward=forward / v, backward=backward / v)
+        piece = Operation(
+            name="piece", forward=forward / v, backward=backward / v, weights=0.4 * backward / v
+        )
         stages = [Stage(operations=(piece,), send=send)] * (p * v)
         predicted = pipeline_time(stages, m, schedule, interleave=v)
         assert found == pytest.approx(predicted, rel=1e-12)

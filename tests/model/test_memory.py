@@ -15,6 +15,7 @@ from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Syst
 from crosstack.model.attention import attention_core
 from crosstack.model.choices import make_choices
 from crosstack.model.memory import (
+    COPY_COLUMNS,
     ROWS,
     MemoryAccount,
     StageMemory,
@@ -258,7 +259,7 @@ def sizes(workload: Workload, plan: MeshPlan, working: float = 0.0) -> tuple[Mem
     arrays = workload.graph
     choices = make_choices(workload, arrays, plan, 1, RULES)
     codes = choices.index.start[:-1]  # on one chip all choices are the same
-    columns = {n: getattr(choices, n)[codes] for n in ("weight", "cache", "kept", "again")}
+    columns = {n: getattr(choices, n)[codes] for n in COPY_COLUMNS}
     memory = copy_memory(workload, arrays, plan, RULES, **columns)
     account = pipeline_account(workload, plan, memory, [working])
     return account, static_size(workload, plan, memory)
@@ -285,6 +286,31 @@ class TestPipeline:
         account, static = sizes(self.WORKLOAD, plan, working=7.0)
         assert account.peak == pytest.approx(static + 7.0, rel=1e-12)
         assert account.peak == max(stage.total for stage in account.stages)
+
+    def test_gradients_of_weights_wait_with_what_they_read(self):
+        # qi2024zero, section 2: 32 s b h a layer and no scores, whatever else is kept until then.
+        for recompute, kept in (
+            (Recompute.NONE, 34 * WIDE + 5 * SCORES),
+            (Recompute.FULL, 2 * WIDE),
+        ):
+            plan = planned(self.WORKLOAD, pipeline=4, recompute=recompute)
+            plan = replace(plan, schedule=Schedule.ZB_H1)
+            account, _ = sizes(self.WORKLOAD, plan)
+            again, waiting = 34 * WIDE + 5 * SCORES - kept, 32 * WIDE
+            # 2 2 1 1 layers; p - s microbatches go back, s wait, and one more at the end of its.
+            held = [
+                layers * ((3 - s) * kept + s * waiting + max(kept, waiting)) + again
+                for s, layers in enumerate((2, 2, 1, 1))
+            ]
+            assert [stage.activations for stage in account.stages] == pytest.approx(held)
+
+    @pytest.mark.parametrize("layers", [4, 5, 6, 7])
+    @pytest.mark.parametrize("recompute", list(Recompute))
+    def test_the_peak_is_counted_whichever_stage_is_fullest(self, layers, recompute):
+        workload = llm(**GPT, n_layers=layers, global_batch_size=8)
+        plan = planned(workload, pipeline=4, recompute=recompute)
+        account, static = sizes(workload, replace(plan, schedule=Schedule.ZB_H1))
+        assert account.peak == pytest.approx(static, rel=1e-12)
 
     def test_recomputation_keeps_less_however_long_the_pipeline(self):
         for pipeline in (1, 2, 6):
@@ -349,7 +375,8 @@ def test_weights_state_and_extra_of_every_layer_are_held():
             weights_held_once=once, gradient_bytes=gradients, optimizer_bytes=optimizer
         )
         memory = copy_memory(
-            workload, arrays, plan, rules, weight=weight, cache=none, kept=none, again=none
-        )
+            workload, arrays, plan, rules,
+            weight=weight, cache=none, kept=none, again=none, waiting=none,
+        )  # fmt: skip
         held[once, gradients + optimizer] = static_size(workload, plan, memory)
     assert held == {(False, 0): 2 * 25, (True, 0): 2 * 15, (True, 14): 2 * (15 + 14 / 2 * 10)}

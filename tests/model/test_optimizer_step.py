@@ -14,7 +14,13 @@ from crosstack.machine.system import Parallelism
 from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints
 from crosstack.model.collectives import NOTHING, AffineTime, ConcaveTime
-from crosstack.model.iteration import Pipeline, exchange_paths, iteration_time, step_times
+from crosstack.model.iteration import (
+    Pipeline,
+    exact_time,
+    exchange_paths,
+    iteration_time,
+    step_times,
+)
 from crosstack.model.memory import ROWS
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.optimizer_step import OptimizerStep
@@ -28,7 +34,12 @@ from crosstack.workload.transformer_training import Schedule
 RULES = rules_named("crosstack")
 
 
-def pipeline(rng: Random, step: OptimizerStep, *, pieces: int = 1) -> Pipeline:
+ONE, ZERO = Schedule.ONE_F_ONE_B, Schedule.ZB_H1
+
+
+def pipeline(
+    rng: Random, step: OptimizerStep, *, pieces: int = 1, schedule: Schedule = ONE
+) -> Pipeline:
     stages = rng.choice([1, 2, 4])
     pieces = pieces if stages > 1 else 1
     return Pipeline(
@@ -38,7 +49,9 @@ def pipeline(rng: Random, step: OptimizerStep, *, pieces: int = 1) -> Pipeline:
         transfer=0.0,
         overlap=Overlap.ALL,
         training=True,
+        schedule=schedule,
         interleave=pieces,
+        weight_gradients=rng.choice([0.1, 1 / 3, 0.5]) if schedule is ZERO else 1 / 3,
         step=step,
     )
 
@@ -47,7 +60,8 @@ def ran(one: Pipeline, work: float) -> float:
     """When events end. [s]"""
     share = work / one.interleave
     forward, backward = share * one.forward, share * (1 - one.forward)
-    layers = Operation(name="layers", forward=forward, backward=backward)
+    weights = share * one.weight_gradients
+    layers = Operation(name="layers", forward=forward, backward=backward, weights=weights)
     stages = [[layers] for _ in range(one.stages * one.interleave)]
     stages[0].insert(0, operation("tokens", one.first))
     stages[-1].append(operation("head", one.last))
@@ -55,14 +69,14 @@ def ran(one: Pipeline, work: float) -> float:
     graph = pipeline_graph(
         [Stage(operations=tuple(own), send=send) for own in stages],
         one.microbatches,
-        Schedule.ONE_F_ONE_B,
+        one.schedule,
         interleave=one.interleave,
         ending=Ending(
             step=one.step,
             layers=one.layers,
             forward=forward,
-            backward=backward,
-            head=(one.last[0], one.last[1] - one.last[0]),
+            backward=share * one.last_pass,
+            head=(one.last[0], 0.0 if one.schedule is ZERO else one.last[1] - one.last[0]),
         ),
     )
     return simulate(graph).makespan
@@ -71,6 +85,22 @@ def ran(one: Pipeline, work: float) -> float:
 def operation(name: str, took: tuple[float, float]) -> Operation:
     """One that takes so long forward, and in all. [s]"""
     return Operation(name=name, forward=took[0], backward=took[1] - took[0])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_sums_behind_gradients_of_weights_that_waited_end_when_events_do(seed):
+    rng = Random(seed)
+    sent = {"gather": 10 ** rng.uniform(-2, 1), "before": 0.1} if seed % 2 else {}
+    step = OptimizerStep(sums=10 ** rng.uniform(-1, 1), update=0.25, **sent)
+    one = pipeline(rng, step, schedule=ZERO)
+    one = replace(one, transfer=0.0 if one.stages == 1 else rng.choice([0.0, 0.2]))
+    assert exact_time(one, 1.0, RULES) == pytest.approx(ran(one, 1.0), rel=1e-9)
+    if one.stages == 1:
+        return
+    ends = replace(step, first=rng.uniform(0, 1), last=rng.uniform(0, 4), gather=0.0, before=0.0)
+    one = replace(one, step=ends, first=(0.1, 0.3), last=(0.2, 0.9))
+    assert exact_time(one, 1.0, RULES) == pytest.approx(ran(one, 1.0), rel=1e-9)
+    assert float(iteration_time(one, 1.0, RULES)) <= ran(one, 1.0) * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("overlapped", [False, True])

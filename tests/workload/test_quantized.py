@@ -82,8 +82,9 @@ def test_weights_are_held_in_two_copies_beside_those_that_they_are_cast_from(dty
     nothing = np.zeros(graph.n)
     weight = np.where(graph.has_weight, graph.weight_size, 0.0)
     held = copy_memory(
-        workload, graph, plan, rules, weight=weight, cache=nothing, kept=nothing, again=nothing
-    )
+        workload, graph, plan, rules,
+        weight=weight, cache=nothing, kept=nothing, again=nothing, waiting=nothing,
+    )  # fmt: skip
     beside = 0 if dtype is Dtype.FP8_BLOCKS else 2
     each = 2 * SIZES[dtype] + beside
     assert held.weights.sum() == WEIGHTS * each

@@ -26,7 +26,7 @@ from crosstack.mapping.search import search
 from crosstack.model.choice_index import sharding_codes
 from crosstack.model.choices import make_choices
 from crosstack.model.collectives import AffineTime, ConcaveTime
-from crosstack.model.memory import STATE, copy_memory
+from crosstack.model.memory import COPY_COLUMNS, STATE, copy_memory
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import (
     combine_arrays,
@@ -63,8 +63,8 @@ class BlockTerms:
     ``gradients`` are the bytes that each kernel with gradients sums once an iteration, and
     ``place`` is that of its partition, by rules that count that in the layers; ``summed`` are all
     of one copy by others. ``state`` are the rows of `crosstack.model.memory.STATE`, ``rest`` what
-    else stays whatever runs; ``kept`` and ``again`` are those of
-    `crosstack.model.memory.CopyMemory`, ``working`` is the most that tensors between
+    else stays whatever runs; ``kept``, ``again`` and ``waiting`` are those
+    of `crosstack.model.memory.CopyMemory`, ``working`` is the most that tensors between
     kernels take. ``fits``: whether the partitions fit the chip.
     """
 
@@ -78,6 +78,7 @@ class BlockTerms:
     rest: Floats
     kept: Floats
     again: Floats
+    waiting: Floats
     working: Floats
     fits: Bools
 
@@ -170,8 +171,8 @@ class BlockTable:
         none, zero = np.zeros(count), np.asarray(0.0)
         return BlockTerms(
             others=zero, device=none, network=none, gradients=none, place=np.zeros(count, int),
-            summed=zero, state=np.zeros(len(STATE)), rest=zero, kept=zero, again=zero, working=zero,
-            fits=np.asarray(False),
+            summed=zero, state=np.zeros(len(STATE)), rest=zero, kept=zero, again=zero,
+            waiting=zero, working=zero, fits=np.asarray(False),
         )  # fmt: skip
 
     def _terms(self, plan: MeshPlan, mapping: Mapping) -> BlockTerms:
@@ -195,8 +196,7 @@ class BlockTable:
         pad = (0, len(summing) - len(with_gradients))
         alone = np.delete(np.arange(len(masks)), with_gradients)
         both = combine_arrays(device[alone], NOUGHT, network[alone], chip.overlap)
-        sizes = ("weight", "cache", "kept", "again")
-        columns = {name: getattr(choices, name)[codes] for name in sizes}
+        columns = {name: getattr(choices, name)[codes] for name in COPY_COLUMNS}
         memory = copy_memory(workload, arrays, plan, rules, **columns)
         return BlockTerms(
             others=np.asarray(both.sum()),
@@ -209,6 +209,7 @@ class BlockTable:
             rest=np.asarray((memory.buffers + memory.caches).sum()),
             kept=np.asarray(memory.kept.sum()),
             again=np.asarray(memory.again.sum()),
+            waiting=np.asarray(memory.waiting.sum()),
             working=np.asarray(max(live_sizes(load, masks))),
             fits=np.asarray(all(cost.fits for cost in costs)),
         )

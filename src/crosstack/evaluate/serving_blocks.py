@@ -89,7 +89,7 @@ def block_costs(
     cached = cache if block.end is None else np.where(keeps_cache(base), cache, 0.0)
     total = laid.pick("output_total")[:, block.producer]
     network = network_times(choices, codes).reshape(shape)
-    sizes = dict.fromkeys(("cache", "kept", "again"), np.zeros(arrays.n))
+    sizes = dict.fromkeys(("cache", "kept", "again", "waiting"), np.zeros(arrays.n))
     held = copy_memory(block.workload, arrays, plan, rules, weight=weight.ravel(), **sizes)
     launch, fits, whole = np.zeros(shape), np.ones(shape, np.bool_), np.ones(shape, np.bool_)
     if choices.clocked is None:

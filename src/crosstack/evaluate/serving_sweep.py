@@ -378,6 +378,7 @@ def _times(
         buffers=none,
         kept=none,
         again=none,
+        waiting=none,
     )
     working = static_size(workload, plan, memory) + layer["alive"] * plan.microbatch_size
     used = np.maximum(working, static_size(workload, plan, memory, running=True))

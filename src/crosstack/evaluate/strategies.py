@@ -30,7 +30,7 @@ from crosstack.model.mesh_plan import MeshPlan, make_plan, microbatch_count
 from crosstack.model.partition import ROUNDING, combine_arrays
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.allowed import (
-    may_interleave,
+    may_follow,
     schedules,
     useful_zero_stages,
     with_recompute,
@@ -97,7 +97,8 @@ class Strategies:
     def plan(self, workload: Workload, schedule: Schedule) -> MeshPlan:
         """Return the plan of all of them as arrays, by one schedule."""
         first, data = self.plans[0], self.of_use("data")
-        forward = [with_recompute(first, workload.graph, kind).forward for kind in RECOMPUTED]
+        again = [with_recompute(first, workload.graph, kind) for kind in RECOMPUTED]
+        shares = ("forward", "weight_gradients")
         lines = ("fixed", "per_byte")
         numbers = {
             "microbatch_size": self.microbatch_size,
@@ -107,7 +108,7 @@ class Strategies:
             "layers_per_stage": self.of_use("layers_per_stage"),
             "stage_transfer": AffineTime(**{n: self.of_use(f"stage_transfer.{n}") for n in lines}),
             "interleave": self.interleave,
-            "forward": np.array(forward)[self.recompute],
+            **{n: np.array([getattr(p, n) for p in again])[self.recompute] for n in shares},
             **{name: self._line(name) for name in ("periodic", "scatter", "gather")},
             "zero": self.of_use("zero"),
         }
@@ -182,7 +183,7 @@ def all_strategies(
     )
     good = np.zeros(len(found), dtype=np.bool_)
     for here, plan in found.by_schedule(workload):
-        good[here] = may_interleave(plan, rules)
+        good[here] = may_follow(plan, rules)
     return found.at(good)
 
 
@@ -289,6 +290,7 @@ def _memory(plan: MeshPlan, known: BlockTerms, rows: Ints, workload: Workload) -
         buffers=known.rest[rows, None],
         kept=known.kept[rows, None],
         again=known.again[rows, None],
+        waiting=known.waiting[rows, None],
     )
     return static_size(workload, plan, memory) + known.working[rows] * plan.microbatch_size
 

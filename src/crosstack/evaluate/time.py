@@ -26,11 +26,13 @@ from crosstack.model.ends import PricedBlock, counted, end_cost, plan_of_end, pr
 from crosstack.model.energy import Energy, energy_rates
 from crosstack.model.iteration import Iteration, iteration, latency, split_iteration
 from crosstack.model.memory import (
+    COPY_COLUMNS,
     MemoryAccount,
     copy_memory,
     memory_levers,
     pipeline_account,
     recomputations,
+    weight_gradients,
 )
 from crosstack.model.mesh_plan import MeshPlan, make_plan, placed_use
 from crosstack.model.partition import (
@@ -51,6 +53,7 @@ from crosstack.model.schedule.allowed import (
 from crosstack.records import known_again
 from crosstack.workload.kernel_graph import Ints, KernelGraph, bits
 from crosstack.workload.kernels import Axis, Placement
+from crosstack.workload.transformer_training import Schedule
 from crosstack.workload.workload import Workload
 
 __all__ = ["decided_plan", "evaluate", "mapped_plan"]
@@ -316,6 +319,13 @@ def decided_plan(
     again, order, pieces = mapping.recompute, mapping.schedule, mapping.interleave
     require(again in kinds, "mapping.recompute", again.value, f"{', '.join(kinds)} {where}")
     require(order in orders, "mapping.schedule", order.value, f"{', '.join(orders)} {where}")
+    few = f"{Schedule.ONE_F_ONE_B}, or at least as many microbatches as stages, {plan.pipeline}"
+    waits = order.defers_weights
+    enough = not waits or plan.n_microbatches >= plan.pipeline
+    require(enough, "mapping.schedule", f"{order} of {plan.n_microbatches} microbatches", few)
+    apart = not waits or bool(weight_gradients(arrays).any())
+    others = f"{', '.join(one for one in orders if not one.defers_weights)}: {workload.name}"
+    require(apart, "mapping.schedule", order.value, f"{others} has no gradients of weights apart")
     plan = replace(plan, schedule=order)
     counts = interleavings(plan, rules)
     listed = (
@@ -440,8 +450,7 @@ def _memory(
 
 
 def _account(p: _Priced) -> MemoryAccount:
-    names = ("weight", "cache", "kept", "again")
-    sizes = {name: getattr(p.choices, name)[p.codes] for name in names}
+    sizes = {name: getattr(p.choices, name)[p.codes] for name in COPY_COLUMNS}
     memory = copy_memory(p.workload, p.arrays, p.plan, p.rules, **sizes)
     alive = list(zip(p.masks, p.alive, strict=True))
     held = [(1 << p.arrays.n) - 1] if p.stages is None else p.stages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from crosstack.evaluate.evaluation import EndTerms, PartitionTerms
 from crosstack.evaluate.plan import Plan
@@ -11,7 +12,7 @@ from crosstack.machine.chip import Overlap
 from crosstack.model.iteration import Pipeline, pipeline_of
 from crosstack.model.optimizer_step import NO_STEP
 from crosstack.model.schedule.events import Timeline, simulate
-from crosstack.model.schedule.pipeline import Ending, Operation, Stage, pipeline_graph
+from crosstack.model.schedule.pipeline import Ending, Operation, Pass, Stage, pipeline_graph
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.transformer_training import Schedule
 
@@ -53,9 +54,11 @@ def stages_of(answer: Plan) -> tuple[Stage, ...]:
     whole = found.layer_time * mapping.microbatch_size * found.layers_per_stage
     work = whole / mapping.interleave
     share = float(pipeline.forward) if pipeline.training else 1.0
-    layers = _operations(
-        _run(answer.task.workload.graph, found.partitions), work * share, work * (1 - share)
-    )
+    run = _run(answer.task.workload.graph, found.partitions)
+    layers = _operations(run, work * share, work * (1 - share))
+    if pipeline.schedule.defers_weights:
+        apart = float(pipeline.weight_gradients) / (1 - share)
+        layers = [replace(one, weights=one.backward * min(apart, 1.0)) for one in layers]
     waits = float(pipeline.stage_work(whole)) / mapping.interleave - work
     if waits > 0:
         times = {"forward": waits * share, "backward": waits * (1 - share)}
@@ -99,7 +102,7 @@ def busy_of(answer: Plan, stages: Sequence[Stage]) -> tuple[tuple[str, float], .
     """Return how long the chips of every stage work in an iteration, by its name. [s]"""
     chips = max(len(stages) // answer.mapping.interleave, 1)
     passes = [
-        sum(stage.time(forward=True) + stage.time(forward=False) for stage in stages[chip::chips])
+        sum(stage.time(Pass.FORWARD) + stage.time(Pass.BACKWARD) for stage in stages[chip::chips])
         for chip in range(chips)
     ]
     count = answer.evaluation.n_microbatches
@@ -129,12 +132,13 @@ def _ending(answer: Plan) -> Ending | None:
     work = found.layer_time * answer.mapping.microbatch_size * found.layers_per_stage
     layers = float(pipeline.stage_work(work))
     share, pieces = float(pipeline.forward), answer.mapping.interleave
+    there, both = pipeline.last
     return Ending(
         step=pipeline.step,
         layers=found.layers_per_stage,
         forward=layers * share / pieces,
-        backward=layers * (1 - share) / pieces,
-        head=(pipeline.last[0], pipeline.last[1] - pipeline.last[0]),
+        backward=layers * float(pipeline.last_pass) / pieces,
+        head=(there, 0.0 if pipeline.schedule.defers_weights else both - there),
     )
 
 

@@ -71,8 +71,13 @@ class FirstCosts:
         return self.known[key]
 
 
-def tightened(domains: Domains, choices: Choices, chip: Chip, first: FirstCosts) -> Domains:
-    """Drop choices that another of the same kernel beats in all respects."""
+def tightened(
+    domains: Domains, choices: Choices, chip: Chip, first: FirstCosts, *, waits: bool
+) -> Domains:
+    """Drop choices that another of the same kernel beats in all respects.
+
+    ``waits``: whether it counts what gradients of weights that are computed later wait with.
+    """
     size: tuple[Ints | Floats, ...] = (choices.m, choices.k, choices.columns)
     if chip.compute.utilization is not None:
         size = (choices.work,)
@@ -81,6 +86,8 @@ def tightened(domains: Domains, choices: Choices, chip: Chip, first: FirstCosts)
         choices.entering, choices.leaving, choices.kept, choices.again,
         choices.network_time, choices.data_time,
     ]  # fmt: skip
+    if waits:
+        terms.append(choices.waiting)
     if choices.clocked is not None:
         terms += choices.clocked.columns()
     edge_terms = choices.conversions.by_what_others_need()

@@ -9,7 +9,7 @@ from crosstack.machine.chip import Execution
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.parallelism import network_uses
-from crosstack.model.memory import recomputations
+from crosstack.model.memory import recomputations, weight_gradients
 from crosstack.model.rules import Rules
 from crosstack.workload.kernels import Placement
 from crosstack.workload.transformer_training import Schedule
@@ -75,6 +75,13 @@ def _schedule(workload: Workload, constraints: Constraints, rules: Rules) -> Non
         where = f"for {workload.name} by rules {rules.name}"
         require(schedule is one, "constraints.schedule", schedule.value, f"{one} {where}")
         require(pieces in (None, 1), "constraints.interleave", pieces, f"1 {where}")
+    apart = not schedule.defers_weights or bool(weight_gradients(workload.graph).any())
+    others = f"{', '.join(kind for kind in Schedule if not kind.defers_weights)}: {workload.name}"
+    allowed = f"{others} has no gradients of weights to compute apart"
+    require(apart, "constraints.schedule", schedule.value, allowed)
+    zero = not schedule.defers_weights or (constraints.zero or 0) < 2
+    allowed = f"0 or 1 with schedule {schedule}, whose gradients of weights wait; more with {one}"
+    require(zero, "constraints.zero", constraints.zero, allowed)
     alone = schedule is one or pieces in (None, 1)
     allowed = f"1 with schedule {schedule}; more with {one}"
     require(alone, "constraints.interleave", pieces, allowed)

@@ -85,6 +85,10 @@ def _no_plan(state: SearchState) -> InputError:
         allowed += f"stages as microbatches, {some}"
         return InputError(Problem("constraints.interleave", f"got {pieces}; allowed: {allowed}."))
     microbatch = constraints.microbatch_size or "free"
+    if constraints.schedule.defers_weights:
+        one = constraints.schedule
+        allowed = f"{Schedule.ONE_F_ONE_B}, or as many microbatches as stages at least, {some}"
+        return InputError(Problem("constraints.schedule", f"got {one}; allowed: {allowed}."))
     if constraints.zero:
         allowed = "0, or training on data-parallel chips, with a global batch size that is a "
         allowed += f"multiple of those and the microbatch size ({microbatch}), {some}"

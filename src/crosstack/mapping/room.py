@@ -15,6 +15,7 @@ from crosstack.mapping.mapping import Constraints, Mapping
 from crosstack.model.attention import density_on
 from crosstack.model.choices import Choices
 from crosstack.model.memory import (
+    COPY_COLUMNS,
     CopyMemory,
     activations_held,
     computed_again,
@@ -56,7 +57,7 @@ class Room:
     rules: Rules
     table: Callable[[MeshPlan, int], Choices]
     free: Bools
-    held: dict[object, list[Floats]] = field(default_factory=dict)
+    held: dict[object, dict[str, Floats]] = field(default_factory=dict)
     demands: dict[object, Demand] = field(default_factory=dict)
     moving: dict[object, float] = field(default_factory=dict)
     work: dict[Recompute, dict[Dtype, float]] = field(default_factory=dict)
@@ -207,13 +208,11 @@ class Room:
         key = (plan.tensor, plan.split, plan.recompute, most)
         if key not in self.held:
             choices, sign = self.table(plan, 1), -1 if most else 1
-            columns = (choices.weight, choices.cache, choices.kept, choices.again)
-            self.held[key] = [sign * choices.index.least(sign * c, self.free) for c in columns]
-        weight, cache, kept, again = self.held[key]
-        return copy_memory(
-            self.workload, self.arrays, plan, self.rules,
-            weight=weight, cache=cache, kept=kept, again=again,
-        )  # fmt: skip
+            self.held[key] = {
+                name: sign * choices.index.least(sign * getattr(choices, name), self.free)
+                for name in COPY_COLUMNS
+            }
+        return copy_memory(self.workload, self.arrays, plan, self.rules, **self.held[key])
 
     def _most_moving(self, plan: MeshPlan) -> float:
         """Bytes that the tensors of one sequence take at most, but for those kept anyway. [B]"""

@@ -242,10 +242,9 @@ class SearchState:
         domains = with_given(self.index, self.given)
         if node.plan.tensor == 1:  # nothing is split, whatever the choice
             domains = tuple(d[:1] for d in domains)
-        chip = self.system.chip
-        domains = tightened(domains, choices, chip, self.first)
+        domains = self._tightened(domains, choices, node.plan)
         if self.first.decide and node.plan.tensor > 1:
-            domains = tightened(self.first.kept(domains, choices), choices, chip, self.first)
+            domains = self._tightened(self.first.kept(domains, choices), choices, node.plan)
         node.domains = domains
         return self.quick_bound(node)
 
@@ -533,5 +532,10 @@ class SearchState:
         assert node.domains is not None
         choices = self.table(node.plan, node.n_tiles)
         for some in branches(node.domains, choices, self.system.chip):
-            domains = tightened(some, choices, self.system.chip, self.first)
+            domains = self._tightened(some, choices, node.plan)
             yield SearchNode(node.plan, node.n_tiles, domains, tiled=True)
+
+    def _tightened(self, domains: Domains, choices: Choices, plan: MeshPlan) -> Domains:
+        """Drop choices that another of the same kernel beats in all respects under a plan."""
+        waits = plan.schedule.defers_weights
+        return tightened(domains, choices, self.system.chip, self.first, waits=waits)

@@ -40,8 +40,8 @@ class Choices:
     ``work`` [FLOP], ``output_total`` [B] and ``network_time`` [s] are of a whole sequence,
     ``output_tile`` and ``weight`` [B] what one tile makes and what stays on the chip; ``cache``
     [B] what a sequence reads of its own past; ``entering`` and ``leaving`` [B] what it reads and
-    writes of operands and results of the graph; ``kept`` and ``again`` [B] what stays of it for
-    the backward pass (`crosstack.model.memory.activation_sizes`);
+    writes of operands and results of the graph; ``kept``, ``again`` and ``waiting`` [B] what
+    stays of it for the backward pass (`crosstack.model.memory.activation_sizes`);
     ``summed`` [B] are gradients that are summed once an iteration, ``data_time`` [s] their sum by
     rules that count it in the layers; ``bytes_moved`` and ``edge_bytes`` [B] count whole
     tensors, as the published byte objective does. What the backward pass computes again is counted
@@ -62,6 +62,7 @@ class Choices:
     leaving: Floats
     kept: Floats
     again: Floats
+    waiting: Floats
     network_time: Floats
     summed: Floats
     data_time: Floats
@@ -153,7 +154,8 @@ def make_choices(
     rows, depth, width = cut / known.extents
     shares = Shares(kernel=row, axis=index.axis, rows=rows, depth=depth, width=width)
     entering, leaving = boundary_traffic(workload, arrays, plan, shares, rules)
-    kept, again = activation_sizes(workload, arrays, plan, shard, shares, rules)
+    sizes = activation_sizes(workload, arrays, plan, shard, shares, rules)
+    kept, again, waiting = sizes
     m, k, columns = np.where(known.tiles, -(-cut // parts), cut)
     tiles = np.where(known.untiled, 1, parts)
     each = np.where(known.factor > 0, known.factor * k, 1.0)
@@ -222,6 +224,7 @@ def make_choices(
         leaving=leaving,
         kept=kept,
         again=again,
+        waiting=waiting,
         network_time=network * times + conversions.unread_time,
         summed=summed_gradients * (not rules.iteration.sums_in_layers),
         data_time=data_time,

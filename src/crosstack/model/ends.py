@@ -18,7 +18,7 @@ import numpy as np
 from crosstack.machine.system import System
 from crosstack.model.attention import work_done
 from crosstack.model.choices import Choices
-from crosstack.model.memory import copy_memory, keeps_cache
+from crosstack.model.memory import COPY_COLUMNS, copy_memory, keeps_cache
 from crosstack.model.mesh_plan import NO_END, EndCost, MeshPlan
 from crosstack.model.partition import (
     ChipLoad,
@@ -116,7 +116,7 @@ def end_cost(
     """
     load, codes, choices = priced.load, priced.codes, priced.choices
     alone, graph = workload.of_end(end), end.graph
-    column = {name: getattr(choices, name)[codes] for name in ("weight", "cache", "kept", "again")}
+    column = {name: getattr(choices, name)[codes] for name in COPY_COLUMNS}
     held = copy_memory(alone, graph, plan_of_end(plan), rules, **column)
     table, own = end.table_size / plan.tensor, own_table(workload, end, plan)
     numbers = own / end.element_size if workload.training else 0.0

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, assert_never
 
 import numpy as np
@@ -24,8 +23,13 @@ from crosstack.model.optimizer_step import (
     gathering_paths,
     summing_paths,
 )
-from crosstack.model.schedule.closed import forward_ways, gpipe_ways, training_ways
-from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_time
+from crosstack.model.schedule.closed import (
+    forward_ways,
+    gpipe_ways,
+    training_ways,
+    zero_bubble_ways,
+)
+from crosstack.model.schedule.uneven import uneven_ends
 from crosstack.workload.kernel_graph import Floats, Ints
 from crosstack.workload.transformer_training import Schedule
 
@@ -60,8 +64,9 @@ class Pipeline:
 
     ``layers`` are copies of the graph a stage holds [1]; ``transfer`` is that of `Pipelining` [s];
     ``training``: whether gradients come back, by a ``schedule`` with ``interleave`` pieces a stage
-    [1]; ``forward`` is the share of the forward pass in the work. [1] ``first`` and ``last`` are
-    what the first and the last stage work besides on a microbatch: forward, and in all [s];
+    [1]; ``forward`` is the share of the forward pass in the work, ``weight_gradients`` that of
+    gradients of weights. [1] ``first`` and ``last`` are what the first and the last stage work
+    besides on a microbatch: forward, and in all [s], where gradients of weights are never apart;
     ``step`` is what is done once an iteration; ``exchanged`` is what a stage takes for its work
     where layers exchange weights or gradients whenever they run (`exchange_paths`).
     """
@@ -75,6 +80,7 @@ class Pipeline:
     schedule: Schedule = Schedule.ONE_F_ONE_B
     interleave: Ints | int = 1
     forward: Floats | float = 1 / 3
+    weight_gradients: Floats | float = 1 / 3
     first: tuple[float, float] = (0.0, 0.0)
     last: tuple[float, float] = (0.0, 0.0)
     step: OptimizerStep = NO_STEP
@@ -83,6 +89,11 @@ class Pipeline:
     def stage_work(self, work: Any) -> Any:
         """Time of a stage that works so long on a microbatch, with what its layers exchange. [s]"""
         return work if self.exchanged is ALONE else _longest(self.exchanged, work)
+
+    @property
+    def last_pass(self) -> Any:
+        """Share of the work that the last pass of a microbatch through a stage is. [1]"""
+        return self.weight_gradients if self.schedule.defers_weights else 1 - self.forward
 
     @property
     def has_ends(self) -> bool:
@@ -155,6 +166,9 @@ class Pipelining:
                 ways = gpipe_ways(*size, beside=beside, forward=share)
             case Schedule.ONE_F_ONE_B:
                 ways = training_ways(*size, pipeline.interleave, beside=beside, forward=share)
+            case Schedule.ZB_H1:
+                weights = pipeline.weight_gradients
+                ways = zero_bubble_ways(*size, beside=beside, forward=share, weights=weights)
             case _:
                 assert_never(pipeline.schedule)
         send = send / self.directions(training=True)
@@ -163,6 +177,10 @@ class Pipelining:
     def bubble_factor(self, pipeline: Pipeline) -> Floats:
         """1 + the share of time that stages idle, but for sends that are waited for. [1]"""
         idle = (pipeline.stages - 1) / pipeline.microbatches / pipeline.interleave
+        if pipeline.schedule.defers_weights:
+            share, weights = np.asarray(pipeline.forward), pipeline.weight_gradients
+            inputs = 1 - share - weights
+            idle = idle * (share + inputs - np.minimum(np.minimum(share, inputs), weights))
         return np.asarray(1.0 + idle)
 
     def split(self, plan: MeshPlan, n_stages: int) -> tuple[int, int]:
@@ -207,12 +225,18 @@ def step_paths(pipeline: Pipeline) -> tuple[tuple[Path, ...], ...]:
     step, share = pipeline.step, pipeline.forward
     if step is NO_STEP:
         return ()
+    if pipeline.schedule.defers_weights:  # which stage is through last depends, see `exact_time`
+        alone = np.asarray(pipeline.stages) == 1
+        step = replace(step, first=step.first * alone, last=step.last * alone)
     counts = {
         "stages": pipeline.stages, "layers": pipeline.layers, "pieces": pipeline.interleave,
     }  # fmt: skip
     sent = pipeline.transfer / 2
+    summing = NOTHING
+    if np.any(step.summed):
+        summing = summing_paths(step, **counts, backward=pipeline.last_pass)
     return (
-        summing_paths(step, **counts, backward=1 - share) if np.any(step.summed) else NOTHING,
+        summing,
         ((0.0, step.update),),
         gathering_paths(step, **counts, forward=share, begun=pipeline.first[0], sent=sent)
         if np.any(step.gather)
@@ -247,12 +271,35 @@ def end_paths(pipeline: Pipeline) -> tuple[Path, ...]:
         down = _one_way(p, m, share, send, (first, last), beside=beside)
         up = _one_way(p, m, 1 - share, send, (ended - last, begun - first), beside=beside)
         return tuple((a + c, b + d) for a, b in down for c, d in up)
+    sends = 2 * (p - 1) + (0 if beside else 1 - one) * (m - 1)
+    if pipeline.schedule.defers_weights:
+        return _zero_bubble_ends(pipeline, sends * send)
     v = pipeline.interleave
     alike = training_ways(p, m, v, beside=beside, forward=share)
-    sends = 2 * (p - 1) + (0 if beside else 1 - one) * (m - 1)
     return (
         *((work, sent * send + begun) for work, sent in alike),
         (m + (p - 1) / v, begun + m * ended + sends * send),
+        (1.0 * m, m * (begun + one * ended)),
+    )
+
+
+def _zero_bubble_ends(pipeline: Pipeline, sent: Any) -> tuple[Path, ...]:
+    """Return the paths of `end_paths` where gradients of weights wait.
+
+    Every path begins with the first pass forward. All of the last stage but its last gradients of
+    weights is between the way down and the way up, which takes ``sent`` [s]; or all of it is behind
+    the way down.
+    """
+    p, m, share = pipeline.stages, pipeline.microbatches, pipeline.forward
+    (first, begun), (_, ended) = pipeline.first, pipeline.last
+    beside, one, k = pipeline.overlap is Overlap.ALL, p == 1, p - 1
+    weights, send = pipeline.weight_gradients, pipeline.transfer / 2
+    alike = zero_bubble_ways(p, m, beside=beside, forward=share, weights=weights)
+    down = k + (0 if beside else 1 - one) * m
+    return (
+        *((work, times * send + first) for work, times in alike),
+        (m + k * (1 - weights) - k * weights, begun + m * ended + sent),
+        (m + k * share, first * (1 - one) + m * ended + down * send),
         (1.0 * m, m * (begun + one * ended)),
     )
 
@@ -324,6 +371,7 @@ def pipeline_of(plan: MeshPlan, overlap: Overlap, rules: Rules) -> Pipeline:
         schedule=plan.schedule,
         interleave=plan.interleave,
         forward=plan.forward,
+        weight_gradients=plan.weight_gradients,
         first=first,
         last=last,
         step=optimizer_step(plan),
@@ -343,40 +391,32 @@ def exact_time(pipeline: Pipeline, work: float, rules: Rules) -> float:
     if not ends or pipeline.schedule is Schedule.GPIPE:
         return paths
     share, work = float(pipeline.forward), float(pipeline.stage_work(work))
-    events = _uneven_time(
+    times = list(step_times(pipeline, work))
+    through = uneven_ends(
         *(int(count) for count in (pipeline.stages, pipeline.microbatches, pipeline.interleave)),
-        (work * share, work * (1 - share)),
+        (work * share, work * (1 - share), work * float(pipeline.weight_gradients)),
         (pipeline.first, pipeline.last),
         float(pipeline.transfer) / rules.iteration.directions(training=True),
+        pipeline.schedule,
         beside=pipeline.overlap is Overlap.ALL,
     )
-    return max(events + float(sum(step_times(pipeline, work))), paths)
+    if pipeline.schedule.defers_weights and times:
+        summed = zip(through, _sums_behind(pipeline, work), strict=True)
+        return max(max(map(sum, summed)) + float(sum(times[1:])), paths)
+    return max(max(through) + float(sum(times)), paths)
 
 
-@lru_cache(maxsize=4096)
-def _uneven_time(
-    stages: int,
-    microbatches: int,
-    pieces: int,
-    work: tuple[float, float],
-    ends: tuple[tuple[float, float], tuple[float, float]],
-    send: float,
-    *,
-    beside: bool,
-) -> float:
-    """Time of one forward, one backward through stages that differ at the ends. [s]"""
-    count = stages * pieces
-    sent = 0.0 if beside else send
-    forward = [work[0] / pieces + sent] * (count - 1) + [work[0] / pieces]
-    backward = [work[1] / pieces] + [work[1] / pieces + sent] * (count - 1)
-    for stage, (there, both) in zip((0, -1), ends, strict=True):
-        forward[stage] += there
-        backward[stage] += both - there
-    passed = []
-    for there, back in zip(forward, backward, strict=True):
-        layers = Operation(name="layers", forward=there, backward=back)
-        passed.append(Stage(operations=(layers,), send=send if beside else 0.0))
-    return pipeline_time(passed, microbatches, Schedule.ONE_F_ONE_B, interleave=pieces)
+def _sums_behind(pipeline: Pipeline, work: float) -> list[float]:
+    """How long behind its last pass each stage sums gradients. [s]
+
+    Those of the first stage's end go last, of the last stage's with those of its layers.
+    """
+    step, count = pipeline.step, int(pipeline.stages)
+    bucket = step.sums / pipeline.layers
+    most = step.sums - work * pipeline.last_pass * (1 - 1 / pipeline.layers)
+    plain = float(max(bucket, most))
+    before, behind = plain + float(step.first), float(max(bucket, most + step.last))
+    return [before, *[plain] * (count - 2), behind]
 
 
 def iteration_time(pipeline: Pipeline, work: Floats | float, rules: Rules) -> Floats:

@@ -38,6 +38,8 @@ MASK = 1  # bytes of an element of a mask
 STATE = ("weights", "gradients", "optimizer_state")
 AT_ONCE = 2  # copies of the graph of which a chip that holds shares has whole weights
 LIVE = "live"
+# What `copy_memory` takes of the columns of choices.
+COPY_COLUMNS = ("weight", "cache", "kept", "again", "waiting")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +229,29 @@ def kept_tensors(arrays: KernelGraph, recompute: Recompute = Recompute.NONE) -> 
     return KeptTensors(output=output, mask=arrays.saved_mask & ~again, operands=operands)
 
 
+@lru_cache(maxsize=64)
+def weight_gradients(arrays: KernelGraph) -> Bools:
+    """Which kernels make gradients of weights, shape (n,)."""
+    return arrays.backward & (arrays.periodic_size > 0)
+
+
+@lru_cache(maxsize=64)
+def waiting_tensors(arrays: KernelGraph) -> KeptTensors:
+    """Return what one copy of a graph keeps for gradients of weights that are computed later.
+
+    What their kernels read, each tensor once: results of the forward pass, as they are or computed
+    again, and gradients of results. Source: qi2024zero, section 2.
+    """
+    reads = weight_gradients(arrays)
+    output = np.zeros(arrays.n, dtype=np.bool_)
+    output[arrays.source[reads[arrays.target]]] = True
+    operands = arrays.open_inputs & reads[:, None] & (arrays.outside < 0)
+    for tensor in range(int(arrays.outside.max()) + 1):
+        readers, places = np.nonzero((arrays.outside == tensor) & reads[:, None])
+        operands[readers[:1], places[:1]] = True
+    return KeptTensors(output=output, mask=np.zeros_like(output), operands=operands)
+
+
 def activation_sizes(
     workload: Workload,
     arrays: KernelGraph,
@@ -234,11 +259,12 @@ def activation_sizes(
     elements: Ints,
     shares: Shares,
     rules: Rules,
-) -> tuple[Floats, Floats]:
+) -> tuple[Floats, Floats, Floats]:
     """Bytes that one copy keeps of a kernel of one sequence, under every choice. [B]
 
-    Returns what is kept until the backward pass, and what there is besides while the copy is
-    computed again, which may be negative for a kernel, not in sum.
+    Returns what is kept until the backward pass; what there is besides while the copy is computed
+    again, which may be negative for a kernel, not in sum; and what is kept from then on where
+    gradients of weights wait.
 
     Parameters
     ----------
@@ -249,18 +275,18 @@ def activation_sizes(
     """
     if not (rules.memory.keeps_activations and workload.training):
         nothing = np.zeros(len(elements))
-        return nothing, nothing
+        return nothing, nothing, nothing
 
     def size(kept: KeptTensors) -> Floats:
         operands = operand_share(arrays, kept.operands, plan, shares)
         each = kept.output * arrays.output_element + kept.mask * MASK
         return np.asarray(elements * each[shares.kernel] + operands)
 
-    whole = size(kept_tensors(arrays))
+    whole, waiting = size(kept_tensors(arrays)), size(waiting_tensors(arrays))
     if plan.recompute is Recompute.NONE:
-        return whole, np.zeros_like(whole)
+        return whole, np.zeros_like(whole), waiting
     kept = size(kept_tensors(arrays, plan.recompute))
-    return kept, whole - kept
+    return kept, whole - kept, waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -268,7 +294,8 @@ class CopyMemory:
     """What one copy of the graph takes of a chip, by kernel, shape (n,), or (plans, n). [B]
 
     ``weights``, ``gradients``, ``optimizer_state``, ``caches`` and ``buffers`` (what a kernel sets
-    aside) all the time; ``kept`` and ``again`` of one sequence, see `activation_sizes`.
+    aside) all the time; ``kept``, ``again`` and ``waiting`` of one sequence, see
+    `activation_sizes`.
     """
 
     weights: Floats
@@ -278,6 +305,7 @@ class CopyMemory:
     buffers: Floats
     kept: Floats
     again: Floats
+    waiting: Floats
 
     @property
     def resident(self) -> Floats:
@@ -323,6 +351,7 @@ def copy_memory(
     cache: Floats,
     kept: Floats,
     again: Floats,
+    waiting: Floats,
 ) -> CopyMemory:
     """Return what one copy of the graph takes of a chip.
 
@@ -334,7 +363,7 @@ def copy_memory(
     ----------
     weight, cache : array, shape (n,)
         Of each kernel on one chip; of one sequence. [B]
-    kept, again : array, shape (n,)
+    kept, again, waiting : array, shape (n,)
         See `activation_sizes`. [B]
     """
     weight = weight / arrays.sharers
@@ -349,6 +378,7 @@ def copy_memory(
         buffers=arrays.memory_extra,
         kept=kept,
         again=again,
+        waiting=waiting,
     )
 
 
@@ -373,16 +403,31 @@ def static_size(
     held, data = memory.held(plan), data_size(workload, plan)
     data = data + passing_size(plan, memory.weights.sum(axis=-1), plan.layers_per_stage)
     ends = end_sizes(plan)
-    if not ends:
+    if not ends and not plan.schedule.defers_weights:
         return np.asarray(held * plan.layers_per_stage + data + activations_held(plan, memory))
-    copies = _copies(plan)
-    stages = [
-        held * copies[stage]
-        + activations_held(plan, memory, stage=stage, copies=copies[stage])
-        + sum(size for row, size in rows.items() if running or row != LIVE)
-        for stage, rows in ends.items()
-    ]
-    return np.asarray(data + np.maximum.reduce(stages))
+    found = []
+    for stage in _fullest(plan):
+        copies = _copies(plan, stage)
+        rows = ends.get(stage, {}) if isinstance(stage, int) else {}
+        found.append(
+            held * copies
+            + activations_held(plan, memory, stage=stage, copies=copies)
+            + sum(size for row, size in rows.items() if running or row != LIVE)
+        )
+    return np.asarray(data + np.maximum.reduce(found))
+
+
+def _fullest(plan: MeshPlan) -> list[Any]:
+    """Return the stages of which one is the fullest, or arrays of them.
+
+    Without ends and with gradients of weights that wait, what a stage keeps changes by as much from
+    one to the next of as many copies.
+    """
+    last = plan.pipeline - 1
+    if not plan.schedule.defers_weights:
+        return [0, last]
+    longer = plan.graph_repetitions % plan.pipeline
+    return [0, (longer - 1) % plan.pipeline, last]
 
 
 def end_sizes(plan: MeshPlan) -> dict[int, dict[str, Any]]:
@@ -416,10 +461,18 @@ def data_size(workload: Workload, plan: MeshPlan) -> float:
 def activations_held(
     plan: MeshPlan, memory: CopyMemory, *, stage: ArrayLike = 0, copies: ArrayLike | None = None
 ) -> Floats:
-    """What stages with so many copies keep for their backward passes; the first keeps most. [B]"""
+    """What stages with so many copies keep for their backward passes. [B]
+
+    The first keeps most, but where gradients of weights wait: stage s of p has p - s microbatches
+    whose backward pass is to come, and s whose gradients of weights are, and one of the former then
+    becomes one of the latter.
+    """
     kept, again = memory.kept.sum(axis=-1), memory.again.sum(axis=-1)
     count = np.asarray(plan.layers_per_stage if copies is None else copies)
     held = kept * count * microbatches_kept(plan, stage) + again
+    if plan.schedule.defers_weights:
+        waiting = memory.waiting.sum(axis=-1)
+        held += count * (waiting * np.asarray(stage) + np.maximum(waiting - kept, 0.0))
     return np.asarray(plan.microbatch_size * np.where(count > 0, held, 0.0))
 
 
@@ -442,8 +495,9 @@ def pipeline_account(
         as can be, the longer ones first.
     """
     if kernels is None:
-        count = _copies(plan)
-        moving, stages = working[0] * (count > 0), np.arange(plan.pipeline)
+        stages = np.arange(plan.pipeline)
+        count = _copies(plan, stages)
+        moving = working[0] * (count > 0)
         activations = activations_held(plan, memory, stage=stages, copies=count)
     else:
         moving, activations = np.asarray(working, float), np.zeros(len(working))
@@ -470,17 +524,19 @@ def pipeline_account(
 
 
 def microbatches_kept(plan: MeshPlan, stage: ArrayLike) -> Floats:
-    """Microbatches whose activations stages of a plan keep at most, see `in_flight`. [1]"""
+    """Microbatches whose backward pass stages of a plan keep activations for, at most. [1]
+
+    See `in_flight`.
+    """
     schedule, size = plan.schedule, {"stages": plan.pipeline, "microbatches": plan.n_microbatches}
     return in_flight(stage, **size, schedule=schedule, interleave=plan.interleave)
 
 
-def _copies(plan: MeshPlan) -> Floats:
-    """Copies of the graph that each stage holds. [1]"""
+def _copies(plan: MeshPlan, stage: Any) -> Floats:
+    """Copies of the graph that stages hold. [1]"""
     each, longer = divmod(plan.graph_repetitions, plan.pipeline)
-    count = each + (np.arange(plan.pipeline) < longer).astype(float)
-    count[0] = plan.layers_per_stage
-    return np.asarray(count)
+    count = each + (np.asarray(stage) < longer).astype(float)
+    return np.where(np.equal(stage, 0), plan.layers_per_stage, count)
 
 
 # ---------------------------------------------------------------- what a stage keeps
@@ -498,7 +554,8 @@ def in_flight(
 
     GPipe keeps all of them until the pipeline turns round; with one forward, one backward a stage
     keeps as many as there are stages from itself to the last; with ``interleave`` v pieces a chip
-    the first of p keeps ``1 + (p - 1) / (p v)`` times as much. Source: huang2019gpipe,
+    the first of p keeps ``1 + (p - 1) / (p v)`` times as much. Those whose gradients of weights
+    alone are left (`Schedule.defers_weights`) are not counted. Source: huang2019gpipe,
     narayanan2021megatron (sections 2.2.1 and 2.2.2), korthikanti2023reducing.
 
     Parameters

@@ -81,12 +81,13 @@ class MeshPlan:
     over the tensor-parallel chips. [s] ``split`` is how many chips M, K and N are split over
     whatever the sharding. [1] ``spilled``: whether data lies in the
     second memory, too. ``training``: whether gradients come back through the stages, microbatches
-    by ``schedule`` with ``interleave`` pieces a stage [1]; ``forward``: share of the forward pass
-    in the work of a copy [1]. ``recompute``: what the backward pass computes again. ``copies`` of
-    the system run iterations at the same time. [1] ``ends``: what runs before the first layer and
-    behind the last one, where that is decided. ``summed`` are gradients of one copy of the graph
-    that a chip sums once an iteration, at least where its sharding is not decided [B], ``update``
-    what it takes to update the weights of each byte of those, ``casting`` to cast them [s/B];
+    by ``schedule`` with ``interleave`` pieces a stage [1]; ``forward``, ``weight_gradients``:
+    shares of the forward pass, and of gradients of weights, in the work of a copy [1].
+    ``recompute``: what the backward pass computes again. ``copies`` of the system run iterations
+    at the same time. [1] ``ends``: what runs before the first layer and behind the last one, where
+    that is decided. ``summed`` are gradients of one copy of the graph that a chip sums once an
+    iteration, at least where its sharding is not decided [B], ``update`` what it takes to update
+    the weights of each byte of those, ``casting`` to cast them [s/B];
     ``zero``: up to which of optimizer state (1), gradients (2) and weights (3) data-parallel chips
     hold shares, 0: none;
     ``scatter`` is then the time of a sum that leaves each its share, ``gather`` of sending round;
@@ -119,6 +120,7 @@ class MeshPlan:
     schedule: Schedule = Schedule.ONE_F_ONE_B
     interleave: int = 1
     forward: float = 1 / 3
+    weight_gradients: float = 1 / 3
     ends: tuple[EndCost, EndCost] = (NO_END, NO_END)
     zero: Any = 0
     scatter: ConcaveTime = NOTHING

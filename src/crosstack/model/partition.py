@@ -31,6 +31,7 @@ from crosstack.model.cores import Staircase, deal_cores, staircase
 from crosstack.model.flows import Flow, flow_ends
 from crosstack.model.legality import make_legality, mask_of
 from crosstack.model.memory import (
+    COPY_COLUMNS,
     activations_held,
     computed_again,
     copy_memory,
@@ -226,9 +227,8 @@ class _Picked:
 def _assemble(picked: _Picked, network: Floats) -> ChipLoad:
     workload, arrays, plan = picked.workload, picked.arrays, picked.plan
     chip, rules = picked.system.chip, picked.rules
-    weight = picked.of("weight")
-    columns = {name: picked.of(name) for name in ("cache", "kept", "again")}
-    memory = copy_memory(workload, arrays, plan, rules, weight=weight, **columns)
+    columns = {name: picked.of(name) for name in COPY_COLUMNS}
+    weight, memory = columns["weight"], copy_memory(workload, arrays, plan, rules, **columns)
     static = float(static_size(workload, plan, memory))
     capacity = chip.memory_room(spilled=plan.spilled)
     full = float(static_size(workload, plan, memory, running=True))  # while an end runs

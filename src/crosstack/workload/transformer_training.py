@@ -44,11 +44,18 @@ class Schedule(StrEnum):
 
     ``GPIPE``: all forward, then all backward (``huang2019gpipe``). ``ONE_F_ONE_B``: as soon as one
     has come back, it goes first (``narayanan2021megatron``), so that stage s of p holds at most
-    p - s of them.
+    p - s of them. ``ZB_H1``: as that, but gradients of weights wait until there is nothing else to
+    do (``qi2024zero``); at least as many microbatches as stages.
     """
 
     GPIPE = "gpipe"
     ONE_F_ONE_B = "1f1b"
+    ZB_H1 = "zb-h1"
+
+    @property
+    def defers_weights(self) -> bool:
+        """Whether gradients of weights are computed apart from those of inputs, and later."""
+        return self is Schedule.ZB_H1
 
 
 # Fields of a step that take a word.

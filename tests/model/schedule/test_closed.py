@@ -15,6 +15,7 @@ from crosstack.model.schedule.closed import (
     pass_time,
     training_ways,
     uneven_time,
+    zero_bubble_ways,
 )
 from crosstack.model.schedule.events import TaskGraphBuilder, simulate
 from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_graph, pipeline_time
@@ -24,10 +25,12 @@ PRECISION = 1e-12
 ONE = Schedule.ONE_F_ONE_B
 
 
-def events(forward, backward, sends, microbatches, schedule=ONE, interleave=1) -> float:
+def events(
+    forward, backward, sends, microbatches, schedule=ONE, interleave=1, weights=0.0
+) -> float:
     """Time of the same pipeline, task by task. [s]"""
     stages = [
-        Stage(operations=(Operation(name="stage", forward=f, backward=b),), send=x)
+        Stage(operations=(Operation(name="stage", forward=f, backward=b, weights=weights),), send=x)
         for f, b, x in zip(forward, backward, [*sends, 0.0], strict=True)
     ]
     graph = pipeline_graph(stages, microbatches, schedule, interleave=interleave)
@@ -60,6 +63,48 @@ def test_stages_alike_that_send_by_themselves(seed):
     backward = [b + x * (s > 0) for s in range(p)]
     found = float(longest(training_ways(p, m, beside=False), f + b, x))
     assert found == pytest.approx(events(forward, backward, [0.0] * (p - 1), m), rel=PRECISION)
+
+
+@pytest.mark.parametrize("beside", [True, False])
+@pytest.mark.parametrize("seed", range(80))
+def test_gradients_of_weights_that_wait(seed, beside):
+    rng = random.Random(seed)
+    p = rng.randint(1, 7)
+    m = p + rng.choice([0, 1, rng.randint(2, 12)])
+    f, b, w = (3 * rng.random() ** rng.choice([1, 2]) for _ in range(3))
+    x = rng.choice([0.0, 0.1 * rng.random(), rng.random(), 3 * rng.random()])
+    work = f + b + w
+    ways = zero_bubble_ways(p, m, beside=beside, forward=f / work, weights=w / work)
+    own = 0.0 if beside else x
+    forward = [f + own * (s < p - 1) for s in range(p)]
+    backward = [b + w + own * (s > 0) for s in range(p)]
+    sends = [x if beside else 0.0] * (p - 1)
+    ran = events(forward, backward, sends, m, Schedule.ZB_H1, weights=w)
+    assert float(longest(ways, work, x)) == pytest.approx(ran, rel=PRECISION)
+    if not x:
+        known = (m + p - 1) * (f + b) + m * w - (p - 1) * min(f, b, w)
+        assert ran == pytest.approx(known, rel=PRECISION)
+
+
+def test_the_bubble_of_zb_h1_is_a_third_of_that_of_one_forward_one_backward():
+    # qi2024zero, table 2: (p - 1) (F + B - W), against (p - 1) (F + B + W), each of 1 s.
+    p, m = 4, 8
+    assert float(longest(zero_bubble_ways(p, m), 3.0, 0.0)) == pytest.approx(3 * m + (p - 1))
+    assert float(longest(training_ways(p, m), 3.0, 0.0)) == 3 * m + 3 * (p - 1)
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_zero_bubble_ways_of_arrays_are_those_of_each(beside):
+    rng, rows = random.Random(11), []
+    for _ in range(200):
+        p = rng.randint(1, 8)
+        rows.append((p, p + rng.randint(0, 16), rng.uniform(0.1, 0.5), rng.uniform(0.1, 0.4)))
+    p, m, share, weights = (np.array(column) for column in zip(*rows, strict=True))
+    ways = zero_bubble_ways(p, m, beside=beside, forward=share, weights=weights)
+    for work, send in ((1.0, 0.0), (1.0, 0.2), (1.0, 3.0)):
+        for time, (a, b, there, apart) in zip(longest(ways, work, send), rows, strict=True):
+            alone = zero_bubble_ways(a, b, beside=beside, forward=there, weights=apart)
+            assert time == float(longest(alone, work, send))
 
 
 @pytest.mark.parametrize("seed", range(120))
@@ -202,3 +247,11 @@ def test_one_stage_takes_its_work_alone():
 def test_what_cannot_be_interleaved_is_refused(options, message):
     with pytest.raises(InputError, match=message):
         training_ways(2, options.pop("microbatches", 4), 2, **options)
+
+
+def test_gradients_of_weights_wait_only_where_microbatches_are_as_many_as_stages():
+    with pytest.raises(InputError, match="microbatches: got 3; allowed: at least 4"):
+        zero_bubble_ways(4, 3)
+    stages = [Stage(operations=(Operation(name="stage", forward=1.0, backward=2.0),))] * 4
+    with pytest.raises(InputError, match="microbatches: got 3; allowed: at least 4"):
+        pipeline_time(stages, 3, Schedule.ZB_H1)

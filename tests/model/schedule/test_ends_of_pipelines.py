@@ -21,6 +21,7 @@ def pipelines(draw, schedule=Schedule.ONE_F_ONE_B):
     pieces = draw(st.sampled_from([1, 2, 3])) if schedule is Schedule.ONE_F_ONE_B else 1
     pieces = pieces if stages > 1 else 1
     rounds = draw(st.integers(1, 4 if pieces > 1 else 14))
+    rounds = max(rounds, stages) if schedule.defers_weights else rounds
     first, last = draw(TIMES), draw(TIMES)
     beside = pieces > 1 or schedule is Schedule.GPIPE or draw(st.booleans())
     return Pipeline(
@@ -33,13 +34,14 @@ def pipelines(draw, schedule=Schedule.ONE_F_ONE_B):
         schedule=schedule,
         interleave=pieces,
         forward=draw(st.sampled_from([1 / 3, 0.4])),
+        weight_gradients=draw(st.sampled_from([0.1, 0.3, 0.5])),
         first=(first / 3, first),
         last=(last / 3, last),
     )
 
 
 @settings(max_examples=300, deadline=None)
-@given(pipelines(), st.sampled_from([0.3, 1.0, 5.0]))
+@given(pipelines() | pipelines(Schedule.ZB_H1), st.sampled_from([0.3, 1.0, 5.0]))
 def test_no_path_is_longer_than_the_iteration(pipeline, work):
     paths = float(iteration_time(pipeline, work, RULES))
     whole = exact_time(pipeline, work, RULES)
@@ -49,7 +51,7 @@ def test_no_path_is_longer_than_the_iteration(pipeline, work):
 
 
 @settings(max_examples=100, deadline=None)
-@given(pipelines(), st.sampled_from([0.3, 1.0, 5.0]))
+@given(pipelines() | pipelines(Schedule.ZB_H1), st.sampled_from([0.3, 1.0, 5.0]))
 def test_more_work_is_never_faster(pipeline, work):
     more = exact_time(pipeline, work * 1.25, RULES)
     assert exact_time(pipeline, work, RULES) <= more * (1 + 1e-12)

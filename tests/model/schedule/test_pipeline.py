@@ -6,6 +6,7 @@ from crosstack.errors import InputError
 from crosstack.model.schedule.events import simulate
 from crosstack.model.schedule.pipeline import (
     Operation,
+    Pass,
     Stage,
     pass_order,
     pipeline_graph,
@@ -14,7 +15,11 @@ from crosstack.model.schedule.pipeline import (
 from crosstack.workload.transformer_training import Schedule
 
 times = st.floats(0, 10).map(lambda t: round(t, 3))
-operations = st.builds(Operation, name=st.just("op"), forward=times, backward=times)
+operations = st.tuples(times, times, times).map(
+    lambda took: Operation(
+        name="op", forward=took[0], backward=max(took[1:]), weights=min(took[1:])
+    )
+)
 stages = st.lists(
     st.builds(Stage, operations=st.lists(operations, min_size=1, max_size=3).map(tuple),
               send=times),
@@ -26,6 +31,7 @@ stages = st.lists(
 @pytest.mark.parametrize("schedule", Schedule)
 @given(stages, st.integers(1, 7))
 def test_the_closed_form_is_what_the_tasks_take(schedule, pipeline, microbatches):
+    microbatches = max(microbatches, len(pipeline) if schedule.defers_weights else 1)
     ran = simulate(pipeline_graph(pipeline, microbatches, schedule)).makespan
     found = pipeline_time(pipeline, microbatches, schedule)
     assert found == pytest.approx(ran, rel=1e-12, abs=1e-12)
@@ -66,7 +72,8 @@ def test_what_cannot_be_interleaved_is_refused(stages, microbatches, schedule, f
 @given(st.integers(1, 6), st.integers(1, 9))
 def test_a_stage_never_holds_more_than_the_stages_from_it_on(stages, microbatches):
     held, seen = [0] * stages, []
-    for s, i, forward in pass_order(stages, microbatches):
+    for s, i, kind in pass_order(stages, microbatches):
+        forward = kind is Pass.FORWARD
         held[s] += 1 if forward else -1
         assert 0 <= held[s] <= min(stages - s, microbatches)
         if forward:
@@ -75,6 +82,30 @@ def test_a_stage_never_holds_more_than_the_stages_from_it_on(stages, microbatche
             assert ((s + 1, i, False) if s + 1 < stages else (s, i, True)) in seen
         seen.append((s, i, forward))
     assert len(set(seen)) == len(seen) == 2 * stages * microbatches
+
+
+@given(st.integers(1, 6), st.integers(0, 6))
+def test_as_many_microbatches_wait_for_gradients_of_weights_as_stages_are_before(stages, more):
+    # qi2024zero, section 2.3: p in all on every stage, as with one forward, one backward.
+    microbatches = stages + more
+    held, most = [[0, 0] for _ in range(stages)], [[0, 0, 0] for _ in range(stages)]
+    for s, _, kind in pass_order(stages, microbatches, Schedule.ZB_H1):
+        own = held[s]
+        own[0] += {Pass.FORWARD: 1, Pass.INPUTS: -1}.get(kind, 0)
+        own[1] += {Pass.INPUTS: 1, Pass.WEIGHTS: -1}.get(kind, 0)
+        assert min(own) >= 0
+        most[s] = [max(a, b) for a, b in zip(most[s], (*own, sum(own)), strict=True)]
+    assert most == [[stages - s, s + 1, stages] for s in range(stages)]
+    assert held == [[0, 0]] * stages
+
+
+def test_gradients_of_weights_wait_by_hand():
+    # Two stages, two microbatches, F 1, B 2, W 1 s: F0 F1 on the first until 2; F0 B0 F1 B1 W0 W1
+    # on the last until 4, 5, 7, 8, 9 (B0 from 2 to 4); B0 on the first until 6, W0 7, B1 9, W1 10.
+    operation = Operation(name="op", forward=1.0, backward=3.0, weights=1.0)
+    pipeline = [Stage(operations=(operation,))] * 2
+    assert pipeline_time(pipeline, 2, Schedule.ZB_H1) == 10
+    assert pipeline_time(pipeline, 2, Schedule.ONE_F_ONE_B) == 12
 
 
 def test_taking_turns_has_the_bubble_of_gpipe():

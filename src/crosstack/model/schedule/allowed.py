@@ -12,7 +12,7 @@ import numpy as np
 
 from crosstack.machine.chip import Overlap
 from crosstack.model.iteration import iteration_time, pipeline_of
-from crosstack.model.memory import computed_again, microbatches_kept
+from crosstack.model.memory import computed_again, microbatches_kept, weight_gradients
 from crosstack.model.mesh_plan import ZERO_STAGES, MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.tiles import divisors
@@ -25,7 +25,8 @@ ROUNDING = 1e-12  # relative, of sums of times
 def schedules(plan: MeshPlan, rules: Rules) -> tuple[Schedule, ...]:
     """Return the schedules of a plan, one forward, one backward first."""
     several = rules.iteration.has_schedules and plan.training
-    return (Schedule.ONE_F_ONE_B, Schedule.GPIPE) if several else (Schedule.ONE_F_ONE_B,)
+    others = (Schedule.GPIPE, Schedule.ZB_H1) if several else ()
+    return (Schedule.ONE_F_ONE_B, *others)
 
 
 def most_pieces(plan: MeshPlan, rules: Rules) -> Any:
@@ -40,12 +41,16 @@ def most_pieces(plan: MeshPlan, rules: Rules) -> Any:
     return 1 + ((plan.pipeline > 1) & even) * (plan.layers_per_stage - 1)
 
 
-def may_interleave(plan: MeshPlan, rules: Rules) -> Any:
-    """Whether stages may have the pieces that a plan says, of as many layers; or arrays of plans.
+def may_follow(plan: MeshPlan, rules: Rules) -> Any:
+    """Whether microbatches may follow the schedule of a plan; or of arrays of plans.
 
-    Source: narayanan2021megatron, section 2.2.2: microbatches are a multiple of the stages.
+    Stages have the pieces that it says, of as many layers. Source: narayanan2021megatron, section
+    2.2.2: microbatches are a multiple of the stages. They are no fewer where gradients of weights
+    wait (qi2024zero, section 2.3), which layers then do not exchange.
     """
     divides = most_pieces(plan, rules) % plan.interleave == 0
+    if plan.schedule.defers_weights:
+        divides = divides & (plan.n_microbatches >= plan.pipeline) & (plan.exchanged == 0)
     return divides & ((plan.interleave == 1) | (plan.n_microbatches % plan.pipeline == 0))
 
 
@@ -53,22 +58,27 @@ def interleavings(plan: MeshPlan, rules: Rules) -> tuple[int, ...]:
     """Return how many pieces of as many layers the stages of a plan may have, 1 first. [1]"""
     pieces = divisors(most_pieces(plan, rules))
     cut = (replace(plan, interleave=count) for count in pieces)
-    return tuple(one.interleave for one in cut if may_interleave(one, rules))
+    return tuple(one.interleave for one in cut if may_follow(one, rules))
 
 
 @lru_cache(maxsize=256)
-def _forward_share(arrays: KernelGraph, recompute: Recompute) -> float:
-    """Share of the forward pass in the work of a copy. [1]"""
+def _shares(arrays: KernelGraph, recompute: Recompute) -> tuple[float, float]:
+    """Shares of the forward pass, and of gradients of weights, in the work of a copy. [1]"""
     again = arrays.work[computed_again(arrays, recompute)].sum()
     total = float(arrays.work.sum() + again)
-    return float(arrays.work[~arrays.backward].sum()) / total if total else 1.0
+    if not total:
+        return 1.0, 0.0
+    forward, weights = ~arrays.backward, weight_gradients(arrays)
+    return float(arrays.work[forward].sum()) / total, float(arrays.work[weights].sum()) / total
 
 
 def zero_stages(plan: MeshPlan, rules: Rules) -> tuple[int, ...]:
     """Return the stages of ZeRO that a plan may have."""
     alone = plan.data == 1 or not plan.training or rules.iteration.sums_in_layers
-    # Gradients of weights that layers share are known once all layers are through.
-    return ZERO_STAGES[: 1 if alone else len(ZERO_STAGES) if plan.overlapped else 2]
+    # Gradients of weights that layers share are known once all layers are through; those that
+    # wait are not exchanged when a layer runs backward.
+    exchanged = plan.overlapped and not plan.schedule.defers_weights
+    return ZERO_STAGES[: 1 if alone else len(ZERO_STAGES) if exchanged else 2]
 
 
 def useful_zero_stages(plan: MeshPlan, rules: Rules) -> tuple[int, ...]:
@@ -88,7 +98,8 @@ def useful_zero_stages(plan: MeshPlan, rules: Rules) -> tuple[int, ...]:
 
 def with_recompute(plan: MeshPlan, arrays: KernelGraph, recompute: Recompute) -> MeshPlan:
     """Return a plan that computes something again."""
-    return replace(plan, recompute=recompute, forward=_forward_share(arrays, recompute))
+    forward, weights = _shares(arrays, recompute)
+    return replace(plan, recompute=recompute, forward=forward, weight_gradients=weights)
 
 
 def by_schedule(

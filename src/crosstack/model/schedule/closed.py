@@ -14,6 +14,8 @@ most of a few ways, whatever W and x are; numbers, or arrays of many pipelines.
   before the first comes back. A microbatch that has gone down and come up again lets the next p
   begin, so what is sent is waited for ``p + m - 2 - ceil((m - 1) / p)`` times each way. Holds for
   stages that are alike (`training_ways`), and for any where sends take no time (`uneven_time`).
+* Zero bubble H1 (``qi2024zero``): as that, but the gradients of weights of stage s wait for s more
+  microbatches; see `zero_bubble_ways`.
 * Interleaved, v pieces a stage, m a multiple of p: pieces begin early enough for sends to hide but
   while the pipeline fills. Holds where a send takes no longer than the forward and than the
   backward pass of a piece; elsewhere it is the time of a stage that waits until its link is free.
@@ -105,6 +107,77 @@ def _sending_ways(p: Counts, m: Counts, v: Counts, forward: Floats | float) -> t
         ways.append((inner * (passes - 2 * shorter) / v, inner * own))
         ways.append((inner * (passes - 1) / v, inner * (own + 1)))
     return tuple(ways)
+
+
+def zero_bubble_ways(
+    stages: Counts,
+    microbatches: Counts,
+    *,
+    beside: bool = True,
+    forward: Floats | float = 1 / 3,
+    weights: Floats | float = 1 / 3,
+) -> tuple[Way, ...]:
+    """Ways through passes of stages that are alike, gradients of weights apart: ZB-H1.
+
+    A pass forward takes F, one back to the inputs B, and one to the weights W. Where sends take no
+    time, ``(m + p - 1) (F + B) + m W - (p - 1) min(F, B, W)`` with ``p`` stages and ``m >= p``
+    microbatches. Sends beside the work are waited for along the ways down and up, and along turns
+    between two stages as in `training_ways`; stages that send by themselves do so behind F and B.
+    Of arrays, ways that one pipeline does not have take nothing.
+
+    Raises `InputError` if there are fewer microbatches than stages. Source: qi2024zero, section
+    2.3, whose F, B and W are of one length; other lengths and sends are held against events.
+
+    Parameters
+    ----------
+    stages, microbatches : int or array
+        Of the pipeline, of one iteration. [1]
+    beside : bool
+        Whether sends run beside the work of a stage, on links of their own, or take its time.
+    forward, weights : float or array
+        Shares of the work that are F, and W. [1]
+    """
+    p, m = stages, microbatches
+    for name, count in (("stages", p), ("microbatches", m)):
+        require_counts(name, count)
+    require(not _any(m < p), "microbatches", m, f"at least {p}, as many as stages")
+    k = p - 1
+    # How often F, B and W beside once a microbatch, how often x, and whether there is such a way.
+    if beside:
+        turned = p + m - 2 - -(-(m - 1) // p)
+        once, more = 2 * turned, turned - 2 * k
+        late, up = np.maximum(more, 0), np.minimum(3 * k, once - k)
+        counts = [
+            (k, k, -k, np.minimum(4 * k, once), True),
+            (k, k, -k - late, once, True),
+            (k, 0, 0, up, True),
+            (k, 0, -late, up + 2 * late, True),
+            (0, k, 0, 2 * k, True),
+            (k - 1, k - 1, -k - more - 1, once + 1, (m - 1) % p == 1),
+        ]
+    else:
+        two, inner, both = p == 2, p > 2, 2 * m + 2 * p - 5
+        counts = [
+            (0, 0, 0, 0, p == 1),
+            (1, 1, -1, m + 1, two),
+            (1, 0, 0, m + 1, two),
+            (0, 1, 0, m, two),
+            (k, k, -k, both, inner),
+            (k - 1, k, 1 - k, both, inner),
+            (k, k - 1, 1 - k, both, inner),
+            (k - 1, k - 1, 2 - k, both, inner),
+            (k - 1, 1, 0, 2 * m + p - 2, inner),
+            (1, k - 1, 0, 2 * m + p - 2, inner),
+            (1, k, -1, 2 * m + p - 2, inner),
+            (k, 0, 0, 2 * m + p - 3, inner),
+            (0, k, 0, m + p - 2, inner),
+        ]
+    inputs = 1 - np.asarray(forward) - weights
+    return tuple(
+        (there * ((m + a) * forward + (m + b) * inputs + (m + g) * weights), there * 1.0 * sends)
+        for a, b, g, sends, there in counts
+        if _any(there)
+    )
 
 
 def _any(flags: Bools | bool) -> bool:

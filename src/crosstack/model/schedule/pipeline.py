@@ -3,7 +3,9 @@
 A stage works on one microbatch at a time and sends it to the next. Once the last stage has done all
 of them forward it turns round (``huang2019gpipe``), or every stage turns round on its own as soon
 as a microbatch comes back (``narayanan2021megatron``). *Interleaved*, a chip takes several stages,
-spread over the model: the pipeline is filled and emptied in shorter pieces.
+spread over the model: the pipeline is filled and emptied in shorter pieces. Where gradients of
+weights are computed apart (``qi2024zero``), a backward pass is two: to the inputs, which the stage
+before waits for, and to the weights, which nothing waits for but the end of the iteration.
 
 Twice the same thing: `pipeline_time` stage by stage, `pipeline_graph` as tasks for `simulate`.
 """
@@ -12,27 +14,63 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 
 from crosstack.errors import require, require_quantity, require_whole
 from crosstack.model.optimizer_step import OptimizerStep
-from crosstack.model.schedule.closed import longest, pass_time, training_ways, uneven_time
+from crosstack.model.schedule.closed import (
+    longest,
+    pass_time,
+    training_ways,
+    uneven_time,
+    zero_bubble_ways,
+)
 from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder, check_tasks
 from crosstack.workload.transformer_training import Schedule
 
 
+class Pass(StrEnum):
+    """What a stage does of a microbatch: all of its backward pass, or to inputs and to weights."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    INPUTS = "backward to inputs"
+    WEIGHTS = "backward to weights"
+
+    @property
+    def step(self) -> int:
+        """Stages from the one that passes a microbatch on to the one that takes it. [1]"""
+        return {Pass.FORWARD: 1, Pass.WEIGHTS: 0}.get(self, -1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """A kernel with what it exchanges: ``forward`` and ``backward`` time of one microbatch. [s]"""
+    """A kernel with what it exchanges: ``forward`` and ``backward`` time of one microbatch. [s]
+
+    ``weights`` is what of ``backward`` gradients of weights take. [s]
+    """
 
     name: str
     forward: float
     backward: float
+    weights: float = 0.0
 
     def __post_init__(self) -> None:
         """Check every time."""
-        for field in ("forward", "backward"):
+        for field in ("forward", "backward", "weights"):
             require_quantity(field, getattr(self, field), "s")
+        allowed = f"at most the backward pass, {self.backward} s"
+        require(self.weights <= self.backward, "weights", self.weights, allowed)
+
+    def time(self, kind: Pass) -> float:
+        """Of one microbatch, one pass. [s]"""
+        return {
+            Pass.FORWARD: self.forward,
+            Pass.BACKWARD: self.backward,
+            Pass.INPUTS: self.backward - self.weights,
+            Pass.WEIGHTS: self.weights,
+        }[kind]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,18 +80,19 @@ class Stage:
     operations: tuple[Operation, ...]
     send: float = 0.0
 
-    def time(self, *, forward: bool) -> float:
-        """Of one microbatch, one way. [s]"""
-        return sum(one.forward if forward else one.backward for one in self.operations)
+    def time(self, kind: Pass) -> float:
+        """Of one microbatch, one pass. [s]"""
+        return sum(one.time(kind) for one in self.operations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
     """What stages end an iteration with: ``step``, of ``layers`` a stage. [1]
 
-    ``forward`` and ``backward`` are what the layers of a piece of a stage take, ``head`` what the
-    last stage works behind those, forward and backward, for one microbatch. [s] Weights that are
-    sent round are those of the iteration before.
+    ``forward`` and ``backward`` are what the layers of a piece of a stage take in the first pass
+    and in the last, ``head`` what the last stage works behind those, forward, and in the last pass
+    before them, for one microbatch. [s] Weights that are sent round are those of the iteration
+    before.
     """
 
     step: OptimizerStep
@@ -74,35 +113,49 @@ def pipeline_time(
 
     ``interleave`` stages are on every chip, the i-th on chip i modulo the number of chips. GPipe is
     in closed form: stages and the links between them are machines that m equal jobs pass one after
-    the other (`crosstack.model.schedule.closed`), there and back. One forward, one backward: in
-    closed form where one holds; otherwise what a chip does next begins once the chip and what it
-    waits for are through, in the order of `pass_order`.
+    the other (`crosstack.model.schedule.closed`), there and back. By other schedules: in closed
+    form where one holds; otherwise what a chip does next begins once the chip and what it waits for
+    are through, in the order of `pass_order`.
 
     Raises `InputError` if the stages cannot be interleaved so. Source: huang2019gpipe,
-    narayanan2021megatron.
+    narayanan2021megatron, qi2024zero.
     """
     _check_pipeline(len(stages), microbatches, schedule, interleave)
-    if schedule is Schedule.ONE_F_ONE_B:
-        known = _known_time(stages, microbatches, interleave)
-        return _dispatched(stages, microbatches, interleave) if known is None else known
+    if schedule is not Schedule.GPIPE:
+        known = _known_time(stages, microbatches, schedule, interleave)
+        if known is not None:
+            return known
+        return max(stage_ends(stages, microbatches, schedule, interleave=interleave))
     sends = [stage.send for stage in stages[:-1]]
-    turn = pass_time([stage.time(forward=True) for stage in stages], sends, microbatches)
+    turn = pass_time([stage.time(Pass.FORWARD) for stage in stages], sends, microbatches)
     passed = slowest = last = 0.0
     for stage, send in zip(reversed(stages), [0.0, *reversed(sends)], strict=True):
-        backward = stage.time(forward=False)
+        backward = stage.time(Pass.BACKWARD)
         passed += send + backward
         slowest = max(slowest, send, backward)
         last = max(last, passed + (microbatches - 1) * slowest)
     return turn + last
 
 
-def _known_time(stages: Sequence[Stage], microbatches: int, interleave: int) -> float | None:
-    """Time of one forward, one backward in closed form; None where none holds. [s]"""
+def _known_time(
+    stages: Sequence[Stage], microbatches: int, schedule: Schedule, interleave: int
+) -> float | None:
+    """Time of a schedule in closed form; None where none holds. [s]"""
     chips = len(stages) // interleave
-    forward, backward = ([s.time(forward=there) for s in stages] for there in (True, False))
+    forward, backward, weights = (
+        [stage.time(kind) for stage in stages]
+        for kind in (Pass.FORWARD, Pass.BACKWARD, Pass.WEIGHTS)
+    )
     sends = [s.send for s in stages[:-1]] if chips > 1 else []
     alike = all(len(set(times)) <= 1 for times in (forward, backward, sends))
     send = max(sends, default=0.0)
+    if schedule.defers_weights:
+        work = forward[0] + backward[0]
+        if not (alike and len(set(weights)) == 1 and work):
+            return None
+        share, apart = forward[0] / work, weights[0] / work
+        ways = zero_bubble_ways(chips, microbatches, forward=share, weights=apart)
+        return float(longest(ways, work, send))
     if alike and (interleave == 1 or send <= min(forward[0], backward[0])):
         work = interleave * (forward[0] + backward[0])
         share = interleave * forward[0] / work if work else 1.0
@@ -117,6 +170,9 @@ def _check_pipeline(stages: int, microbatches: int, schedule: Schedule, interlea
     require(stages > 0, "stages", stages, "at least one stage")
     require_whole("microbatches", microbatches)
     require_whole("interleave", interleave)
+    few = schedule.defers_weights and microbatches < stages
+    allowed = f"at least {stages}, as many as stages, with schedule {schedule}"
+    require(not few, "microbatches", microbatches, allowed)
     if interleave == 1:
         return
     taken = schedule is Schedule.ONE_F_ONE_B
@@ -127,85 +183,131 @@ def _check_pipeline(stages: int, microbatches: int, schedule: Schedule, interlea
     require(whole, "microbatches", microbatches, f"a multiple of {chips} chips, to interleave")
 
 
-Item = tuple[int, int, bool]  # a stage, a microbatch, and whether it goes forward
+Item = tuple[int, int, Pass]  # a stage, a microbatch, and what is done of it
 
 
-def pass_order(stages: int, microbatches: int, interleave: int = 1) -> Iterator[Item]:
-    """Yield (stage, microbatch, forward) under one forward, one backward, what is waited for first.
+def pass_order(
+    stages: int,
+    microbatches: int,
+    schedule: Schedule = Schedule.ONE_F_ONE_B,
+    *,
+    interleave: int = 1,
+) -> Iterator[Item]:
+    """Yield (stage, microbatch, pass), what is waited for first.
 
+    By GPipe, all forward, then all backward. One forward, one backward:
     Chip c of p takes ``p - 1 - c`` microbatches forward, then one forward and one backward in turn,
     then what is left backward. Interleaved, v stages a chip: ``2 (p - 1 - c) + (v - 1) p`` of them
     first, p microbatches through one of its stages, then p through the next
-    (``narayanan2021megatron``, sections 2.2.1 and 2.2.2).
+    (``narayanan2021megatron``, sections 2.2.1 and 2.2.2). Zero bubble: see `_zero_bubble_order`.
+
+    Parameters
+    ----------
+    stages, microbatches, interleave : int
+        Stages, ``interleave`` of them on every chip; microbatches of an iteration. [1]
     """
-    chips, total = stages // interleave, microbatches * interleave
-    orders = [_order_of(chip, chips, microbatches, interleave) for chip in range(chips)]
+    if schedule is Schedule.GPIPE:
+        for i in range(microbatches):
+            yield from ((s, i, Pass.FORWARD) for s in range(stages))
+        for i in range(microbatches):
+            yield from ((s, i, Pass.BACKWARD) for s in reversed(range(stages)))
+        return
+    chips = stages // interleave
+    if schedule.defers_weights:
+        orders = [_zero_bubble_order(chip, chips, microbatches) for chip in range(chips)]
+    else:
+        orders = [_order_of(chip, chips, microbatches, interleave) for chip in range(chips)]
     position = [0] * chips
-    passed = [[0] * stages, [0] * stages]  # microbatches through every stage, backward and forward
-    while any(position[chip] < 2 * total for chip in range(chips)):
+    passed = {kind: [0] * stages for kind in Pass}  # microbatches through every stage
+    while any(position[chip] < len(order) for chip, order in enumerate(orders)):
         for chip, order in enumerate(orders):
-            while position[chip] < 2 * total:
-                s, i, forward = order[position[chip]]
-                before = s - 1 if forward else s + 1
-                if 0 <= before < stages and passed[forward][before] <= i:
+            while position[chip] < len(order):
+                s, i, kind = order[position[chip]]
+                before = s - kind.step
+                if before != s and 0 <= before < stages and passed[kind][before] <= i:
                     break
-                yield s, i, forward
-                passed[forward][s] += 1
+                yield s, i, kind
+                passed[kind][s] += 1
                 position[chip] += 1
 
 
 def _order_of(chip: int, chips: int, microbatches: int, interleave: int) -> list[Item]:
-    """Return what a chip does, in order."""
+    """Return what a chip does, in order, one forward, one backward."""
     total = microbatches * interleave
     lead = chips - 1 - chip
     ahead = min(lead if interleave == 1 else 2 * lead + (interleave - 1) * chips, total)
 
-    def piece(k: int, *, forward: bool) -> Item:
+    def piece(k: int, kind: Pass) -> Item:
         """The k-th that goes forward, or backward."""
         round_, within = divmod(k, chips * interleave)
         turn, i = divmod(within, chips)
-        own = turn if forward else interleave - 1 - turn
-        return own * chips + chip, round_ * chips + i, forward
+        own = turn if kind is Pass.FORWARD else interleave - 1 - turn
+        return own * chips + chip, round_ * chips + i, kind
 
-    order = [piece(k, forward=True) for k in range(ahead)]
+    order = [piece(k, Pass.FORWARD) for k in range(ahead)]
     for k in range(total - ahead):
-        order += [piece(ahead + k, forward=True), piece(k, forward=False)]
-    return order + [piece(k, forward=False) for k in range(total - ahead, total)]
+        order += [piece(ahead + k, Pass.FORWARD), piece(k, Pass.BACKWARD)]
+    return order + [piece(k, Pass.BACKWARD) for k in range(total - ahead, total)]
 
 
-def _dispatched(stages: Sequence[Stage], microbatches: int, interleave: int) -> float:
-    """When the last stage is through backward, one forward, one backward. [s]
+def _zero_bubble_order(chip: int, chips: int, microbatches: int) -> list[Item]:
+    """Return what a chip does, in order, under ZB-H1.
+
+    Chip c of p takes ``p - 1 - c`` microbatches forward, then one forward and one back to the
+    inputs in turn, then what is left back to the inputs; behind each back to the inputs the one c
+    before goes back to the weights, and the last c of those at the end. Source: qi2024zero,
+    section 2.3.
+    """
+    ahead = chips - 1 - chip
+    order: list[Item] = [(chip, i, Pass.FORWARD) for i in range(ahead)]
+    for i in range(microbatches):
+        if i + ahead < microbatches:
+            order.append((chip, i + ahead, Pass.FORWARD))
+        order.append((chip, i, Pass.INPUTS))
+        if i >= chip:
+            order.append((chip, i - chip, Pass.WEIGHTS))
+    return order + [(chip, i, Pass.WEIGHTS) for i in range(microbatches - chip, microbatches)]
+
+
+def stage_ends(
+    stages: Sequence[Stage], microbatches: int, schedule: Schedule, *, interleave: int = 1
+) -> list[float]:
+    """When every chip is through, by a schedule in which the two directions meet. [s]
 
     Chips take items in the order of the schedule, each when the chip and what it needs are through.
+
+    Parameters
+    ----------
+    stages, microbatches, schedule, interleave
+        As `pipeline_time`.
     """
     count = len(stages)
     chips = count // interleave
-    takes = [[stage.time(forward=there) for stage in stages] for there in (False, True)]
+    takes = {kind: [stage.time(kind) for stage in stages] for kind in Pass}
     sends = [stage.send for stage in stages]
     busy = [0.0] * chips  # until when
-    links = [[0.0] * chips, [0.0] * chips]  # the same of the link behind a chip, each direction
-    ready: list[list[list[float]]] = [[[] for _ in stages] for _ in range(2)]  # when passed on
+    links = {kind: [0.0] * chips for kind in Pass}  # of the link behind a chip, each direction
+    ready: dict[Pass, list[list[float]]]  # when passed on
+    ready = {kind: [[] for _ in stages] for kind in Pass}
     turned: list[float] = []  # when the last stage is through forward
-    last = 0.0
-    for s, i, forward in pass_order(count, microbatches, interleave):
-        before = s - 1 if forward else s + 1
-        chip = s % chips
+    for s, i, kind in pass_order(count, microbatches, schedule, interleave=interleave):
+        chip, before, to = s % chips, s - kind.step, s + kind.step
         begin = busy[chip]
-        if 0 <= before < count:
-            begin = max(begin, ready[forward][before][i])
-        elif not forward:
-            begin = max(begin, turned[i])
-        end = busy[chip] = begin + takes[forward][s]
-        link = s if forward else s - 1
-        if 0 <= link < count - 1:
+        if kind is not Pass.WEIGHTS:
+            if 0 <= before < count:
+                begin = max(begin, ready[kind][before][i])
+            elif kind is not Pass.FORWARD:
+                begin = max(begin, turned[i])
+        end = busy[chip] = begin + takes[kind][s]
+        if to != s and 0 <= to < count:
+            link = min(s, to)
             wire = link % chips
             send = sends[link] if chips > 1 else 0.0
-            links[forward][wire] = max(links[forward][wire], end) + send
-            ready[forward][s].append(links[forward][wire])
-        elif forward:
+            links[kind][wire] = max(links[kind][wire], end) + send
+            ready[kind][s].append(links[kind][wire])
+        elif kind is Pass.FORWARD:
             turned.append(end)
-        last = max(last, end)
-    return last
+    return busy
 
 
 def pipeline_graph(
@@ -224,25 +326,27 @@ def pipeline_graph(
     """
     _check_pipeline(len(stages), microbatches, schedule, interleave)
     chips = len(stages) // interleave
-    # An operation and its hand-over or transfer, forward and backward.
-    check_tasks(4 * microbatches * sum(len(stage.operations) + 1 for stage in stages))
+    # An operation and its hand-over or transfer, in every pass.
+    passes = 3 if schedule.defers_weights else 2
+    check_tasks(2 * passes * microbatches * sum(len(stage.operations) + 1 for stage in stages))
     build, last = TaskGraphBuilder(f"stage {chip}" for chip in range(chips)), len(stages) - 1
     before: list[int | None] = [None] * chips  # the last task of each chip
 
-    def run(s: int, i: int, after: int | None, *, forward: bool) -> int:
+    def run(s: int, i: int, after: int | None, kind: Pass) -> int:
         """Add the operations of a stage for one microbatch; return the last of them."""
         waits = {task for task in (after, before[s % chips]) if task is not None}
         tag, task = f"microbatch {i}", None
-        for operation in stages[s].operations if forward else reversed(stages[s].operations):
-            takes = operation.forward if forward else operation.backward
-            if not takes and (operation.backward if forward else operation.forward):
+        own = stages[s].operations
+        for operation in own if kind is Pass.FORWARD else reversed(own):
+            takes = operation.time(kind)
+            if not takes and operation.forward + operation.backward:
                 continue
             task = build.add(
                 f"{operation.name}, {tag}",
                 takes,
                 resource=f"stage {s % chips}",
                 after=sorted(waits) if task is None else [task],
-                kind="forward" if forward else "backward",
+                kind="forward" if kind is Pass.FORWARD else "backward",
             )
         if task is None:  # a stage without operations hands on
             task = build.add(f"stage {s}, {tag}", after=sorted(waits), kind="hand over")
@@ -254,21 +358,22 @@ def pipeline_graph(
         begun, pending = rounds[s]
         waits = [task for task in (came, before[s % chips], begun) if task is not None]
         start = build.add(f"weights of stage {s}", after=waits, kind="hand over")
-        ends = [run(s, 0, start, forward=True)]
+        ends = [run(s, 0, start, Pass.FORWARD)]
         for task, takes in pending:
             ends.append(build.add(f"rest of stage {s}", takes, after=[task], kind="hand over"))
         task = build.add(f"stage {s} is through", after=ends, kind="hand over")
         before[s % chips] = task
         return task
 
-    def send(s: int, i: int, after: int, *, forward: bool) -> int:
+    def send(s: int, i: int, after: int, kind: Pass) -> int:
         """Pass a microbatch on; only under GPipe the two directions never meet."""
-        if not 0 <= (s if forward else s - 1) < last or chips == 1:
+        to = s + kind.step
+        if to == s or not 0 <= to <= last or chips == 1:
             return after
-        link = s if forward else s - 1
-        back = "" if forward or schedule is Schedule.GPIPE else " back"
+        link = min(s, to)
+        back = "" if kind is Pass.FORWARD or schedule is Schedule.GPIPE else " back"
         return build.add(
-            f"send {s} to {s + 1 if forward else s - 1}, microbatch {i}",
+            f"send {s} to {to}, microbatch {i}",
             stages[link].send,
             resource=f"link {link % chips}{back}",
             after=[after],
@@ -278,17 +383,17 @@ def pipeline_graph(
     rounds = {} if ending is None else _add_gathers(build, ending, len(stages), chips)
     passed: dict[Item, int] = {}  # the task that passes a microbatch on
     final: dict[int, tuple[list[int], int]] = {}  # what the last pass waits for, and its end
-    for s, i, forward in _order(schedule, len(stages), microbatches, interleave):
-        if not (forward or training):
+    for s, i, kind in pass_order(len(stages), microbatches, schedule, interleave=interleave):
+        if not (kind is Pass.FORWARD or training):
             continue
-        came = passed.get((s - 1 if forward else s + 1, i, forward))
+        came = passed.get((s - kind.step, i, kind))
         waits = [task for task in (came, before[s % chips]) if task is not None]
-        if forward and s in rounds and not i:
+        if kind is Pass.FORWARD and s in rounds and not i:
             done = gathered_first(s, came)
         else:
-            done = run(s, i, came, forward=forward)
+            done = run(s, i, came, kind)
         final[s] = waits, done
-        passed[s, i, forward] = send(s, i, done, forward=forward)
+        passed[s, i, kind] = send(s, i, done, kind)
     if ending is not None:
         _add_ending(build, ending, final, chips)
     return build.build()
@@ -360,14 +465,3 @@ def _add_ending(
     for chip in range(chips):
         resource = f"memory {chip}"
         build.add("update of weights", step.update, resource=resource, after=[known], kind="update")
-
-
-def _order(schedule: Schedule, stages: int, microbatches: int, interleave: int) -> Iterator[Item]:
-    """Yield (stage, microbatch, forward), what is waited for first."""
-    if schedule is Schedule.ONE_F_ONE_B:
-        yield from pass_order(stages, microbatches, interleave)
-        return
-    for forward in (True, False):
-        for i in range(microbatches):
-            for s in range(stages) if forward else reversed(range(stages)):
-                yield s, i, forward

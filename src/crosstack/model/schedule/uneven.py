@@ -1,0 +1,50 @@
+"""Stages that are alike but for the first and the last, which have an end of the model besides."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_time, stage_ends
+from crosstack.workload.transformer_training import Schedule
+
+
+@lru_cache(maxsize=4096)
+def uneven_ends(
+    stages: int,
+    microbatches: int,
+    pieces: int,
+    work: tuple[float, float, float],
+    ends: tuple[tuple[float, float], tuple[float, float]],
+    send: float,
+    schedule: Schedule,
+    *,
+    beside: bool,
+) -> tuple[float, ...]:
+    """When the last stage is through; where gradients of weights wait, when each is. [s]
+
+    Parameters
+    ----------
+    stages, microbatches, pieces : int
+        Of the pipeline, of an iteration, of a stage. [1]
+    work : tuple of float
+        What the layers of a stage take forward, backward, and of that for gradients of weights. [s]
+    ends : tuple of tuples
+        What the first and the last stage work besides: forward, and in all. [s]
+    send : float
+        From a piece to the next, on a link ``beside`` the work of stages or by themselves. [s]
+    """
+    count = stages * pieces
+    sent = 0.0 if beside else send
+    forward = [work[0] / pieces + sent] * (count - 1) + [work[0] / pieces]
+    backward = [work[1] / pieces] + [work[1] / pieces + sent] * (count - 1)
+    for stage, (there, both) in zip((0, -1), ends, strict=True):
+        forward[stage] += there
+        backward[stage] += both - there
+    passed = []
+    for there, back in zip(forward, backward, strict=True):
+        weights = min(work[2] / pieces, back)
+        layers = Operation(name="layers", forward=there, backward=back, weights=weights)
+        passed.append(Stage(operations=(layers,), send=send if beside else 0.0))
+    if schedule.defers_weights:
+        return tuple(stage_ends(passed, microbatches, schedule))
+    return (pipeline_time(passed, microbatches, schedule, interleave=pieces),)
