@@ -16,11 +16,12 @@ from crosstack.errors import InputError, Problem, require, require_quantity, req
 
 __all__ = [
     "Bytes", "Checked", "Count", "Name", "Natural", "Number", "Positive", "Quantity", "brief",
-    "known_again", "plain", "require_type", "require_types",
+    "known_again", "plain", "require_type", "require_types", "words_of",
 ]  # fmt: skip
 
 P = typing.ParamSpec("P")
 R = typing.TypeVar("R")
+Word = typing.TypeVar("Word", bound=enum.StrEnum)
 LONGEST = 800  # letters of a record in which the records inside are spelled out: ten lines
 
 
@@ -273,6 +274,13 @@ def _tells(field: dataclasses.Field[Any], record: Any) -> bool:
 
 
 _BRIEF = _Brief()
+
+
+def words_of(choices: type[Word]) -> dict[str, Word]:
+    """Return the members of an enum by its words; an alias is another word of its member."""
+    members = choices.__members__
+    others = {n.lower(): one for n, one in members.items() if n != one.name}
+    return {one.value: one for one in choices} | others
 
 
 def brief(value: object) -> str:

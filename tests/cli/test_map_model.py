@@ -78,7 +78,7 @@ def test_gradients_of_weights_may_wait(mapped):
     ("given", "message"),
     [
         (("--parallel", "pp=8,dp=1,tp=1", "--microbatch-size", 8), "--schedule: got zb-h1; allowed: 1f1b, or as many microbatches as stages"),
-        (("--zero", 2), "--zero: got 2; allowed: 0 or 1 with schedule zb-h1"),
+        (("--zero", 2), "--zero: got '2'; allowed: 0 or 1 with schedule zb-h1"),
         (("--interleave", 2), "--interleave: got 2; allowed: 1 with schedule zb-h1"),
         (("--prefill",), "--schedule: got 'zb-h1'; allowed: 1f1b for"),
     ],

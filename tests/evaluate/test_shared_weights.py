@@ -31,6 +31,7 @@ from crosstack.workload.graph_workload import workload_of
 from crosstack.workload.lstm import LstmModel, language_model_graph
 from crosstack.workload.passes.backward import training
 from crosstack.workload.published_steps import LSTMS
+from crosstack.workload.transformer_training import Zero
 
 RULES = rules_named("crosstack")
 GATES, LAYERS, BATCH, CHIPS = 4, 2, 256, 8
@@ -43,7 +44,7 @@ GIVEN = Constraints(
     degrees=Degrees(tensor=1, pipeline=1, data=CHIPS),
     microbatch_size=BATCH,
     kernel_by_kernel=True,
-    zero=0,
+    zero=Zero.NONE,
 )
 TINY = LstmModel(batch=8, sequence=5, vocabulary=32, layers=2, width=8)
 

@@ -23,12 +23,12 @@ from crosstack.mapping.search import search
 from crosstack.model.choice_index import choice_index
 from crosstack.model.energy import Basis
 from crosstack.model.memory import recomputations
-from crosstack.model.mesh_plan import ZERO_STAGES
 from crosstack.model.objective import YEAR, YEARS, Objective, Weights
 from crosstack.model.rules import rules_named
 from crosstack.report.html import answer_html
 from crosstack.report.text import answer_tables, plain_text
 from crosstack.workload.kernels import Direction
+from crosstack.workload.transformer_training import ZEROS, Zero
 
 RULES = rules_named("crosstack")
 BY = {n: rules_named(n) for n in ("crosstack", "dfmodel-e5")}
@@ -98,7 +98,7 @@ def every_evaluation(workload, system):
         whole = math.prod(
             s for s, u in zip(use.sizes, use.parallelism, strict=True) if u is Parallelism.TENSOR
         )
-        shares = ZERO_STAGES if Parallelism.DATA in use.parallelism else (0,)
+        shares = ZEROS if Parallelism.DATA in use.parallelism else ZEROS[:1]
         for microbatch, n_tiles, zero in itertools.product(use.microbatches, range(1, 5), shares):
             if workload.global_batch_size % microbatch:
                 continue
@@ -232,7 +232,7 @@ def test_what_the_search_minimises_is_the_energy_of_the_mapping(random_task, rul
         given = Constraints()
         if rules == "crosstack":
             allowed = recomputations(workload.graph, BY[rules])
-            given = Constraints(recompute=rng.choice(allowed), zero=rng.choice([0, None]))
+            given = Constraints(recompute=rng.choice(allowed), zero=rng.choice([Zero.NONE, None]))
         mapping, _ = search(workload, system, given, BY[rules], work_limit=1e4)
         least = evaluate(workload, system, mapping, BY[rules])
         first = least.memory_used * rng.choice([0.9, 2.0])

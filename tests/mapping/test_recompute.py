@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -20,12 +21,11 @@ from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Prices, System
 from crosstack.mapping.mapping import Constraints, Mapping
 from crosstack.mapping.search import search
-from crosstack.model.mesh_plan import ZERO_STAGES
 from crosstack.model.objective import Objective
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.workload.kernels import Axis, Saved
-from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.transformer_training import ZEROS, Recompute, Schedule, Zero
 from crosstack.workload.workload import Workload
 
 RULES = rules_named("crosstack")
@@ -131,7 +131,13 @@ def value(evaluation: Evaluation, objective: Objective) -> float:
 
 
 ORDERS = [(Schedule.GPIPE, 1), *((Schedule.ONE_F_ONE_B, pieces) for pieces in (1, 2, 4, 8))]
-Decided = tuple[Recompute, Schedule, int, int]
+Decided = tuple[Recompute, Schedule, int, Zero]
+
+
+def zero_shares(use: Sequence[Parallelism]) -> tuple[Zero, ...]:
+    """Return what data-parallel chips may have shares of, a dimension for each use."""
+    data = sum(u is Parallelism.DATA for u in use)
+    return (Zero.NONE,) if data == 0 else ZEROS if data > 1 else ZEROS[:4]
 
 
 @cache
@@ -150,7 +156,7 @@ def every_evaluation(system: System) -> list[tuple[Decided, Evaluation]]:
             may = stages > 1 and whole and WORKLOAD.n_layers % (stages * pieces) == 0
             if pieces > 1 and not may:
                 continue
-            shares = ZERO_STAGES if data > 1 else (0,)
+            shares = zero_shares(use)
             for partitions, zero in itertools.product(PARTITIONS, shares):
                 mapping = replace(
                     mapped(recompute, partitions),
@@ -173,7 +179,7 @@ def least_of_all(
     system: System, objective: Objective, room: float = math.inf
 ) -> dict[Decided, float]:
     """Return the least of each decision, of what takes such memory. [s], [J]"""
-    orders = [(k, *order, zero) for k in KINDS for order in ORDERS for zero in ZERO_STAGES]
+    orders = [(k, *order, zero) for k in KINDS for order in ORDERS for zero in Zero]
     least = dict.fromkeys(orders, math.inf)
     for decided, made in every_evaluation(system):
         if made.memory_used <= room:
@@ -207,7 +213,7 @@ def found(
         except InfeasibleError:
             continue
         except InputError:
-            if constraints.interleave in (None, 1) and not constraints.zero:
+            if constraints.interleave in (None, 1) and constraints.zero in (None, Zero.NONE):
                 raise  # otherwise there may be no such plan
             continue
         evaluation = evaluate(WORKLOAD, given, mapping, RULES)
@@ -258,7 +264,7 @@ def is_best(system: System, objective: Objective, every: dict[Decided, float]) -
         best = [v for (_, *decided, _), v in every.items() if decided == [order, pieces]]
         reached, _ = found(system, objective, schedule=order, interleave=pieces)
         assert reached == pytest.approx(min(best), rel=1e-9), (order, pieces)
-    for zero in ZERO_STAGES:
+    for zero in Zero:
         best = [v for (_, order, _, z), v in every.items() if z == zero and order is one]
         reached, _ = found(system, objective, zero=zero)
         assert reached == pytest.approx(min(best), rel=1e-9), zero
@@ -277,7 +283,9 @@ def test_what_is_free_is_never_worse_and_more_memory_neither():
         before = free
         if how is not None:
             kinds.add(how[0])
-        _, whole = found(system, zero=0)  # with shares, data parallelism alone is always best here
+        _, whole = found(
+            system, zero=Zero.NONE
+        )  # with shares, data parallelism alone is always best here
         pieces.add(whole is not None and whole[2] > 1)
     assert kinds == {Recompute.NONE, Recompute.FULL}  # both are best somewhere
     assert True in pieces

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from random import Random
 
@@ -10,10 +11,16 @@ import pytest
 import crosstack
 from crosstack.io import library
 from crosstack.machine.chip import Overlap
-from crosstack.machine.system import Parallelism
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism
 from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints
-from crosstack.model.collectives import NOTHING, AffineTime, ConcaveTime
+from crosstack.model.collectives import (
+    NOTHING,
+    AffineTime,
+    ConcaveTime,
+    LeastTime,
+    NetworkUse,
+)
 from crosstack.model.iteration import (
     Pipeline,
     exact_time,
@@ -29,12 +36,12 @@ from crosstack.model.rules import rules_named
 from crosstack.model.schedule.events import TaskGraphBuilder, simulate
 from crosstack.model.schedule.pipeline import Ending, Operation, Stage, pipeline_graph
 from crosstack.workload.job import Job
-from crosstack.workload.transformer_training import Schedule
+from crosstack.workload.transformer_training import ZEROS, Schedule, Zero
 
 RULES = rules_named("crosstack")
 
 
-ONE, ZERO = Schedule.ONE_F_ONE_B, Schedule.ZB_H1
+ONE, WAITS = Schedule.ONE_F_ONE_B, Schedule.ZB_H1
 
 
 def pipeline(
@@ -51,7 +58,7 @@ def pipeline(
         training=True,
         schedule=schedule,
         interleave=pieces,
-        weight_gradients=rng.choice([0.1, 1 / 3, 0.5]) if schedule is ZERO else 1 / 3,
+        weight_gradients=rng.choice([0.1, 1 / 3, 0.5]) if schedule is WAITS else 1 / 3,
         step=step,
     )
 
@@ -76,7 +83,7 @@ def ran(one: Pipeline, work: float) -> float:
             layers=one.layers,
             forward=forward,
             backward=share * one.last_pass,
-            head=(one.last[0], 0.0 if one.schedule is ZERO else one.last[1] - one.last[0]),
+            head=(one.last[0], 0.0 if one.schedule is WAITS else one.last[1] - one.last[0]),
         ),
     )
     return simulate(graph).makespan
@@ -92,7 +99,7 @@ def test_sums_behind_gradients_of_weights_that_waited_end_when_events_do(seed):
     rng = Random(seed)
     sent = {"gather": 10 ** rng.uniform(-2, 1), "before": 0.1} if seed % 2 else {}
     step = OptimizerStep(sums=10 ** rng.uniform(-1, 1), update=0.25, **sent)
-    one = pipeline(rng, step, schedule=ZERO)
+    one = pipeline(rng, step, schedule=WAITS)
     one = replace(one, transfer=0.0 if one.stages == 1 else rng.choice([0.0, 0.2]))
     assert exact_time(one, 1.0, RULES) == pytest.approx(ran(one, 1.0), rel=1e-9)
     if one.stages == 1:
@@ -197,7 +204,7 @@ def test_a_replica_more_costs_its_sums_and_no_more():
     eight = library.system_on("h100-dgx", chips=8)
     given = Constraints(microbatch_size=1, degrees=Degrees(tensor=1, pipeline=1, data=1))
     one = crosstack.optimise(replace(job, batch=1), alone, constraints=given).evaluation
-    given = replace(given, degrees=Degrees(tensor=1, pipeline=1, data=8), zero=0)
+    given = replace(given, degrees=Degrees(tensor=1, pipeline=1, data=8), zero=Zero.NONE)
     found = crosstack.optimise(job, eight, constraints=given).evaluation
     assert one.sums_time == 0
     assert found.sums_time > 0
@@ -207,7 +214,7 @@ def test_a_replica_more_costs_its_sums_and_no_more():
     bandwidth = eight.chip.memory_speed(spilled=False)
     assert found.update_time == pytest.approx(28 * parameters / bandwidth, rel=1e-3)
     # Each of 8 that share the optimizer's state updates an eighth, and needs an eighth of 12 bytes.
-    shared = crosstack.optimise(job, eight, constraints=replace(given, zero=1)).evaluation
+    shared = crosstack.optimise(job, eight, constraints=replace(given, zero=Zero.STATE)).evaluation
     assert shared.update_time == pytest.approx(found.update_time / 8, rel=1e-9)
     state, whole = (dict(zip(ROWS, one.memory.sizes, strict=True)) for one in (shared, found))
     assert state["optimizer_state"][0] == pytest.approx(12 * parameters / 8, rel=1e-3)
@@ -247,7 +254,7 @@ def test_layers_wait_for_their_weights_as_events_say(seed):
         stage_transfer=AffineTime(),
         n_layers=layers,
         training=True,
-        zero=3,
+        zero=Zero.WEIGHTS.number,
         gather=ConcaveTime((AffineTime(per_byte=weights),)),
         scatter=ConcaveTime((AffineTime(per_byte=gradients),)),
         summed=1.0,
@@ -272,7 +279,7 @@ def test_chips_that_share_all_hold_an_eighth_of_it_and_two_layers():
     given = Constraints(microbatch_size=1, degrees=Degrees(tensor=1, pipeline=1, data=8))
     found = [
         crosstack.optimise(job, eight, constraints=replace(given, zero=z)).evaluation
-        for z in range(4)
+        for z in ZEROS[: Zero.HYBRID.number]
     ]
     rows = [dict(zip(ROWS, one.memory.sizes, strict=True)) for one in found]
     held = [[row[name][0] for name in ("weights", "gradients", "optimizer_state")] for row in rows]
@@ -291,11 +298,58 @@ def test_chips_that_share_all_hold_an_eighth_of_it_and_two_layers():
     assert found[2].energy.network > found[1].energy.network
 
 
-@pytest.mark.parametrize("zero", [2, 3])
-@pytest.mark.parametrize("given", ["tp=1,pp=1,dp=8", "tp=2,pp=2,dp=2", "tp=1,pp=4,dp=2"])
+def test_near_chips_have_shares_that_are_summed_over_the_far_ones():
+    # Chips in twos, 4 GB/s inside and 1 GB/s outside: of 8 bytes a chip sends its partner half,
+    # by 4 GB/s, and of the half that it keeps, over 1 GB/s, half to be added and half to be known.
+    dimensions = tuple(
+        Dimension(kind=DimensionKind.SWITCH, bandwidth=bandwidth) for bandwidth in (4e9, 1e9)
+    )
+    network = NetworkUse(
+        dimensions=dimensions, sizes=(2, 2), parallelism=(Parallelism.DATA, Parallelism.DATA)
+    )
+    near = LeastTime().near_shards(network)
+    assert near.chips == 2
+    assert float(near.scatter.time(8e9)) == pytest.approx(1.0)
+    assert float(near.gather.time(8e9)) == pytest.approx(1.0)
+    assert float(near.across.time(8e9)) == pytest.approx(2 + 2)
+    assert LeastTime().near_shards(replace(network, sizes=(4, 1))).chips == 1
+    assert LeastTime().near_shards(replace(network, sizes=(1, 4))).chips == 1
+
+
+def test_shares_inside_a_server_are_eighths_on_every_server():
+    model = library.model("llama3.2-1b")
+    job = Job(model=model, batch=256, sequence=2048)
+    system = library.system_on("h100-dgx", chips=16)
+    given = Constraints(microbatch_size=1, degrees=Degrees(tensor=1, pipeline=1, data=16))
+    whole, among_all, near = (
+        crosstack.optimise(job, system, constraints=replace(given, zero=z)).evaluation
+        for z in (Zero.NONE, Zero.WEIGHTS, Zero.HYBRID)
+    )
+    rows = [dict(zip(ROWS, one.memory.sizes, strict=True)) for one in (whole, among_all, near)]
+    for name in ("weights", "gradients", "optimizer_state"):
+        full, sixteenth, eighth = (row[name][0] for row in rows)
+        assert (sixteenth, eighth) == pytest.approx((full / 16, full / 8))
+    assert rows[1]["buffers"] == rows[2]["buffers"]
+    # What is left of sums is an eighth, once; weights come by the links of the server.
+    assert among_all.sums_time == 0 < near.sums_time < whole.sums_time
+    assert near.gather_time == 0
+    assert near.update_time == pytest.approx(2 * among_all.update_time)
+    assert near.time < among_all.time
+    free = crosstack.optimise(job, system, constraints=replace(given, zero=None)).evaluation
+    assert free.time <= min(one.time for one in (whole, among_all, near))
+
+
+@pytest.mark.parametrize(
+    ("zero", "given"),
+    [
+        *itertools.product("23", ["tp=1,pp=1,dp=16", "tp=2,pp=2,dp=4", "tp=1,pp=4,dp=4"]),
+        ("hsdp", "tp=1,pp=1,dp=16"),
+        ("hsdp", "tp=2,pp=1,dp=8"),
+    ],
+)
 def test_a_step_with_shares_takes_as_long_as_its_events(zero, given):
-    job = Job(model=library.model("llama3.2-1b"), batch=16, sequence=2048)
-    system = library.system_on("h100-dgx", chips=8)
+    job = Job(model=library.model("llama3.2-1b"), batch=32, sequence=2048)
+    system = library.system_on("h100-dgx", chips=16)
     found = crosstack.predict(job, system, given, zero=zero)
     assert sum(time for _, time in found.parts) == pytest.approx(found.time, rel=1e-9)
     (timeline,) = found.timelines()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from crosstack.machine.system import System
     from crosstack.mapping.mapping import Task
     from crosstack.model.rules import Rules
+    from crosstack.workload.transformer_training import Zero
 
 MACHINE = {"on": "--on", "n_chips": "--chips", "fabric": "--fabric", "link": "--on"}
 YAML_SUFFIXES = (".yaml", ".yml")
@@ -141,14 +142,17 @@ def many_tokens(text: str | None) -> float | None:
     return count
 
 
-def zero_given(text: str | None) -> int | None:
-    """Return the stage of ZeRO that ``--zero`` names; ``fsdp`` is its last. [1]"""
+def zero_given(text: str | None) -> Zero | None:
+    """Return what ``--zero`` says that data-parallel chips have shares of; None: left out."""
+    from crosstack.records import words_of
+    from crosstack.workload.transformer_training import Zero
+
     if text is None:
         return None
-    stages = {"0": 0, "1": 1, "2": 2, "3": 3, "fsdp": 3}
-    if text not in stages:
-        raise unknown_name("--zero", "stage of ZeRO is", text, stages)
-    return stages[text]
+    known = words_of(Zero)
+    if text not in known:
+        raise unknown_name("--zero", "stage of ZeRO is", text, known)
+    return known[text]
 
 
 @contextmanager

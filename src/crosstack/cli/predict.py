@@ -234,7 +234,7 @@ def _predicted(
     options |= {"constraints.degrees": "--parallel", "workload.global_batch_size": "--batch"}
     options |= dict.fromkeys(("topology", "shape", "package"), "--topology")
     options |= {f: f"--{f.replace('_', '-')}" for f in StepSettings.__dataclass_fields__}
-    with inputs.options_named(options | _called(*CHOICES, "interleave", "zero")):
+    with inputs.options_named(options | _called(*CHOICES, "interleave")):
         settings = StepSettings()
         if asked.optimizer_bytes is not None:
             with inputs.options_named({"": "--optimizer-bytes"}):

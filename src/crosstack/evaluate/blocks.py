@@ -37,6 +37,7 @@ from crosstack.model.partition import (
 )
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
+from crosstack.workload.transformer_training import ZEROS
 from crosstack.workload.workload import Workload
 
 BLOCK_WORK = 1e4  # units of work of the search of one block: about 0.1 s
@@ -150,7 +151,7 @@ class BlockTable:
             degrees=FREE,
             microbatch_size=None,
             recompute=plan.recompute if plan.training else None,
-            zero=plan.zero,
+            zero=ZEROS[plan.zero],
             **given,
         )
         mapping, certificate = search(

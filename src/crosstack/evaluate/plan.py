@@ -102,7 +102,7 @@ class Plan:
             "recompute": m.recompute.value,
             "schedule": m.schedule.value,
             "interleave": m.interleave,
-            "zero": m.zero,
+            "zero": m.zero.value,
             "n_tiles": m.n_tiles,
             "tile_size": -(-task.workload.sequence_length // m.n_tiles),
             **priced,

@@ -12,7 +12,7 @@ from crosstack.mapping.mapping import EndMapping, Mapping, Task
 from crosstack.model.choice_index import named_axis
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Axis
-from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.transformer_training import Recompute, Schedule, Zero
 
 MOST_PROBLEMS = 20  # names looked up; a foreign result would list every kernel
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -38,7 +38,8 @@ def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
     order: Schedule | None = Schedule.ONE_F_ONE_B
     again = read.choice(data.get("recompute", Recompute.NONE), Recompute, "recompute")
     order = read.choice(data.get("schedule", order), Schedule, "schedule")
-    if read.problems or layers is None or again is None or order is None:
+    zero = read.choice(data.get("zero", Zero.NONE), Zero, "zero")
+    if read.problems or layers is None or again is None or order is None or zero is None:
         raise InputError(read.problems)
     places = tuple(place for place, *_ in uses)
     return Mapping(
@@ -55,7 +56,7 @@ def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
         recompute=again,
         schedule=order,
         interleave=data.get("interleave", 1),
-        zero=data.get("zero", 0),
+        zero=zero,
     )
 
 

@@ -23,7 +23,7 @@ from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Mapping
 from crosstack.mapping.parallelism import workload_uses
 from crosstack.model.choices import least_summed
-from crosstack.model.collectives import AffineTime, ConcaveTime
+from crosstack.model.collectives import AffineTime, ConcaveTime, NearShards
 from crosstack.model.iteration import iteration_time, pipeline_of
 from crosstack.model.memory import STATE, CopyMemory, recomputations, static_size
 from crosstack.model.mesh_plan import MeshPlan, make_plan, microbatch_count
@@ -34,13 +34,12 @@ from crosstack.model.schedule.allowed import (
     schedules,
     useful_zero_stages,
     with_recompute,
-    zero_stages,
 )
 from crosstack.model.tiles import divisors
 from crosstack.records import known_again
 from crosstack.workload.kernel_graph import Bools, Floats, Ints
 from crosstack.workload.kernels import Placement
-from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.transformer_training import ZEROS, Recompute, Schedule
 from crosstack.workload.workload import Workload
 
 RECOMPUTED, ORDERS = tuple(Recompute), tuple(Schedule)
@@ -56,7 +55,7 @@ def _column(plans: tuple[MeshPlan, ...], name: str) -> Any:
 def _exchanges(plans: tuple[MeshPlan, ...], name: str) -> tuple[Ints, Floats]:
     """Return which time of a name each plan has, and the lines of all, shape (2, lines, times)."""
     known: dict[ConcaveTime, int] = {}
-    lines = (getattr(plan, name) for plan in plans)
+    lines = map(attrgetter(name), plans)
     numbers = np.array([known.setdefault(line, len(known)) for line in lines])
     table = np.zeros((2, max(len(line.members) for line in known), len(known)))
     table[0] = np.inf  # lines that one does not have
@@ -111,6 +110,10 @@ class Strategies:
             **{n: np.array([getattr(p, n) for p in again])[self.recompute] for n in shares},
             **{name: self._line(name) for name in ("periodic", "scatter", "gather")},
             "zero": self.of_use("zero"),
+            "near": NearShards(
+                chips=self.of_use("near.chips"),
+                **{name: self._line(f"near.{name}") for name in ("scatter", "gather", "across")},
+            ),
         }
         return replace(first, schedule=schedule, **numbers)
 
@@ -159,9 +162,8 @@ def all_strategies(
         plan = make_plan(workload, system, *parts, rules, use.dimensions)
         if plan is not None and plan.graph_stages == 1:
             plan = replace(plan, summed=least_summed(workload.graph, plan))
-            stages = useful_zero_stages(plan, rules) if given.zero is None else (given.zero,)
-            for zero in set(stages) & set(zero_stages(plan, rules)):
-                plans.append(replace(plan, zero=zero, summed=0.0))
+            for zero in useful_zero_stages(plan, rules, given.zero):
+                plans.append(replace(plan, zero=zero.number, summed=0.0))
                 sizes.append(use.microbatches)
     require(bool(plans), "workload.global_batch_size", workload.global_batch_size, "another")
     kinds = recomputations(workload.graph, rules) if given.recompute is None else (given.recompute,)
@@ -389,7 +391,7 @@ def with_strategy(mapping: Mapping, strategies: Strategies, number: int) -> Mapp
         sizes=plan.sizes,
         parallelism=plan.parallelism,
         dimensions=plan.dimensions,
-        zero=plan.zero,
+        zero=ZEROS[plan.zero],
         recompute=RECOMPUTED[strategies.recompute[number]],
         schedule=ORDERS[strategies.schedule[number]],
         interleave=int(strategies.interleave[number]),

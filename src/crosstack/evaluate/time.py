@@ -335,8 +335,8 @@ def decided_plan(
     require(pieces in counts, "mapping.interleave", pieces, listed)
     shares = zero_stages(plan, rules)
     allowed = f"{', '.join(map(str, shares))} of {plan.data} data-parallel chips {where}"
-    require(mapping.zero in shares, "mapping.zero", mapping.zero, allowed)
-    return with_recompute(replace(plan, interleave=pieces, zero=mapping.zero), arrays, again)
+    require(mapping.zero in shares, "mapping.zero", mapping.zero.value, allowed)
+    return with_recompute(replace(plan, interleave=pieces, zero=mapping.zero.number), arrays, again)
 
 
 def _problems(

@@ -12,7 +12,7 @@ from crosstack.mapping.parallelism import network_uses
 from crosstack.model.memory import recomputations, weight_gradients
 from crosstack.model.rules import Rules
 from crosstack.workload.kernels import Placement
-from crosstack.workload.transformer_training import Schedule
+from crosstack.workload.transformer_training import Schedule, Zero
 from crosstack.workload.workload import Workload
 
 
@@ -79,9 +79,9 @@ def _schedule(workload: Workload, constraints: Constraints, rules: Rules) -> Non
     others = f"{', '.join(kind for kind in Schedule if not kind.defers_weights)}: {workload.name}"
     allowed = f"{others} has no gradients of weights to compute apart"
     require(apart, "constraints.schedule", schedule.value, allowed)
-    zero = not schedule.defers_weights or (constraints.zero or 0) < 2
+    zero = not schedule.defers_weights or constraints.zero in (None, Zero.NONE, Zero.STATE)
     allowed = f"0 or 1 with schedule {schedule}, whose gradients of weights wait; more with {one}"
-    require(zero, "constraints.zero", constraints.zero, allowed)
+    require(zero, "constraints.zero", str(constraints.zero), allowed)
     alone = schedule is one or pieces in (None, 1)
     allowed = f"1 with schedule {schedule}; more with {one}"
     require(alone, "constraints.interleave", pieces, allowed)

@@ -13,7 +13,7 @@ from crosstack.model.memory import recomputations
 from crosstack.model.objective import Objective
 from crosstack.units import format_quantity
 from crosstack.workload.kernels import Placement
-from crosstack.workload.transformer_training import Schedule
+from crosstack.workload.transformer_training import Schedule, Zero
 
 
 def nothing_found(
@@ -89,8 +89,10 @@ def _no_plan(state: SearchState) -> InputError:
         one = constraints.schedule
         allowed = f"{Schedule.ONE_F_ONE_B}, or as many microbatches as stages at least, {some}"
         return InputError(Problem("constraints.schedule", f"got {one}; allowed: {allowed}."))
-    if constraints.zero:
-        allowed = "0, or training on data-parallel chips, with a global batch size that is a "
+    if constraints.zero not in (None, Zero.NONE):
+        allowed = "0, or training on data-parallel chips"
+        allowed += ", on several levels of the network" * (constraints.zero is Zero.HYBRID)
+        allowed += ", with a global batch size that is a "
         allowed += f"multiple of those and the microbatch size ({microbatch}), {some}"
         return InputError(
             Problem("constraints.zero", f"got {constraints.zero}; allowed: {allowed}.")

@@ -42,7 +42,7 @@ def mapping_order(mapping: Mapping) -> tuple[object, ...]:
         list(Recompute).index(mapping.recompute),
         list(Schedule).index(mapping.schedule),
         mapping.interleave,
-        mapping.zero,
+        mapping.zero.number,
         mapping.n_tiles,
         mapping.partitions,
         tuple(AXIS_CODE[axis] for axis in mapping.sharding),

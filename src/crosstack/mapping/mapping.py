@@ -10,11 +10,10 @@ from typing import ClassVar, NamedTuple
 from crosstack.errors import InputError, require, require_quantity, require_whole
 from crosstack.machine.system import Parallelism, System, dimension_sizes
 from crosstack.mapping.degrees import FREE, Degrees, degree_of
-from crosstack.model.mesh_plan import ZERO_STAGES
 from crosstack.model.objective import Objective
 from crosstack.records import brief, require_types
 from crosstack.workload.kernels import Axis
-from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.transformer_training import Recompute, Schedule, Zero
 from crosstack.workload.workload import Workload
 
 
@@ -65,9 +64,8 @@ class Constraints:
         In which order a stage takes its microbatches.
     interleave : int or None
         Pieces of every stage, spread over the model; above 1 with one forward, one backward. [1]
-    zero : int or None
-        What data-parallel chips have shares of, instead of all of it each: 0 nothing, 1 the
-        optimizer's state, 2 gradients too, 3 weights too (``rajbhandari2020zero``). [1]
+    zero : Zero or None
+        What data-parallel chips have shares of, instead of all of it each.
     partitions : tuple of (kernel name, int)
         Pinned kernels: the number of their partition, from 0.
     sharding : tuple of (kernel name, str)
@@ -84,7 +82,7 @@ class Constraints:
     recompute: Recompute | None = None
     schedule: Schedule = Schedule.ONE_F_ONE_B
     interleave: int | None = None
-    zero: int | None = None
+    zero: Zero | None = None
     partitions: tuple[tuple[str, int], ...] = ()
     sharding: tuple[tuple[str, str], ...] = ()
 
@@ -96,8 +94,6 @@ class Constraints:
         for name in ("microbatch_size", "n_tiles", "tile_size", "max_partitions", "interleave"):
             if getattr(self, name) is not None:
                 require_whole(name, getattr(self, name))
-        if self.zero is not None:
-            require_zero(self.zero)
         most = self.max_partitions
         for kernel, partition in self.partitions:
             path = f"partitions.{kernel}"
@@ -131,11 +127,6 @@ class Task:
         return InputError(
             problem.at(self.paths.get(problem.path, problem.path)) for problem in error.problems
         )
-
-
-def require_zero(zero: int) -> None:
-    """Raise `InputError` unless it is a stage of ZeRO that there is."""
-    require(zero in ZERO_STAGES, "zero", zero, ", ".join(map(str, ZERO_STAGES)))
 
 
 def _check_kernels(decided: Mapping | EndMapping) -> None:
@@ -173,7 +164,7 @@ class GeneralDecisions(NamedTuple):
     recompute: Recompute
     schedule: Schedule
     interleave: int
-    zero: int
+    zero: Zero
     dimensions: tuple[int, ...]
 
 
@@ -218,7 +209,7 @@ class Mapping:
     recompute: Recompute = Recompute.NONE
     schedule: Schedule = Schedule.ONE_F_ONE_B
     interleave: int = 1
-    zero: int = 0
+    zero: Zero = Zero.NONE
     dimensions: tuple[int, ...] = ()
     ends: tuple[EndMapping, ...] = ()
 
@@ -242,7 +233,6 @@ class Mapping:
             require(dealt == count, "cores", dealt, f"one per kernel ({count})")
         require_whole("microbatch_size", self.microbatch_size)
         require_whole("interleave", self.interleave)
-        require_zero(self.zero)
         if self.stages is not None:
             self._check_stages(self.stages)
 

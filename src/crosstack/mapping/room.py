@@ -31,7 +31,6 @@ from crosstack.model.schedule.allowed import (
     never_slower,
     useful_zero_stages,
     with_recompute,
-    zero_stages,
 )
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Bools, Floats, KernelGraph
@@ -125,10 +124,9 @@ class Room:
         kinds = kinds if given.recompute is None else (given.recompute,)
         found = []
         for one in plans:
-            stages = useful_zero_stages(one, self.rules) if given.zero is None else (given.zero,)
-            if set(stages) <= set(zero_stages(one, self.rules)):
-                shared = [replace(one, zero=zero) for zero in stages]
-                found += self._ordered(shared, given, kinds, only_time=only_time)
+            stages = useful_zero_stages(one, self.rules, given.zero)
+            shared = [replace(one, zero=zero.number) for zero in stages]
+            found += self._ordered(shared, given, kinds, only_time=only_time)
         return found
 
     def _ordered(

@@ -53,6 +53,7 @@ from crosstack.model.partition import (
 )
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Ints, KernelGraph
+from crosstack.workload.transformer_training import ZEROS
 from crosstack.workload.workload import Workload
 
 SMALL_GRAPH = 80  # kernels up to which every node is bounded with its layouts
@@ -424,7 +425,7 @@ class SearchState:
             recompute=plan.recompute,
             schedule=plan.schedule,
             interleave=plan.interleave,
-            zero=plan.zero,
+            zero=ZEROS[plan.zero],
             ends=ended.mappings,
         )
         self.incumbent.keep(total, mapping)

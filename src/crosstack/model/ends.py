@@ -129,8 +129,8 @@ def end_cost(
     peak, slower = clock.peak_rate(chip, graph.dtype), clock.slower(chip, graph)
     joules = 0.0 if choices.clocked is None else float(choices.clocked.joules[codes].sum())
     # Its weights are sent before a microbatch, its gradients behind it, and nothing runs beside.
-    sent = float((plan.exchanged > 1) * plan.gather.time(summed)) / plan.microbatch_size
-    left = float((plan.exchanged > 0) * plan.scatter.time(summed)) / plan.microbatch_size
+    sent = float(plan.bringing_time(summed)) / plan.microbatch_size
+    left = float(plan.leaving_time(summed)) / plan.microbatch_size
     one = EndCost(
         time=sum(cost.time for cost in priced.costs) + sent + left,
         forward=_forward(priced) + sent,

@@ -20,8 +20,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
-import numpy as np
-
 from crosstack.errors import InputError
 from crosstack.machine.chip import Chip
 from crosstack.machine.prices import (
@@ -223,13 +221,12 @@ def energy_rates(system: System, plan: MeshPlan) -> EnergyRates:
     sent = sequences * plan.stage_transfer.per_byte * plan.borders * plan.tensor * plan.data
     sums = [(plan.graph_repetitions, plan.summed), *((1, end.summed) for end in plan.ends)]
     chips = plan.tensor * plan.data * math.prod(plan.split)
-    often = np.where(plan.exchanged > 0, plan.n_microbatches, 1)  # a sum of gradients
-    again = np.where(plan.exchanged > 1, 2 * plan.n_microbatches, 0)  # all weights, both ways
 
     def exchanging(size: Any) -> Any:
         """Time of the links of a chip, once an iteration. [s]"""
-        sent = plan.gathering_time(size) + again * plan.gather.time(size)
-        return often * plan.summing_time(size) + sent
+        passing = plan.leaving_time(size) + 2 * plan.bringing_time(size)  # weights both ways
+        once = plan.summing_time(size) + plan.gathering_time(size)
+        return once + plan.n_microbatches * passing
 
     summing = chips * sum(count * exchanging(size) for count, size in sums)
     updating = chips * sum(count * size for count, size in sums) * plan.update / plan.sharers(1)

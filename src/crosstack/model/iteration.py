@@ -213,8 +213,8 @@ def exchange_paths(plan: MeshPlan) -> tuple[Path, ...]:
         return ALONE
     layers, share = plan.layers_per_stage, plan.forward
     one = plan.interleave / np.asarray(layers)  # layers that nothing runs beside
-    weights = plan.gather.time(plan.summed) * layers * (plan.exchanged > 1)
-    both = plan.scatter.time(plan.summed) * layers * (plan.exchanged > 0) + weights
+    weights = plan.bringing_time(plan.summed) * layers
+    both = plan.leaving_time(plan.summed) * layers + weights
     forward = (share, one * weights), (share * one, weights)
     backward = (1 - share, one * both), ((1 - share) * one, both)
     return tuple((a + c, b + d) for a, b in forward for c, d in backward)
@@ -333,18 +333,18 @@ def optimizer_step(plan: MeshPlan) -> OptimizerStep:
     sizes = [end.summed for end in plan.ends]
     if not np.any(plan.summed + sum(sizes)):
         return NO_STEP
-    layers, once = plan.layers_per_stage, plan.exchanged == 0  # or whenever layers run
+    layers = plan.layers_per_stage
 
     def whole(time: Callable[[Any], Floats]) -> Floats:
         """Of all layers of a stage, layer by layer or at once."""
         size = plan.summed
         return time(size) * layers if plan.overlapped else time(size * layers)
 
-    first, last = (once * plan.summing_time(size) for size in sizes)
+    first, last = (plan.summing_time(size) for size in sizes)
     alone = np.asarray(plan.pipeline) == 1  # a stage has both ends
     most = np.where(alone, sum(sizes), np.maximum(sizes[0], sizes[1]))
     return OptimizerStep(
-        sums=once * whole(plan.summing_time),
+        sums=whole(plan.summing_time),
         first=first,
         last=last + alone * first,
         update=plan.update * (plan.summed * layers + most) / plan.sharers(1)

@@ -16,15 +16,21 @@ import numpy as np
 
 from crosstack.errors import require
 from crosstack.machine.system import Parallelism, System, dimension_sizes
-from crosstack.model.collectives import NOTHING, AffineTime, Changes, ConcaveTime, NetworkUse
+from crosstack.model.collectives import (
+    NO_SHARES,
+    NOTHING,
+    AffineTime,
+    Changes,
+    ConcaveTime,
+    NearShards,
+    NetworkUse,
+)
 from crosstack.model.rules import Rules
 from crosstack.records import known_again
 from crosstack.workload.kernel_graph import Floats, KernelGraph
 from crosstack.workload.kernels import Collective, Placement
-from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.transformer_training import Recompute, Schedule, Zero
 from crosstack.workload.workload import Workload
-
-ZERO_STAGES = (0, 1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +94,9 @@ class MeshPlan:
     that is decided. ``summed`` are gradients of one copy of the graph that a chip sums once an
     iteration, at least where its sharding is not decided [B], ``update`` what it takes to update
     the weights of each byte of those, ``casting`` to cast them [s/B];
-    ``zero``: up to which of optimizer state (1), gradients (2) and weights (3) data-parallel chips
-    hold shares, 0: none;
-    ``scatter`` is then the time of a sum that leaves each its share, ``gather`` of sending round;
+    ``zero``: what data-parallel chips hold shares of, by its number (`Zero.number`); ``scatter``
+    is then the time of a sum that leaves each its share, ``gather`` of sending round; ``near`` are
+    both where shares are among the chips that the fastest links join;
     ``overlapped``: whether sums run beside the backward pass.
     """
 
@@ -122,9 +128,10 @@ class MeshPlan:
     forward: float = 1 / 3
     weight_gradients: float = 1 / 3
     ends: tuple[EndCost, EndCost] = (NO_END, NO_END)
-    zero: Any = 0
+    zero: Any = Zero.NONE.number
     scatter: ConcaveTime = NOTHING
     gather: ConcaveTime = NOTHING
+    near: NearShards = NO_SHARES
     summed: Any = 0.0
     update: Any = 0.0
     casting: Any = 0.0
@@ -147,7 +154,13 @@ class MeshPlan:
 
     def sharers(self, stage: int) -> Any:
         """Data-parallel chips among which is shared what ZeRO shares from ``stage`` on. [1]"""
-        return np.where(np.asarray(self.zero) >= stage, self.data, 1)
+        among = np.where(self.hybrid, self.near.chips, self.data)
+        return np.where(np.asarray(self.zero) >= stage, among, 1)
+
+    @property
+    def hybrid(self) -> Any:
+        """Whether shares are among the chips alone that the fastest links join."""
+        return np.asarray(self.zero) == Zero.HYBRID.number
 
     @property
     def exchanged(self) -> Any:
@@ -155,9 +168,26 @@ class MeshPlan:
         return np.clip(np.asarray(self.zero) - 1, 0, 2)
 
     def summing_time(self, size: Any) -> Floats:
-        """Time of a sum of gradients among the data-parallel chips, for all or for shares. [s]"""
-        shared = np.asarray(self.zero) > 0
-        return np.where(shared, self.scatter.time(size), self.periodic.time(size))
+        """Time of the sum of gradients that is made once an iteration. [s]
+
+        For all data-parallel chips, or their shares; of sums that layers leave behind whenever they
+        run, shares are summed over the groups of chips that have shares.
+        """
+        once = np.where(
+            np.asarray(self.zero) > 0, self.scatter.time(size), self.periodic.time(size)
+        )
+        across = np.where(self.hybrid, self.near.across.time(size), 0.0)
+        return np.where(self.exchanged > 0, across, once)
+
+    def leaving_time(self, size: Any) -> Floats:
+        """Time of a sum of gradients that leaves shares whenever layers have run. [s]"""
+        taken = np.where(self.hybrid, self.near.scatter.time(size), self.scatter.time(size))
+        return np.where(self.exchanged > 0, taken, 0.0)
+
+    def bringing_time(self, size: Any) -> Floats:
+        """Time of bringing whole weights whenever layers run. [s]"""
+        taken = np.where(self.hybrid, self.near.gather.time(size), self.gather.time(size))
+        return np.where(self.exchanged > 1, taken, 0.0)
 
     def gathering_time(self, size: Any) -> Floats:
         """Time of sending round weights that shares of the data-parallel chips updated. [s]"""
@@ -311,13 +341,16 @@ def _network_plan(
         shard = workload.boundary_size / tensor
         hop_time = max(shard / bandwidth + latency for bandwidth, latency in links)
     scatter = gather = NOTHING
+    near = NO_SHARES
     if workload.training:
         scatter, gather = rules.collectives.shards(network)
+        near = rules.collectives.near_shards(network)
     return MeshPlan(
         sizes=sizes,
         parallelism=parallelism,
         scatter=scatter,
         gather=gather,
+        near=near,
         tensor=tensor,
         pipeline=pipeline,
         data=data,

@@ -26,6 +26,7 @@ from crosstack.workload.transformer_training import (
     Recompute,
     Schedule,
     TransformerTraining,
+    Zero,
     training_of,
 )
 
@@ -76,7 +77,7 @@ class MeasuredStep:
             interleave=self.interleave,
             recompute=Recompute.FULL if self.full else Recompute.ATTENTION,
             exchange=Exchange.PAIRED if self.full else Exchange.SEQUENCE,
-            zero=0,  # both papers are older than Megatron's distributed optimizer
+            zero=Zero.NONE,  # both papers are older than Megatron's distributed optimizer
         )
 
     def predicted(self, *, frequency: float | None = None) -> Prediction:

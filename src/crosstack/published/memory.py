@@ -24,6 +24,7 @@ from crosstack.workload.transformer_training import (
     Recompute,
     Schedule,
     TransformerTraining,
+    Zero,
 )
 
 _TOLD: Any = parse_yaml(files(__package__).joinpath("memory.yaml").read_text(encoding="utf-8"))
@@ -85,7 +86,7 @@ class MemoryRun:
             interleave=self.interleave,
             recompute=Recompute(self.recompute),
             exchange=Exchange.SEQUENCE,
-            zero=0,  # so ran those of several replicas
+            zero=Zero.NONE,  # so ran those of several replicas
         )
         node, strategy = library.node(self.node), parse_strategy(self.strategy)
         fabric, port = library.joined_by(node)

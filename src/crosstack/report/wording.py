@@ -25,7 +25,7 @@ from crosstack.model.rules import Rules, rules_named
 from crosstack.units import format_quantity
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Axis
-from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.transformer_training import Recompute, Schedule, Zero
 from crosstack.workload.workload import Workload
 
 NOT_GIVEN = "not given"
@@ -253,7 +253,7 @@ def splits(answer: Plan) -> tuple[tuple[str, str], ...]:
         ("batch", f"{batch}; each pipeline runs {e.n_microbatches:,} x {m.microbatch_size}"),
         (f"tiles of {one(workload.item)}", f"{m.n_tiles:,}"),
         *([("computed again in the backward pass", RECOMPUTATION[m.recompute])] if again else []),
-        *([("shared by data-parallel chips", ZERO[m.zero])] if m.zero else []),
+        *([("shared by data-parallel chips", ZERO[m.zero])] if m.zero is not Zero.NONE else []),
         *not_mapped(workload),
         ("stage time, one microbatch", time_words(e.stage_time)),
         ("bubble factor", f"{e.bubble_factor:.4g}"),
@@ -261,10 +261,11 @@ def splits(answer: Plan) -> tuple[tuple[str, str], ...]:
 
 
 ZERO = {
-    0: "nothing",
-    1: "the optimizer's state",
-    2: "the optimizer's state and gradients",
-    3: "the optimizer's state, gradients and weights",
+    Zero.NONE: "nothing",
+    Zero.STATE: "the optimizer's state",
+    Zero.GRADIENTS: "the optimizer's state and gradients",
+    Zero.WEIGHTS: "the optimizer's state, gradients and weights",
+    Zero.HYBRID: "the optimizer's state, gradients and weights, inside a server",
 }
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from crosstack.errors import InputError, Problem, unknown_name
-from crosstack.records import Checked, Count, require_type
+from crosstack.records import Checked, Count, require_type, words_of
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.job import Job, JobKind, Work
 from crosstack.workload.lstm import LstmModel
@@ -21,7 +21,7 @@ from crosstack.workload.workload import Workload
 
 Step = TypeVar("Step", bound=Work)
 # Fields of a step that are asked for beside its model.
-CHANGES = ("batch", "sequence", "microbatches", *CHOICES, "interleave", "zero", "expert_imbalance")
+CHANGES = ("batch", "sequence", "microbatches", *CHOICES, "interleave", "expert_imbalance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +110,8 @@ def changed_step(step: Step, changes: Mapping[str, Any]) -> Step:
         if not sized and not isinstance(step, TransformerTraining):
             raise InputError(Problem(name, "allowed for the training of a transformer only."))
         if name in CHOICES:
-            known = [choice.value for choice in CHOICES[name]]
-            if value not in known:
-                raise unknown_name(name, f"{name} is", value, known)
-            given[name] = CHOICES[name](value)
+            known = words_of(CHOICES[name])
+            if str(value) not in known:
+                raise unknown_name(name, f"{name} is", str(value), known)
+            given[name] = known[str(value)]
     return replace(step, **given) if given else step

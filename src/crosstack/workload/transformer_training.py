@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated
 
 from crosstack.errors import require, require_quantity
-from crosstack.records import Checked, Count, Natural, Number, require_types
+from crosstack.records import Checked, Count, Number, require_types
 from crosstack.workload.architectures import Transformer
 
 
@@ -58,11 +58,36 @@ class Schedule(StrEnum):
         return self is Schedule.ZB_H1
 
 
+class Zero(StrEnum):
+    """What data-parallel chips have shares of, instead of all of it each.
+
+    ``NONE``: nothing; ``STATE``: the optimizer's state, of which each updates its part of the
+    weights; ``GRADIENTS``: those too; ``WEIGHTS``, or fsdp: weights too (``rajbhandari2020zero``).
+    ``HYBRID``: all three, but among the chips that the fastest links join, and each such group has
+    all (hybrid sharding, ``zhao2023fsdp`` section 3.2.2).
+    """
+
+    NONE = "0"
+    STATE = "1"
+    GRADIENTS = "2"
+    WEIGHTS = "3"
+    HYBRID = "hsdp"
+    FSDP = "3"
+
+    @property
+    def number(self) -> int:
+        """Its place in `ZEROS`: each shares what those before it do, but among other chips. [1]"""
+        return ZEROS.index(self)
+
+
+ZEROS: tuple[Zero, ...] = tuple(Zero)
+
 # Fields of a step that take a word.
 CHOICES: dict[str, type[StrEnum]] = {
     "exchange": Exchange,
     "recompute": Recompute,
     "schedule": Schedule,
+    "zero": Zero,
 }
 
 
@@ -78,14 +103,11 @@ class TransformerTraining(Checked):
         Sequences of one step, and tokens of each. [1]
     microbatches : int
         Parts of a replica's batch that follow one another through the pipeline. [1]
-    exchange, recompute, schedule
+    exchange, recompute, schedule, zero
         What the chips of a kernel split send one another, what the backward pass computes again,
-        and in which order a stage takes its microbatches.
+        in which order a stage takes its microbatches, and what data-parallel chips have shares of.
     interleave : int
         Stages on every chip, spread over the model; above 1 with `Schedule.ONE_F_ONE_B`. [1]
-    zero : int
-        What data-parallel chips have shares of: 0 nothing, 1 the optimizer's state, 2 gradients
-        too, 3 weights too. [1]
     expert_imbalance : float
         As of a `Job`. [1]
     tokens : float
@@ -103,7 +125,7 @@ class TransformerTraining(Checked):
     recompute: Recompute | None = None
     schedule: Schedule | None = None
     interleave: Count | None = None
-    zero: Natural | None = None
+    zero: Zero | None = None
     expert_imbalance: Number | None = None
     tokens: Number = 0.0
     ideal_stages: Count = 1

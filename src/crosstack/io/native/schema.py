@@ -24,6 +24,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, PlainValidator, model_
 from pydantic.fields import FieldInfo
 
 from crosstack.errors import InputError, Problem, did_you_mean, require_quantity
+from crosstack.records import words_of
 from crosstack.units import parse_quantity
 
 SMALLEST, LARGEST = 1e-60, 1e60  # quantities in a file, whatever the unit
@@ -87,6 +88,8 @@ def _number(value: object, unit: str, above_zero: bool = False) -> float:
 
 
 def _one_of(value: object, choices: Mapping[str, object]) -> object:
+    if type(value) is int and str(value) in choices:  # YAML reads a word that is a number as one
+        return choices[str(value)]
     if not isinstance(value, str) or value not in choices:
         hint = did_you_mean(value, choices) if isinstance(value, str) else ""
         message = f"got {shown(value)}; allowed: {', '.join(choices)}.{hint}"
@@ -109,7 +112,7 @@ def _checked(check: Callable[..., Any], **options: Any) -> PlainValidator:
 
 def one_of(choices: type[StrEnum] | Mapping[str, object]) -> PlainValidator:
     """Return the check of a field that holds the name of one of ``choices``."""
-    named = choices if isinstance(choices, Mapping) else {one.value: one for one in choices}
+    named = choices if isinstance(choices, Mapping) else words_of(choices)
     return _checked(_one_of, choices=named)
 
 

@@ -4,12 +4,19 @@ from crosstack.machine.network import Joint
 from crosstack.model.collectives.compose import collective_lines, is_legal
 from crosstack.model.collectives.group import Extent, Group, group_of, neighbour_link
 from crosstack.model.collectives.layouts import Layout, LayoutChange, layout_change
-from crosstack.model.collectives.part import Changes, LeastTime, NetworkUse
+from crosstack.model.collectives.part import (
+    NO_SHARES,
+    Changes,
+    LeastTime,
+    NearShards,
+    NetworkUse,
+)
 from crosstack.model.collectives.times import NONE, NOTHING, AffineTime, Arrival, ConcaveTime, least
 
 __all__ = [
     "NONE",
     "NOTHING",
+    "NO_SHARES",
     "AffineTime",
     "Arrival",
     "Changes",
@@ -20,6 +27,7 @@ __all__ = [
     "Layout",
     "LayoutChange",
     "LeastTime",
+    "NearShards",
     "NetworkUse",
     "collective_lines",
     "group_of",

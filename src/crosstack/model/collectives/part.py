@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import assert_never
+from typing import Any, assert_never
 
 from crosstack.errors import require
 from crosstack.machine.network import NetworkLevel
@@ -84,6 +84,24 @@ class NetworkUse:
         return math.prod(size for _, size in self.used_for(use))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearShards:
+    """Shares of the data-parallel chips that the fastest links join; numbers, or arrays of many.
+
+    ``chips`` are those of one such group [1]; ``scatter`` is the time of a sum that leaves each of
+    them its share, ``gather`` of sending shares round, ``across`` of the sum of all shares over the
+    groups, all by the bytes of what is shared. [s]
+    """
+
+    chips: Any = 1
+    scatter: ConcaveTime = NOTHING
+    gather: ConcaveTime = NOTHING
+    across: ConcaveTime = NOTHING
+
+
+NO_SHARES = NearShards()
+
+
 @dataclass(frozen=True, slots=True)
 class LeastTime:
     """The default part: the fastest algorithm for every size, or the one that the system asks for.
@@ -136,6 +154,23 @@ class LeastTime:
         group = _group(network, Parallelism.DATA)
         scatter, gather = Collective.REDUCE_SCATTER, Collective.ALL_GATHER
         return _taken(scatter, network, group), _taken(gather, network, group)
+
+    def near_shards(self, network: NetworkUse) -> NearShards:
+        """Return shares of the data-parallel chips of the innermost level that has several.
+
+        None where that level has all of them, or blocks of it hold different numbers.
+        """
+        group = _group(network, Parallelism.DATA)
+        extents = [extent for extent in group.extents if extent.members > 1]
+        if len(extents) < 2 or group.torn is not None:
+            return NO_SHARES
+        near, far = Group(extents=tuple(extents[:1])), Group(extents=tuple(extents[1:]))
+        return NearShards(
+            chips=near.members,
+            scatter=_taken(Collective.REDUCE_SCATTER, network, near),
+            gather=_taken(Collective.ALL_GATHER, network, near),
+            across=_taken(Collective.ALL_REDUCE, network, far).of_share(1 / near.members),
+        )
 
     def placed(
         self, network: NetworkUse, placement: Placement

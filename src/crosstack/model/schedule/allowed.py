@@ -13,11 +13,11 @@ import numpy as np
 from crosstack.machine.chip import Overlap
 from crosstack.model.iteration import iteration_time, pipeline_of
 from crosstack.model.memory import computed_again, microbatches_kept, weight_gradients
-from crosstack.model.mesh_plan import ZERO_STAGES, MeshPlan
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.tiles import divisors
 from crosstack.workload.kernel_graph import KernelGraph
-from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.transformer_training import ZEROS, Recompute, Schedule, Zero
 
 ROUNDING = 1e-12  # relative, of sums of times
 
@@ -72,23 +72,26 @@ def _shares(arrays: KernelGraph, recompute: Recompute) -> tuple[float, float]:
     return float(arrays.work[forward].sum()) / total, float(arrays.work[weights].sum()) / total
 
 
-def zero_stages(plan: MeshPlan, rules: Rules) -> tuple[int, ...]:
-    """Return the stages of ZeRO that a plan may have."""
+def zero_stages(plan: MeshPlan, rules: Rules) -> tuple[Zero, ...]:
+    """Return what data-parallel chips of a plan may have shares of."""
     alone = plan.data == 1 or not plan.training or rules.iteration.sums_in_layers
     # Gradients of weights that layers share are known once all layers are through; those that
     # wait are not exchanged when a layer runs backward.
     exchanged = plan.overlapped and not plan.schedule.defers_weights
-    return ZERO_STAGES[: 1 if alone else len(ZERO_STAGES) if exchanged else 2]
+    if alone or not exchanged:
+        return ZEROS[: 1 if alone else 2]
+    return ZEROS if plan.near.chips > 1 else ZEROS[: Zero.HYBRID.number]
 
 
-def useful_zero_stages(plan: MeshPlan, rules: Rules) -> tuple[int, ...]:
-    """Return the stages of ZeRO of which no other is as fast and keeps less.
+def useful_zero_stages(plan: MeshPlan, rules: Rules, given: Zero | None = None) -> tuple[Zero, ...]:
+    """Return of what is allowed, and given, that of which no other is as fast and keeps less.
 
     Shares take less memory and time to update. Sums that leave shares and are sent round take
-    longer than sums for all only where switches add. Stages behind the first take longer, and less
-    memory.
+    longer than sums for all only where switches add. What follows takes longer, and less memory.
     """
     stages = zero_stages(plan, rules)
+    if given is not None:
+        return (given,) if given in stages else ()
     if len(stages) == 1:
         return stages
     whole, sent = plan.periodic.time(plan.summed), plan.gather.time(plan.summed)
