@@ -16,9 +16,10 @@ import numpy as np
 from timing import measure, print_machine
 
 from crosstack.evaluate.blocks import BlockTable
-from crosstack.evaluate.strategies import all_strategies, strategy_times
+from crosstack.evaluate.strategy_times import strategy_times
 from crosstack.io.library.machines import system_on
 from crosstack.io.transformers import transformer
+from crosstack.mapping.strategies import all_strategies
 from crosstack.model.rules import rules_named
 from crosstack.workload.architectures import graphs
 from crosstack.workload.graph_workload import workload_of

@@ -11,13 +11,14 @@ from crosstack.errors import CrosstackError, InfeasibleError, InputError, LimitE
 from crosstack.evaluate.blocks import BlockTable
 from crosstack.evaluate.plan import optimise
 from crosstack.evaluate.ranking import MOST_SEARCHED, _Lean, fastest_strategies
-from crosstack.evaluate.strategies import all_strategies, mapping_of, strategy_times
+from crosstack.evaluate.strategy_times import mapping_of, strategy_times
 from crosstack.evaluate.time import evaluate
 from crosstack.io.library.machines import system_on
 from crosstack.io.transformers import transformer
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints, Task
+from crosstack.mapping.strategies import all_strategies
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.graphs.hpl import hpl
 from crosstack.workload.architectures import graphs

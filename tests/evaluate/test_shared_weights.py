@@ -11,7 +11,7 @@ import pytest
 import crosstack
 from crosstack.errors import InputError
 from crosstack.evaluate.blocks import BlockTable
-from crosstack.evaluate.strategies import all_strategies, mapping_of, strategy_times
+from crosstack.evaluate.strategy_times import mapping_of, strategy_times
 from crosstack.io import library
 from crosstack.machine.chip import Overlap, flat_chip
 from crosstack.machine.memory import main_memory
@@ -19,6 +19,7 @@ from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Syst
 from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints, Mapping
 from crosstack.mapping.parallelism import workload_uses
+from crosstack.mapping.strategies import all_strategies
 from crosstack.model.collectives.part import NetworkUse
 from crosstack.model.memory import recomputations
 from crosstack.model.rules import rules_named

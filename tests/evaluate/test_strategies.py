@@ -9,12 +9,7 @@ import pytest
 
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.blocks import BlockTable
-from crosstack.evaluate.strategies import (
-    Strategies,
-    all_strategies,
-    mapping_of,
-    strategy_times,
-)
+from crosstack.evaluate.strategy_times import mapping_of, strategy_times
 from crosstack.evaluate.time import evaluate
 from crosstack.io.library.machines import system_on
 from crosstack.io.transformers import transformer
@@ -24,6 +19,7 @@ from crosstack.machine.system import Dimension, DimensionKind, System
 from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.search import search
+from crosstack.mapping.strategies import Strategies, all_strategies
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.graphs.hpl import hpl
 from crosstack.workload.architectures import graphs

@@ -20,7 +20,6 @@ from crosstack.model.iteration import (
     split_iteration,
     stage_time,
     steepest,
-    unsent_time,
 )
 from crosstack.model.memory import microbatches_kept
 from crosstack.model.mesh_plan import AffineTime, MeshPlan
@@ -108,13 +107,6 @@ class TestIteration:
     def test_one_chip_takes_layers_times_sequences(self):
         plan = a_plan(pipeline=1, stage_transfer=AffineTime(), n_microbatches=1, microbatch_size=1)
         assert iteration(plan, 10.0, Overlap.ALL, EACH).time == 30
-
-    @pytest.mark.parametrize("rules", [ONCE, EACH])
-    @pytest.mark.parametrize("changes", [{}, {"training": True}, {"n_microbatches": 1}], ids=str)
-    def test_stages_that_send_in_no_time_take_their_work_and_the_bubble(self, rules, changes):
-        plan = a_plan(stage_transfer=AffineTime(), **changes)
-        found = iteration(plan, 10.0, Overlap.ALL, rules).time
-        assert unsent_time(plan, 10.0, Overlap.ALL, rules) == pytest.approx(found)
 
 
 class TestAsPredicted:

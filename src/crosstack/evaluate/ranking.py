@@ -22,22 +22,19 @@ import numpy as np
 from crosstack.errors import InfeasibleError, LimitError, require_whole
 from crosstack.evaluate.blocks import BlockTable
 from crosstack.evaluate.evaluation import Evaluation
-from crosstack.evaluate.strategies import (
-    ORDERS,
-    Strategies,
-    all_strategies,
-    mapping_of,
-    plan_at,
-    strategy_times,
-    times_of_layers,
-    with_strategy,
-)
+from crosstack.evaluate.strategy_times import mapping_of, strategy_times, with_strategy
 from crosstack.evaluate.time import evaluate
 from crosstack.mapping.blocks import block_bound
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.mapping.room import Room
 from crosstack.mapping.search import search_state
 from crosstack.mapping.search_node import SearchState
+from crosstack.mapping.strategies import (
+    ORDERS,
+    Strategies,
+    all_strategies,
+    times_of_layers,
+)
 from crosstack.model.memory import static_size
 from crosstack.model.partition import ROUNDING
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
@@ -112,7 +109,7 @@ def _listed(
         own = members[number]
         some = strategies.at(own)
         if not bounded:
-            layer = block_bound(state, plan_at(some, 0, table.workload))
+            layer = block_bound(state, some.one(0, table.workload))
             floors[own] = times_of_layers(some, np.full(len(own), layer), *given)
             heapq.heappush(heap, (floors[own].min(), True, number))
             continue
@@ -159,7 +156,7 @@ class _Lean:
         if self.searched == MOST_SEARCHED:
             return None
         strategies, table = self.strategies, self.table
-        plan = plan_at(strategies, number, table.workload)
+        plan = strategies.one(number, table.workload)
         schedule = ORDERS[strategies.schedule[number]]
         interleave = int(strategies.interleave[number])
         try:
@@ -184,7 +181,7 @@ def _bounds(strategies: Strategies, room: Room) -> tuple[Floats, Bools]:
     for number, order in enumerate(alike[2].tolist()):
         here = np.flatnonzero(kind == number)
         many = strategies.at(here).plan(workload, ORDERS[order])
-        one = replace(plan_at(strategies, here[0], workload), data=int(np.max(many.data)))
+        one = replace(strategies.one(here[0], workload), data=int(np.max(many.data)))
         layers[here] = room.least_layer(one)
         least = static_size(workload, many, room.lightest(one))  # with the fewest caches
         light[here] = least <= capacity * (1 + ROUNDING)

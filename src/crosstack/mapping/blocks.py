@@ -18,12 +18,17 @@ from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import ChipLoad
 
 
+def chips_of_block(plan: MeshPlan) -> tuple[object, ...]:
+    """Return what tells the chips that share a block of a plan from others."""
+    lines, splits = tuple(plan.collectives.items()), plan.graph_stages > 1
+    return plan.tensor, plan.split, plan.spilled, lines, splits
+
+
 def block_of(state: SearchState, plan: MeshPlan) -> tuple[object, ...]:
     """Return what tells the block of a plan from others."""
     # A temporal chip takes other times for a sequence of a larger microbatch.
     size = plan.microbatch_size if state.temporal else None
-    lines, splits = tuple(plan.collectives.items()), plan.graph_stages > 1
-    return plan.tensor, plan.split, plan.spilled, plan.recompute, lines, splits, size
+    return *chips_of_block(plan), plan.recompute, size
 
 
 def unburdened_plan(state: SearchState, plan: MeshPlan) -> MeshPlan:

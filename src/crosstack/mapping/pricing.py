@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 
 from crosstack.machine.system import System
+from crosstack.mapping.strategies import Strategies, times_of_layers
 from crosstack.model.choices import Choices
 from crosstack.model.iteration import (
     exact_time,
     layer_time_below,
     least_time,
     pipeline_of,
-    unsent_time,
 )
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.objective import TIME, LayerPrices, Weights, layer_prices
 from crosstack.model.partition import ChipLoad, partition_cost
 from crosstack.model.rules import Rules
-from crosstack.workload.kernel_graph import Ints
+from crosstack.workload.kernel_graph import Floats, Ints
 from crosstack.workload.workload import Workload
 
 Domains = tuple[tuple[int, ...], ...]  # choices left to each kernel
@@ -59,6 +60,30 @@ class Pricing:
         whole = least_time(plan, layer, self.system.chip.overlap, self.rules)
         return price.second * whole + price.fixed
 
+    def of_many(self, strategies: Strategies) -> LayerPrices:
+        """Return the prices under strategies, arrays of shape (n,) where time is not all."""
+        if self.weights.only_time or not len(strategies):
+            return TIME
+        peak = self.rules.clock.peak_rate(self.system.chip, self.workload.graph.dtype)
+        names = [field.name for field in fields(LayerPrices)]
+        table: dict[str, Any] = {name: np.zeros(len(strategies)) for name in names}
+        for here, plan in strategies.by_use(self.workload):
+            prices = layer_prices(self.weights, self.system, plan, peak, self.rules)
+            for name in names:
+                table[name][here] = getattr(prices, name)
+        return LayerPrices(**table)
+
+    def totals(
+        self, strategies: Strategies, layer: Floats, prices: LayerPrices | None = None
+    ) -> Floats:
+        """Return the objective of strategies for layers that cost so much [s]; see `total`.
+
+        ``prices`` are those of `of_many`, where they are known.
+        """
+        prices = self.of_many(strategies) if prices is None else prices
+        times = times_of_layers(strategies, layer, self.workload, self.system, self.rules)
+        return np.asarray(prices.second * times + prices.fixed)
+
     def offered(self, plan: MeshPlan, layer: float) -> float:
         """Return the objective of a mapping whose layer costs so much [s]; see `total`.
 
@@ -70,12 +95,6 @@ class Pricing:
         work = layer * plan.microbatch_size * plan.layers_per_stage
         whole = exact_time(pipeline_of(plan, overlap, self.rules), work, self.rules) / plan.copies
         return price.second * whole + price.fixed
-
-    def unsent(self, plan: MeshPlan, layer: float, pieces: int) -> float:
-        """Return the least for a layer's cost [s] of stages in so many pieces that send at once."""
-        price, overlap = self.of(plan), self.system.chip.overlap
-        cut = replace(plan, interleave=pieces)
-        return price.second * unsent_time(cut, layer, overlap, self.rules)
 
     def layer_below(self, plan: MeshPlan, total: float) -> float:
         """Return the layer's cost below which the objective is less than ``total``. [s]"""

@@ -10,8 +10,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Mapping
+from crosstack.mapping.strategies import RECOMPUTED, Strategies
 from crosstack.model.attention import density_on
 from crosstack.model.choices import Choices
 from crosstack.model.memory import (
@@ -44,6 +47,18 @@ class Demand:
 
     total: float
     activations: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Least:
+    """What strategies take at least, shape (n,): a layer, by its compute [s], ``work`` [FLOP].
+
+    ``held`` is what stays in the fullest chip's main memory. [B]
+    """
+
+    layer: Floats
+    work: Floats
+    held: Floats
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,6 +122,32 @@ class Room:
             flying = max(plan.n_microbatches, 1) * plan.microbatch_size
             most += end.count * (state + made * (flying + 1) + caches + graph.memory_extra.sum())
         return float(most)
+
+    def of_many(self, strategies: Strategies) -> Least:
+        """Return what strategies take at least, however they are filled in."""
+        layer, work, held = (np.zeros(len(strategies)) for _ in range(3))
+        known: dict[object, int] = {}
+        ways = [known.setdefault((p.tensor, p.split), len(known)) for p in strategies.plans]
+        kinds = np.array(ways, np.int64)[strategies.use] * len(RECOMPUTED) + strategies.recompute
+        for those, _ in strategies.by_schedule(self.workload):
+            for kind in np.unique(kinds[those]).tolist():
+                here = those[kinds[those] == kind]
+                one = strategies.one(int(here[0]), self.workload, whole=True)
+                layer[here], work[here] = self.least_layer(one), self.least_work(one)
+                many = strategies.at(here).plan(self.workload, one.schedule)
+                memory = self._of_sequences(self.lightest(one), one, many)
+                held[here] = static_size(self.workload, many, memory)
+                if one.graph_stages > 1:
+                    own = memory.held(many)
+                    held[here] += own / many.graph_stages - own
+        return Least(layer=layer, work=work, held=held)
+
+    def _of_sequences(self, memory: CopyMemory, one: MeshPlan, many: MeshPlan) -> CopyMemory:
+        """Return what a copy takes under plans whose chips have other numbers of sequences."""
+        batch = self.workload.global_batch_size
+        each = memory.caches.sum() / -(-batch // one.data)
+        caches = np.asarray(each * -(-batch // many.data))[:, None]
+        return replace(memory, caches=caches, buffers=memory.buffers.sum()[None])
 
     def variants(
         self, plans: Sequence[MeshPlan], given: Constraints | Mapping, *, only_time: bool

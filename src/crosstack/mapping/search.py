@@ -31,10 +31,17 @@ from typing import Any
 
 from crosstack.errors import InputError, Problem
 from crosstack.machine.system import System
+from crosstack.mapping.bounded_strategies import (
+    REST,
+    ROOT,
+    Item,
+    all_plans,
+    least_floor,
+    unrolled,
+)
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.checks import check_given
 from crosstack.mapping.coverage import covered, nothing_found
-from crosstack.mapping.deferred_plans import ROOT, Item, all_plans, unrolled
 from crosstack.mapping.ideals import TableCache
 from crosstack.mapping.incumbent import PROOF, Incumbent, Lack, masks_of
 from crosstack.mapping.mapping import Certificate, Constraints, EndMapping, Mapping, Status, Stop
@@ -303,9 +310,10 @@ class _Run:
 
     def through(self, workers: ProcessPoolExecutor | None) -> None:
         """Search until the proof, the end of the method or a limit."""
-        self.add(all_plans(self.state))
+        rest = all_plans(self.state)
+        self.add([(least_floor(self.state), REST, rest)])
         self._tell()
-        plant(self.state, self._tell)
+        plant(self.state, rest.first, self._tell)
         self.down(workers)
 
     def add(self, items: Iterable[tuple[float, int, Item]]) -> None:

@@ -175,12 +175,8 @@ class SearchState:
             return iter((self.use,))
         return workload_uses(self.workload, self.system, self.constraints, self.rules)
 
-    def plans(self, use: Use, microbatch: int, like: Mapping | None = None) -> list[MeshPlan]:
-        """Return the plans of a use of the network, the fastest first.
-
-        ``like``: a mapping whose decisions on schedule and recomputation are taken; None: those
-        given, or else all that may help.
-        """
+    def bare_plans(self, use: Use, microbatch: int) -> list[MeshPlan]:
+        """Return the plans of a use of the network but for its schedules and recomputation."""
         plans = [
             plan if self.pricing.splits(plan) else replace(plan, graph_stages=1)
             for plan in use.plans(microbatch, self.workload, self.system, self.rules)
@@ -189,7 +185,15 @@ class SearchState:
             plans = [replace(plan, summed=least_summed(self.arrays, plan)) for plan in plans]
         if self.ends:
             plans = [least_ends(self.workload, self.system, plan, self.rules) for plan in plans]
-        given = like or self.constraints
+        return plans
+
+    def plans(self, use: Use, microbatch: int, like: Mapping | None = None) -> list[MeshPlan]:
+        """Return the plans of a use of the network, the fastest first.
+
+        ``like``: a mapping whose decisions on schedule and recomputation are taken; None: those
+        given, or else all that may help.
+        """
+        plans, given = self.bare_plans(use, microbatch), like or self.constraints
         return self.room.variants(plans, given, only_time=self.pricing.weights.only_time)
 
     def ended(self, plan: MeshPlan) -> MeshPlan | None:

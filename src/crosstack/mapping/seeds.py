@@ -16,22 +16,25 @@ other numbers of tiles and other choices kernel by kernel; then the best of all 
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from crosstack.machine.system import Parallelism
-from crosstack.mapping.blocks import block_bound, block_of, unburdened, unburdened_plan
-from crosstack.mapping.budget import CALL, DEAL
+from crosstack.mapping.blocks import unburdened, unburdened_plan
+from crosstack.mapping.bounded_strategies import BoundedStrategies
+from crosstack.mapping.budget import DEAL
 from crosstack.mapping.fusion import make_problem, quick_sequence, sequence_cost, simple_bound
 from crosstack.mapping.incumbent import PROOF, Incumbent, masks_of
 from crosstack.mapping.search_node import SearchNode, SearchState
 from crosstack.mapping.tiles import useful_tiles
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import ChipLoad
-from crosstack.workload.kernel_graph import Ints
+from crosstack.workload.kernel_graph import Floats, Ints
 
-MOST_PLANS = 20_000  # of which mappings are made before anything is bounded
 MOST_FUSED = 24  # candidates fused of plans that share their tensor-parallel dimensions
 MOST_SPLIT = 8  # plans whose stages split the graph
 TWICE = 2.0  # a number of tiles over the one before, at least
@@ -44,45 +47,52 @@ NEAR_TILES = (-8, 8, -4, 4, -2, 2, -1, 1)  # places from the best number of tile
 
 @dataclass(slots=True)
 class _Candidate:
-    """A sharding and a number of tiles, and the plans they may serve, the least floor first.
+    """A sharding and a number of tiles, and the strategies they may serve.
 
-    ``load`` leaves out what plans add; ``bound`` is its least layer time. [s]
+    ``load`` leaves out what plans add; ``bound`` is its least layer time [s], ``least`` the least
+    objective of its strategies.
     """
 
-    plans: list[MeshPlan]
+    some: BoundedStrategies
+    places: Ints
     n_tiles: int
     codes: Ints
     load: ChipLoad
     bound: float
+    least: float
 
-    def least(self, state: SearchState) -> float:
-        """Return the iteration time that none of its plans beats. [s]"""
-        return min(state.total(plan, self.bound) for plan in self.plans)
+    def totals(self, state: SearchState, layer: float) -> Floats:
+        """Return the objective of its strategies for a layer's cost. [s]"""
+        return self.some.totals(state, self.places, np.full(len(self.places), layer))
 
 
 _Lanes = dict[tuple[tuple[int, ...], tuple[Parallelism, ...], tuple[int, ...]], Incumbent]
 
 
-def plant(state: SearchState, tell: Callable[[], None]) -> None:
-    """Make mappings for every plan and keep the best; ``tell`` is called now and then."""
-    groups: dict[object, list[MeshPlan]] = {}
-    for plan in _plans(state):
-        groups.setdefault(block_of(state, plan), []).append(plan)
+def plant(state: SearchState, some: BoundedStrategies | None, tell: Callable[[], None]) -> None:
+    """Make mappings for strategies and keep the best; ``tell`` is called now and then."""
+    if some is None:
+        return
     lanes: _Lanes = {}
-    split: list[tuple[float, int, MeshPlan]] = []
-    order: list[tuple[float, int, list[MeshPlan]]] = []
-    for number, plans in enumerate(groups.values()):
-        layer = block_bound(state, plans[0])
-        bounds = [state.total(plan, layer) for plan in plans]
-        if plans[0].graph_stages > 1:
-            split += [(bound, len(split) + i, plans[i]) for i, bound in enumerate(bounds)]
-        else:
-            order.append((min(bounds), number, plans))
-    for bound, _, plans in sorted(order):
-        if not bound < state.incumbent.best:
-            break
-        tiles = _ladder(useful_tiles(state, plans[0]))
-        candidates = [one for n_tiles in tiles for one in _candidates(state, plans, n_tiles)]
+    split: list[tuple[float, int]] = []
+    members = some.by_block(some.floors)
+    order = [(float(some.floors[own].min()), False, i) for i, own in enumerate(members)]
+    heapq.heapify(order)
+    while order and order[0][0] < state.incumbent.best:
+        _, known, number = heapq.heappop(order)
+        own = members[number]
+        if not known:
+            bounds = some.with_block(state, own)
+            if some.strategies.plans[some.strategies.use[own[0]]].graph_stages > 1:
+                split += zip(bounds.tolist(), own.tolist(), strict=True)
+            else:
+                heapq.heappush(order, (float(bounds.min()), True, number))
+            continue
+        first = some.plan(state, int(own[0]))
+        tiles = _ladder(useful_tiles(state, first))
+        candidates = [
+            one for n_tiles in tiles for one in _candidates(state, some, own, first, n_tiles)
+        ]
         if state.slots is None:  # kernels one by one
             for candidate in candidates:
                 kernels: Iterable[int] = candidate.load.order
@@ -96,24 +106,8 @@ def plant(state: SearchState, tell: Callable[[], None]) -> None:
         tell()
         if state.incumbent.mapping is not None and state.budget.over():
             return
-    _split(state, split)
+    _split(state, some, split)
     _improve(state, lanes, tell)
-
-
-def _plans(state: SearchState) -> Iterator[MeshPlan]:
-    """Yield the plans that the main memory can hold the weights of, up to `MOST_PLANS`."""
-    made = 0
-    for use in state.uses():
-        if use is None:
-            continue
-        for microbatch in use.microbatches:
-            for plan in state.plans(use, microbatch):
-                state.budget.spend(CALL)
-                made += 1
-                if not state.too_heavy(plan):
-                    yield plan
-        if made > MOST_PLANS or state.budget.over():
-            return
 
 
 def _ladder(tiles: list[int]) -> list[int]:
@@ -125,17 +119,21 @@ def _ladder(tiles: list[int]) -> list[int]:
     return sorted({*kept, max(tiles)}) if tiles else []
 
 
-def _candidates(state: SearchState, plans: list[MeshPlan], n_tiles: int) -> Iterator[_Candidate]:
-    """Yield the candidates of some plans that share their tensor-parallel dimensions."""
-    node = SearchNode(plans[0], n_tiles, None)
+def _candidates(
+    state: SearchState, some: BoundedStrategies, own: Ints, first: MeshPlan, n_tiles: int
+) -> Iterator[_Candidate]:
+    """Yield the candidates of strategies of one block, of which ``first`` is a plan."""
+    node = SearchNode(first, n_tiles, None)
     if math.isinf(state.open(node)):
         return
-    shared = SearchNode(unburdened_plan(state, plans[0]), n_tiles, None)
+    shared = SearchNode(unburdened_plan(state, first), n_tiles, None)
     for codes in state.shardings(node):
         load = unburdened(state.load(shared, codes))
-        candidate = _Candidate(plans, n_tiles, codes, load, simple_bound(load))
-        if candidate.least(state) < state.incumbent.best:
-            yield candidate
+        bound = simple_bound(load)
+        totals = some.totals(state, own, np.full(len(own), bound))
+        good = totals < state.incumbent.best * NEAR
+        if totals.min() < state.incumbent.best:
+            yield _Candidate(some, own[good], n_tiles, codes, load, bound, float(totals.min()))
 
 
 def _alone(load: ChipLoad) -> int:
@@ -150,12 +148,14 @@ def _price(
     whole, layer = state.incumbent, sequence_cost(candidate.load, masks) + candidate.load.extra
     if math.isinf(layer):
         return
-    for total, i in sorted((state.total(plan, layer), i) for i, plan in enumerate(candidate.plans)):
+    totals, some = candidate.totals(state, layer), candidate.some
+    for i in np.argsort(totals, kind="stable").tolist():
+        total, place = float(totals[i]), int(candidate.places[i])
         if not total < NEAR * whole.best:
             break
-        plan = candidate.plans[i]
-        lane = lanes.setdefault((plan.sizes, plan.parallelism, plan.dimensions), Incumbent())
-        ended = state.ended(plan) if total < lane.best else None
+        base = some.strategies.plans[some.strategies.use[place]]
+        lane = lanes.setdefault((base.sizes, base.parallelism, base.dimensions), Incumbent())
+        ended = state.ended(some.plan(state, place)) if total < lane.best else None
         if ended is None or not state.total(ended, layer) < lane.best:
             continue
         node = SearchNode(ended, candidate.n_tiles, None)
@@ -189,7 +189,7 @@ def _quick(state: SearchState, load: ChipLoad) -> tuple[int, ...] | None:
 
 def _fuse(state: SearchState, lanes: _Lanes, candidates: list[_Candidate]) -> None:
     """Fuse candidates along a few orders, the least bound first, while one may be best."""
-    heap = [(candidate.least(state), i) for i, candidate in enumerate(candidates)]
+    heap = [(candidate.least, i) for i, candidate in enumerate(candidates)]
     for least, i in sorted(heap)[:MOST_FUSED]:
         found = state.incumbent
         if not least < found.best or (found.mapping is not None and state.budget.over()):
@@ -199,11 +199,12 @@ def _fuse(state: SearchState, lanes: _Lanes, candidates: list[_Candidate]) -> No
             _price(state, lanes, candidates[i], masks)
 
 
-def _split(state: SearchState, plans: list[tuple[float, int, MeshPlan]]) -> None:
-    """Map the plans whose stages split the graph, those of the least bounds."""
-    for bound, _, plan in sorted(plans)[:MOST_SPLIT]:
+def _split(state: SearchState, some: BoundedStrategies, places: list[tuple[float, int]]) -> None:
+    """Map the strategies whose stages split the graph, those of the least bounds."""
+    for bound, place in sorted(places)[:MOST_SPLIT]:
         if not bound < state.incumbent.best or state.budget.over():
             return
+        plan = some.plan(state, place)
         for n_tiles in _ladder(useful_tiles(state, plan)):
             node = SearchNode(plan, n_tiles, None)
             if state.open(node) < state.incumbent.best:

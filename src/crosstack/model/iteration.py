@@ -429,10 +429,11 @@ def _longest(paths: Iterable[Path], work: Floats | float) -> Floats:
     return np.asarray(np.maximum.reduce(times))
 
 
-def steepest(plan: MeshPlan, overlap: Overlap, rules: Rules) -> float:
+def steepest(plan: MeshPlan, overlap: Overlap, rules: Rules) -> Any:
     """Seconds that an iteration takes longer at most for each second of a layer. [1]"""
     pipeline = pipeline_of(plan, overlap, rules)
-    times = max(float(times) for times, _ in rules.iteration.paths(pipeline))
+    paths = rules.iteration.paths(pipeline)
+    times = np.maximum.reduce(np.broadcast_arrays(*(times for times, _ in paths)))
     return times * plan.microbatch_size * plan.layers_per_stage / plan.copies
 
 
@@ -474,14 +475,6 @@ def latency(plan: MeshPlan, layer_time: float) -> float:
     return plan.microbatch_size * (copies * layer_time + ends + plan.borders * plan.hop)
 
 
-def unsent_time(plan: MeshPlan, layer_time: float, overlap: Overlap, rules: Rules) -> float:
-    """Time of an iteration whose stages send in no time, and hide all sums. [s]"""
-    pipeline = pipeline_of(plan, overlap, rules)
-    slots = float(rules.iteration.bubble_factor(pipeline)) * plan.n_microbatches
-    work = slots * layer_time * plan.microbatch_size * plan.layers_per_stage
-    return (work + float(pipeline.step.update)) / plan.copies
-
-
 def layer_time_below(plan: MeshPlan, time: float, overlap: Overlap, rules: Rules) -> float:
     """Return the layer time below which an iteration takes less than ``time``; may be <= 0. [s]
 
@@ -490,7 +483,7 @@ def layer_time_below(plan: MeshPlan, time: float, overlap: Overlap, rules: Rules
     if math.isinf(time):
         return math.inf
     if plan.graph_stages > 1:
-        return time / _even(plan, rules) / plan.microbatch_size
+        return float(time / _even(plan, rules)) / plan.microbatch_size
     time *= plan.copies
     per_layer = plan.microbatch_size * plan.layers_per_stage
     least = math.inf
@@ -564,13 +557,19 @@ def least_time(plan: MeshPlan, layer_time: float, overlap: Overlap, rules: Rules
     Exact where stages hold whole copies and are alike; where they split them, of stages that are
     all as fast.
     """
-    if plan.graph_stages == 1:
+    return float(least_times(plan, layer_time, overlap, rules))
+
+
+def least_times(plan: MeshPlan, layer_time: Any, overlap: Overlap, rules: Rules) -> Floats:
+    """`least_time` of arrays of plans that all hold whole copies of the graph, or all split it."""
+    if np.all(np.equal(plan.graph_stages, 1)):
         work = layer_time * plan.microbatch_size * plan.layers_per_stage
-        return float(iteration_time(pipeline_of(plan, overlap, rules), work, rules)) / plan.copies
-    return layer_time * plan.microbatch_size * _even(plan, rules)
+        return iteration_time(pipeline_of(plan, overlap, rules), work, rules) / plan.copies
+    return np.asarray(layer_time * plan.microbatch_size * _even(plan, rules))
 
 
-def _even(plan: MeshPlan, rules: Rules) -> float:
+def _even(plan: MeshPlan, rules: Rules) -> Any:
     """Times that an iteration takes the work of a copy, of the most stages all as fast. [1]"""
+    slots: Any
     slots, repeats = rules.iteration.split(plan, plan.graph_stages)
     return slots / plan.graph_stages + repeats

@@ -402,13 +402,11 @@ def static_size(
     """
     held, data = memory.held(plan), data_size(workload, plan)
     data = data + passing_size(plan, memory.weights.sum(axis=-1), plan.layers_per_stage)
-    ends = end_sizes(plan)
-    if not ends and not plan.schedule.defers_weights:
+    if not plan.has_ends and not plan.schedule.defers_weights:
         return np.asarray(held * plan.layers_per_stage + data + activations_held(plan, memory))
-    found = []
-    for stage in _fullest(plan):
+    found, (first, last) = [], end_sizes(plan)
+    for stage, rows in _fullest(plan, first, last):
         copies = _copies(plan, stage)
-        rows = ends.get(stage, {}) if isinstance(stage, int) else {}
         found.append(
             held * copies
             + activations_held(plan, memory, stage=stage, copies=copies)
@@ -417,40 +415,45 @@ def static_size(
     return np.asarray(data + np.maximum.reduce(found))
 
 
-def _fullest(plan: MeshPlan) -> list[Any]:
-    """Return the stages of which one is the fullest, or arrays of them.
+EndRows = dict[str, Any]  # bytes of ends on a chip of a stage, by row of an account [B]
+
+
+def _fullest(plan: MeshPlan, first: EndRows, last: EndRows) -> list[tuple[Any, EndRows]]:
+    """Return the stages of which one is the fullest, or arrays of them, with what ends have there.
 
     Without ends and with gradients of weights that wait, what a stage keeps changes by as much from
     one to the next of as many copies.
     """
-    last = plan.pipeline - 1
-    if not plan.schedule.defers_weights:
-        return [0, last]
-    longer = plan.graph_repetitions % plan.pipeline
-    return [0, (longer - 1) % plan.pipeline, last]
+    ends: list[tuple[Any, EndRows]] = [(0, first), (plan.pipeline - 1, last)]
+    if plan.schedule.defers_weights:
+        longer = plan.graph_repetitions % plan.pipeline
+        ends.insert(1, ((longer - 1) % plan.pipeline, {}))
+    return ends
 
 
-def end_sizes(plan: MeshPlan) -> dict[int, dict[str, Any]]:
-    """Return what ends have on a chip of their stages: by stage, by row of an account. [B]
+def end_sizes(plan: MeshPlan) -> tuple[EndRows, EndRows]:
+    """Return what ends have on a chip of the first and of the last stage, by row. [B]
 
     What a kernel at a time has alive is in a row of its own, `LIVE`; what two ends have on one chip
     adds up, but for that.
     """
-    found: dict[int, dict[str, Any]] = {}
     if not plan.has_ends:
-        return found
+        return {}, {}
+    own = list[EndRows]()
     for stage, end in zip((0, plan.pipeline - 1), plan.ends, strict=True):
-        flying = microbatches_kept(plan, stage)
         sizes = [getattr(end, row) for row in STATE]
         rows = dict(zip(STATE, state_held(plan, *sizes), strict=True))
         rows |= {"caches": end.caches}
         rows["buffers"] = end.buffers + passing_size(plan, end.weights, 1)
-        rows["logits"] = end.kept * plan.microbatch_size * flying
-        own = found.setdefault(stage, dict.fromkeys((*rows, LIVE), 0.0))
-        for row, size in rows.items():
-            own[row] += size
-        own[LIVE] = np.maximum(own[LIVE], end.live * plan.microbatch_size)
-    return found
+        rows["logits"] = end.kept * plan.microbatch_size * microbatches_kept(plan, stage)
+        rows[LIVE] = end.live * plan.microbatch_size
+        own.append(rows)
+    alone = np.equal(plan.pipeline, 1)  # a stage has both ends
+    first, last = own
+    both = {row: size + last[row] for row, size in first.items()}
+    both[LIVE] = np.maximum(first[LIVE], last[LIVE])
+    one, other = ({row: np.where(alone, both[row], e[row]) for row in both} for e in own)
+    return one, other
 
 
 def data_size(workload: Workload, plan: MeshPlan) -> float:
@@ -515,7 +518,9 @@ def pipeline_account(
     table["buffers"] = of(memory.buffers) + moving
     if kernels is None:
         table["buffers"] += passing_size(plan, float(memory.weights.sum()), count)
-    for stage, rows in end_sizes(plan).items():
+    for stage, rows in zip(sorted({0, plan.pipeline - 1}), end_sizes(plan), strict=False):
+        if not rows:
+            break
         more = max(rows.pop(LIVE) - moving[stage], 0.0)  # an end runs while no layer does
         table["buffers"][stage] += more
         for row, size in rows.items():

@@ -124,7 +124,7 @@ def value_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerPrices:
-    """Prices under one plan, in seconds of one layer of one sequence.
+    """Prices under one plan, or arrays of many, in seconds of one layer of one sequence.
 
     ``second`` is what a second of the iteration costs, static power included. ``memory``,
     ``network`` and ``data`` are what a second of main memory, of the network, and of the gradient

@@ -1,0 +1,215 @@
+"""Strategies of a search, bounded as arrays; their plans are made once a bound leaves them open.
+
+Uses of the network are taken some at a time, as there may be millions. All strategies of some uses
+are bounded in a few calls: by what stays in main memory, by compute alone, and, where that leaves
+one open, by what its block takes (`crosstack.mapping.blocks`). Those of one use and one microbatch
+size wait as one item, with the least of their bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from crosstack.mapping.blocks import block_bound, chips_of_block
+from crosstack.mapping.budget import CALL
+from crosstack.mapping.parallelism import Use
+from crosstack.mapping.search_node import SearchNode, SearchState
+from crosstack.mapping.strategies import Strategies, strategies_of, with_shares
+from crosstack.model.attention import iteration_work
+from crosstack.model.energy import static_power
+from crosstack.model.mesh_plan import MeshPlan
+from crosstack.model.objective import LayerPrices
+from crosstack.model.partition import ROUNDING as FITTING
+from crosstack.workload.kernel_graph import Bools, Floats, Ints
+
+PLANS_AT_ONCE = 4096  # uses of the network, with what chips share, that are bounded together
+STRATEGIES_A_UNIT = 20  # bounded in a unit of work
+ROUNDING = 1e-12  # relative, of a floor
+REST, OF_USE, PLAN, ROOT = 3, 2, 1, 0  # depth; parts of a root are below 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BoundedStrategies:
+    """Strategies of some uses of the network, with what is known before their plans are made.
+
+    ``uses`` are those of the network, ``of``, shape (n,), the place of each strategy's there.
+    ``floors`` is the least of the objective by compute alone; ``held`` what main memory holds at
+    least, of ``capacity`` [B]; ``blocks`` numbers the block of each; ``prices`` are arrays where
+    time is not all that counts.
+    """
+
+    uses: tuple[Use, ...]
+    strategies: Strategies
+    of: Ints
+    floors: Floats
+    held: Floats
+    capacity: Floats
+    blocks: Ints
+    prices: LayerPrices
+
+    @property
+    def light(self) -> Bools:
+        """Which of them main memory may hold."""
+        return np.asarray(self.held <= self.capacity * (1 + FITTING))
+
+    def plan(self, state: SearchState, number: int) -> MeshPlan:
+        """Return the plan of one of them."""
+        return self.strategies.one(number, state.workload, whole=True)
+
+    def bounds(self, state: SearchState) -> Floats:
+        """Bound the objective of each that is light, with its block where it is open; else inf."""
+        bounds = np.where(self.light, self.floors, math.inf)
+        for own in self.by_block(bounds):
+            if bounds[own].min() < state.target():
+                bounds[own] = self.with_block(state, own)
+        return bounds
+
+    def with_block(self, state: SearchState, own: Ints) -> Floats:
+        """Bound the objective of some that have a block in common, with what it takes."""
+        layer = block_bound(state, self.plan(state, int(own[0])))
+        found = self.totals(state, own, np.full(len(own), layer))
+        return np.asarray(np.maximum(self.floors[own], found))
+
+    def tell_lack(self, state: SearchState) -> None:
+        """Tell what is closest to fitting of what does not."""
+        over = np.where(self.light, math.inf, self.held / self.capacity)
+        if np.isfinite(over).any():
+            state.too_heavy(self.plan(state, int(np.argmin(over))))
+
+    def by_block(self, bounds: Floats) -> list[Ints]:
+        """Return the places of those that are light and have a bound, block by block."""
+        left = np.flatnonzero(self.light & np.isfinite(bounds))
+        if not left.size:
+            return []
+        order = left[np.argsort(self.blocks[left], kind="stable")]
+        borders = np.flatnonzero(np.diff(self.blocks[order])) + 1
+        return np.split(order, borders)
+
+    def totals(self, state: SearchState, places: Ints, layer: Floats) -> Floats:
+        """Return the objective of some of them for layers that cost so much. [s]"""
+        prices: Any = self.prices
+        if not state.pricing.weights.only_time:
+            prices = replace(prices, second=prices.second[places], fixed=prices.fixed[places])
+        return state.pricing.totals(self.strategies.at(places), layer, prices)
+
+
+@dataclass(frozen=True, slots=True)
+class OfUse:
+    """Plans of one use and one microbatch size that are not made yet."""
+
+    use: Use
+    microbatch_size: int
+
+
+@dataclass(slots=True)
+class RestOfUses:
+    """Uses of the network that are not looked at yet; ``first`` are those that already are."""
+
+    uses: Iterator[Use | None]
+    first: BoundedStrategies | None = None
+
+
+Item = SearchNode | OfUse | RestOfUses
+
+
+def bounded(state: SearchState, uses: Iterator[Use | None]) -> BoundedStrategies | None:
+    """Return the strategies of the next uses of the network; None where there are none left."""
+    chosen, of = list[Use](), list[int]()
+    plans, sizes = list[MeshPlan](), list[tuple[int, ...]]()
+    for use in uses:
+        if use is not None:
+            state.budget.spend(CALL)
+            for plan in state.bare_plans(use, use.microbatches[0]):
+                for shared in with_shares(plan, state.rules, state.constraints):
+                    plans.append(shared)
+                    sizes.append(use.microbatches)
+                    of.append(len(chosen))
+            chosen.append(use)
+        if len(plans) >= PLANS_AT_ONCE or (plans and state.budget.over()):
+            break
+    if not plans:
+        return None
+    found = strategies_of(plans, sizes, state.workload, state.rules, state.constraints)
+    if not len(found):
+        return bounded(state, uses)
+    state.incumbent.plans_made += len(found)
+    state.budget.spend(CALL + len(found) // STRATEGIES_A_UNIT)
+    prices, least = state.pricing.of_many(found), state.room.of_many(found)
+    return BoundedStrategies(
+        uses=tuple(chosen),
+        strategies=found,
+        of=np.array(of, dtype=np.int64)[found.use],
+        floors=state.pricing.totals(found, least.layer + least.work * prices.work, prices),
+        held=least.held,
+        capacity=np.array([state.room.capacity(plan) for plan in plans])[found.use],
+        blocks=_blocks(state, found),
+        prices=prices,
+    )
+
+
+def _blocks(state: SearchState, strategies: Strategies) -> Ints:
+    """Return the number of the block of each strategy; see `block_of`."""
+    known: dict[object, int] = {}
+    lines = [known.setdefault(chips_of_block(plan), len(known)) for plan in strategies.plans]
+    sizes = strategies.microbatch_size if state.temporal else np.zeros(len(strategies), np.int64)
+    columns = np.stack([np.array(lines, np.int64)[strategies.use], strategies.recompute, sizes])
+    return np.unique(columns, axis=1, return_inverse=True)[1].ravel()
+
+
+# ---------------------------------------------------------------- items of a search
+
+
+def all_plans(state: SearchState) -> RestOfUses:
+    """Return all plans, the strategies of the first uses of the network bounded."""
+    uses = state.uses()
+    return RestOfUses(uses, bounded(state, uses))
+
+
+def least_floor(state: SearchState) -> float:
+    """Time of an iteration that shares all work evenly among all chips. [s]"""
+    chip, workload = state.system.chip, state.workload
+    n_chips = state.system.copies * state.system.n_chips
+    done = iteration_work(workload, chip, state.rules.traffic)
+    time = state.rules.clock.least_time(chip, done) / n_chips
+    weights = state.pricing.weights
+    if not weights.only_time:
+        # What a plan adds is not known yet: static power alone.
+        time *= weights.time + weights.energy * n_chips * (static_power(chip)[0] or 0.0)
+    # Rounded down: a plan's own floor is not to be above what holds for all.
+    return time * (1 - ROUNDING)
+
+
+def _above(bound: float, floor: float) -> float:
+    """Return the larger; ``bound`` where they are the same but for rounding, to keep ties. [s]"""
+    return floor if floor > bound * (1 + 2 * ROUNDING) else bound
+
+
+def unrolled(
+    state: SearchState, rest: OfUse | RestOfUses, bound: float
+) -> Iterator[tuple[float, int, Item]]:
+    """Yield plans that were not made yet, or items of fewer of them."""
+    if isinstance(rest, OfUse):
+        for plan in state.plans(rest.use, rest.microbatch_size):
+            if not state.too_heavy(plan):
+                floor = state.total(plan, block_bound(state, plan))
+                yield _above(bound, floor), PLAN, SearchNode(plan, 1, None)
+        return
+    some, rest.first = rest.first or bounded(state, rest.uses), None
+    if some is None:
+        return
+    bounds = some.bounds(state)
+    code = some.of * (int(some.strategies.microbatch_size.max()) + 1)
+    groups, place = np.unique(code + some.strategies.microbatch_size, return_inverse=True)
+    least = np.full(len(groups), math.inf)
+    np.minimum.at(least, place, bounds)
+    for group, floor in zip(groups.tolist(), least.tolist(), strict=True):
+        if math.isfinite(floor):
+            use, size = divmod(group, int(some.strategies.microbatch_size.max()) + 1)
+            yield _above(bound, floor), OF_USE, OfUse(some.uses[use], size)
+    some.tell_lack(state)
+    yield bound, REST, rest

@@ -1,0 +1,298 @@
+"""Strategies as arrays: what is decided for all layers, of thousands of plans at once.
+
+A *strategy* is a use of the network by tensor, pipeline and data parallelism, what data-parallel
+chips share, a microbatch size, what is computed again, a schedule and the pieces of a stage. What a
+layer takes is not in it: formulas of `crosstack.model` take arrays, so one call prices all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from crosstack.errors import require
+from crosstack.machine.system import System
+from crosstack.mapping.mapping import Constraints
+from crosstack.mapping.parallelism import workload_uses
+from crosstack.model.choices import least_summed
+from crosstack.model.collectives import AffineTime, ConcaveTime, NearShards
+from crosstack.model.iteration import least_times
+from crosstack.model.memory import recomputations
+from crosstack.model.mesh_plan import EndCost, MeshPlan, make_plan, microbatch_count
+from crosstack.model.rules import Rules
+from crosstack.model.schedule.allowed import (
+    may_follow,
+    schedules,
+    useful_zero_stages,
+    with_recompute,
+)
+from crosstack.model.tiles import divisors
+from crosstack.records import known_again
+from crosstack.workload.kernel_graph import Bools, Floats, Ints
+from crosstack.workload.kernels import Placement
+from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.workload import Workload
+
+RECOMPUTED, ORDERS = tuple(Recompute), tuple(Schedule)
+
+
+@known_again(64, by_value=1)
+def column(plans: tuple[MeshPlan, ...], name: str) -> Any:
+    """Return a number of every plan as an array."""
+    return np.array([attrgetter(name)(plan) for plan in plans])
+
+
+@known_again(16)
+def _ends(plans: tuple[MeshPlan, ...]) -> tuple[dict[str, Any], ...]:
+    """Return what the ends of every plan take, by field; none of them where no plan has ends."""
+    if not any(plan.has_ends for plan in plans):
+        return ()
+    names = [field.name for field in fields(EndCost)]
+    return tuple(
+        {name: np.array([getattr(plan.ends[i], name) for plan in plans], float) for name in names}
+        for i in range(2)
+    )
+
+
+@known_again(16)
+def exchanges(plans: tuple[MeshPlan, ...], name: str) -> tuple[Ints, Floats]:
+    """Return which time of a name each plan has, and the lines of all, shape (2, lines, times)."""
+    known: dict[ConcaveTime, int] = {}
+    lines = map(attrgetter(name), plans)
+    numbers = np.array([known.setdefault(line, len(known)) for line in lines])
+    table = np.zeros((2, max(len(line.members) for line in known), len(known)))
+    table[0] = np.inf  # lines that one does not have
+    for one, i in known.items():
+        for j, line in enumerate(one.members):
+            table[:, j, i] = line.fixed, line.per_byte
+    return numbers, table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Strategies:
+    """Arrays of strategies, shape (n,).
+
+    ``use`` is the place of the network's use, with what data-parallel chips share, among ``plans``,
+    one each, of one microbatch size; ``recompute`` and ``schedule`` are those of the kind among
+    all; ``microbatch_size`` [1], ``interleave`` [1].
+    """
+
+    plans: tuple[MeshPlan, ...]
+    use: Ints
+    microbatch_size: Ints
+    recompute: Ints
+    schedule: Ints
+    interleave: Ints
+
+    def __len__(self) -> int:
+        return len(self.use)
+
+    def of_use(self, name: str) -> Any:
+        """Return a number of the plan of each, by its name there."""
+        return column(self.plans, name)[self.use]
+
+    def at(self, places: Ints | Bools) -> Strategies:
+        """Return some of them."""
+        names = ("use", "microbatch_size", "recompute", "schedule", "interleave")
+        return replace(self, **{name: getattr(self, name)[places] for name in names})
+
+    def plan(self, workload: Workload, schedule: Schedule) -> MeshPlan:
+        """Return the plan of all of them as arrays, by one schedule."""
+        first, data = self.plans[0], self.of_use("data")
+        again = [with_recompute(first, workload.graph, kind) for kind in RECOMPUTED]
+        shares = ("forward", "weight_gradients")
+        lines = ("fixed", "per_byte")
+        numbers = {
+            "microbatch_size": self.microbatch_size,
+            "pipeline": self.of_use("pipeline"),
+            "data": data,
+            "n_microbatches": microbatch_count(workload, data, self.microbatch_size),
+            "layers_per_stage": self.of_use("layers_per_stage"),
+            "stage_transfer": AffineTime(**{n: self.of_use(f"stage_transfer.{n}") for n in lines}),
+            "interleave": self.interleave,
+            **{n: np.array([getattr(p, n) for p in again])[self.recompute] for n in shares},
+            **{name: self._line(name) for name in ("periodic", "scatter", "gather")},
+            "zero": self.of_use("zero"),
+            "summed": self.of_use("summed"),
+            "near": NearShards(
+                chips=self.of_use("near.chips"),
+                **{name: self._line(f"near.{name}") for name in ("scatter", "gather", "across")},
+            ),
+        }
+        ends = _ends(self.plans)
+        if ends:
+            numbers["ends"] = tuple(
+                EndCost(**{name: values[self.use] for name, values in end.items()}) for end in ends
+            )
+        stages = self.of_use("graph_stages")
+        numbers["graph_stages"] = stages if (stages > 1).any() else 1
+        return replace(first, schedule=schedule, **numbers)
+
+    def _line(self, name: str) -> ConcaveTime:
+        """Return a time over bytes of each plan, as one line of arrays."""
+        number, table = exchanges(self.plans, name)
+        pairs = zip(*table[:, :, number[self.use]], strict=True)
+        return ConcaveTime(tuple(AffineTime(fixed=a, per_byte=b) for a, b in pairs))
+
+    def by_schedule(self, workload: Workload) -> Iterator[tuple[Ints, MeshPlan]]:
+        """Yield the places of all that follow one schedule, with their plan as arrays.
+
+        Stages that hold whole copies of the graph and those that split it are apart.
+        """
+        split = self.of_use("graph_stages") > 1
+        for number in np.unique(self.schedule).tolist():
+            for parted in (False, True):
+                here = np.flatnonzero((self.schedule == number) & (split == parted))
+                if here.size:
+                    yield here, self.at(here).plan(workload, ORDERS[number])
+
+    def by_use(self, workload: Workload) -> Iterator[tuple[Ints, MeshPlan]]:
+        """Yield those that have a use of the network and a schedule, as `by_schedule` does."""
+        for here, _ in self.by_schedule(workload):
+            for use in np.unique(self.use[here]).tolist():
+                own = here[self.use[here] == use]
+                alike = replace(self.at(own), plans=(self.plans[use],), use=np.zeros_like(own))
+                plan = alike.plan(workload, ORDERS[self.schedule[own[0]]])
+                known = {name: getattr(self.plans[use], name) for name in ("data", "graph_stages")}
+                yield own, replace(plan, **known)
+
+    def one(
+        self, number: int, workload: Workload, plan: MeshPlan | None = None, *, whole: bool = False
+    ) -> MeshPlan:
+        """Return the plan of one strategy; but for its schedule, unless it is asked for ``whole``.
+
+        Parameters
+        ----------
+        number : int
+            Its place.
+        plan : MeshPlan, optional
+            Of the use of the network; its own if left out.
+        """
+        plan = self.plans[self.use[number]] if plan is None else plan
+        size = int(self.microbatch_size[number])
+        count = microbatch_count(workload, plan.data, size)
+        plan = replace(plan, microbatch_size=size, n_microbatches=count)
+        if whole:
+            order, pieces = ORDERS[self.schedule[number]], int(self.interleave[number])
+            plan = replace(plan, schedule=order, interleave=pieces)
+        return with_recompute(plan, workload.graph, RECOMPUTED[self.recompute[number]])
+
+
+def with_shares(plan: MeshPlan, rules: Rules, given: Constraints) -> list[MeshPlan]:
+    """Return a plan with all that its data-parallel chips may share, and that may help."""
+    shares = useful_zero_stages(plan, rules, given.zero)
+    return [replace(plan, zero=zero.number) for zero in shares]
+
+
+def strategies_of(
+    plans: Sequence[MeshPlan],
+    sizes: Sequence[Sequence[int]],
+    workload: Workload,
+    rules: Rules,
+    given: Constraints,
+    orders: Sequence[Schedule] | None = None,
+) -> Strategies:
+    """Return the strategies of uses of the network, at least one of them.
+
+    Parameters
+    ----------
+    plans : sequence of MeshPlan
+        Of each use, with what data-parallel chips share, of one microbatch size.
+    sizes : sequence of sequences of int
+        Microbatch sizes of each. [1]
+    given : Constraints
+        Decisions that are given.
+    orders : sequence of Schedule, optional
+        Schedules; that of ``given`` if left out.
+    """
+    kinds = recomputations(workload.graph, rules) if given.recompute is None else (given.recompute,)
+    layers = {n for count in {plan.layers_per_stage for plan in plans} for n in divisors(count)}
+    cuts = sorted(layers) if given.interleave is None else [given.interleave]
+    orders = (given.schedule,) if orders is None else orders
+    orders = [order for order in orders if order in schedules(plans[0], rules)]
+    often = np.array([len(some) for some in sizes], dtype=np.int64)
+    flat = np.array([size for some in sizes for size in some], dtype=np.int64)
+    pairs = np.repeat(np.arange(len(plans)), often), flat
+    shape = (len(flat), len(kinds), len(orders), len(cuts))
+    pair, kind, order, cut = (index.ravel() for index in np.indices(shape))
+    found = Strategies(
+        plans=tuple(plans),
+        use=pairs[0][pair],
+        microbatch_size=pairs[1][pair],
+        recompute=np.array([RECOMPUTED.index(one) for one in kinds], dtype=np.int64)[kind],
+        schedule=np.array([ORDERS.index(one) for one in orders], dtype=np.int64)[order],
+        interleave=np.array(cuts, dtype=np.int64)[cut],
+    )
+    if not len(found):
+        return found
+    good = np.zeros(len(found), dtype=np.bool_)
+    for here, plan in found.by_schedule(workload):
+        good[here] = may_follow(plan, rules)
+    return found.at(good)
+
+
+def all_strategies(
+    workload: Workload,
+    system: System,
+    rules: Rules,
+    constraints: Constraints | None = None,
+    orders: Sequence[Schedule] | None = None,
+) -> Strategies:
+    """Return every strategy whose stages hold whole copies of the graph.
+
+    Parameters
+    ----------
+    constraints : Constraints, optional
+        Decisions that are given.
+    orders : sequence of Schedule, optional
+        Schedules; that of the constraints if left out.
+
+    Raises
+    ------
+    InputError
+        If the workload brings its own distribution over the chips, or none is left.
+    """
+    given = constraints or Constraints()
+    searched = workload.placement is Placement.SEARCHED
+    require(searched, "workload.placement", workload.placement, Placement.SEARCHED)
+    plans, sizes = list[MeshPlan](), list[tuple[int, ...]]()
+    for use in workload_uses(workload, system, given, rules):
+        if use is None:
+            continue
+        parts = use.sizes, use.parallelism, use.microbatches[0]
+        plan = make_plan(workload, system, *parts, rules, use.dimensions)
+        if plan is not None and plan.graph_stages == 1:
+            plan = replace(plan, summed=least_summed(workload.graph, plan))
+            for shared in with_shares(plan, rules, given):
+                plans.append(replace(shared, summed=0.0))
+                sizes.append(use.microbatches)
+    require(bool(plans), "workload.global_batch_size", workload.global_batch_size, "another")
+    return strategies_of(plans, sizes, workload, rules, given, orders)
+
+
+def times_of_layers(
+    strategies: Strategies,
+    layer: Floats,
+    workload: Workload,
+    system: System,
+    rules: Rules,
+    summed: Floats | None = None,
+) -> Floats:
+    """Least time of an iteration of every strategy, whose stages are alike. [s]
+
+    Parameters
+    ----------
+    layer : array, shape (n,)
+        Time of a layer of one sequence. [s]
+    summed : array, shape (n,), optional
+        Gradients of a layer that are summed once an iteration; the least if left out. [B]
+    """
+    time = np.zeros(len(strategies))
+    for here, known in strategies.by_schedule(workload):
+        plan = known if summed is None else replace(known, summed=summed[here])
+        time[here] = least_times(plan, layer[here], system.chip.overlap, rules)
+    return time
