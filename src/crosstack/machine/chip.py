@@ -87,7 +87,9 @@ class Chip:
     ``inter`` are links to chips of the same package or node, and to those outside; ``fusions`` what
     a temporal chip may fuse. ``overlap``: of chips of the library and generated ones, the network
     hides behind nothing where kernels run one by one: a collective waits for the kernel before it.
-    ``launch_overhead`` is before a kernel starts [s]; ``price`` [USD], ``power`` with all running
+    ``launch_overhead`` is before a kernel starts [s]; ``communicating_share`` of its units runs a
+    collective where that runs beside kernels, and nothing else meanwhile [1]; ``price`` [USD],
+    ``power`` with all running
     and ``idle_power`` [W] are of one chip.
     """
 
@@ -100,6 +102,7 @@ class Chip:
     fusions: tuple[Fusion, ...] = ()
     overlap: Overlap = Overlap.ALL
     launch_overhead: float = 0.0
+    communicating_share: float = 0.0
     price: float | None = None
     power: float | None = None
     idle_power: float | None = None
@@ -112,6 +115,8 @@ class Chip:
         require(len(set(names)) == len(names), "levels", names, "a name of its own for each level")
         require(memories <= MOST_MEMORIES, "memories", memories, f"up to {MOST_MEMORIES}")
         require_quantity("launch_overhead", self.launch_overhead, "s")
+        share = self.communicating_share
+        require(0 <= share < 1, "communicating_share", share, "a share of its units, below 1")
         for name, unit in (("price", "USD"), ("power", "W"), ("idle_power", "W")):
             if getattr(self, name) is not None:
                 require_quantity(name, getattr(self, name), unit)

@@ -84,10 +84,29 @@ def network_uses(
             for d, size in zip(system.network, sizes, strict=True)
         ]
         for each in itertools.product(*choices):
+            if shared and not _consecutive(system.network, each):
+                continue
             rows = [(size, use, i) for i, some in enumerate(each) for use, size in some]
             counts, uses, places = zip(*rows, strict=True)
             if degrees.are_those_of(counts, uses):
                 yield counts, uses, () if len(places) == len(sizes) else places
+
+
+def _consecutive(network: tuple[Dimension, ...], each: tuple[Factors, ...]) -> bool:
+    """Whether tensor parallelism fills every level that switches join before it leaves it.
+
+    That is how ranks of a group are numbered (``narayanan2021megatron``, section 3.2): across
+    servers what chips of a group send one another takes the ports that data parallelism needs.
+    A level whose use is given, or whose chips have neighbours, is as it is.
+    """
+    free = [d.parallelism is None and not KINDS[d.kind].by_neighbours for d in network]
+    tensor = Parallelism.TENSOR
+    for outer, factors in enumerate(each):
+        if free[outer] and any(use is tensor and size > 1 for use, size in factors):
+            inside = (one for inner in range(outer) if free[inner] for one in each[inner])
+            if any(use is not tensor and size > 1 for use, size in inside):
+                return False
+    return True
 
 
 def _factors(dimension: Dimension, size: int, *, shared: bool) -> Iterator[Factors]:

@@ -58,7 +58,7 @@ def _ends(plans: tuple[MeshPlan, ...]) -> tuple[dict[str, Any], ...]:
     )
 
 
-@known_again(16)
+@known_again(128, by_value=1)
 def exchanges(plans: tuple[MeshPlan, ...], name: str) -> tuple[Ints, Floats]:
     """Return which time of a name each plan has, and the lines of all, shape (2, lines, times)."""
     known: dict[ConcaveTime, int] = {}

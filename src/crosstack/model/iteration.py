@@ -203,11 +203,13 @@ def exchange_paths(plan: MeshPlan) -> tuple[Path, ...]:
 
     Of L layers that take F forward, B backward, each is sent its weights before it runs, A in all,
     and leaves its gradients behind, R in all, while others run: as through two machines one after
-    the other, ``(A + F) / L + (L - 1) / L max(A, F)`` forward, and backward, with gradients and
-    weights on the same links, ``(A + R + B) / L + (L - 1) / L max(A + R, B)``. Every piece of a
-    stage begins and ends a pass.
+    the other, ``(A + F) / L + (L - 1) / L max(A, F + x A)`` forward, and backward, with gradients
+    and weights on the same links, ``(A + R + B) / L + (L - 1) / L max(A + R, B + x (A + R))``:
+    while anything is sent, a share x of the chip works on nothing else. Every piece of a stage
+    begins and ends a pass.
 
-    Source: zhao2023fsdp (sections 3.3 and 4); rajbhandari2020zero for gradients alone.
+    Source: zhao2023fsdp (sections 3.3 and 4); rajbhandari2020zero for gradients alone;
+    deepseek2024v3 (section 3.5.1) for the units that communication takes.
     """
     if not np.any(plan.exchanged):
         return ALONE
@@ -215,8 +217,9 @@ def exchange_paths(plan: MeshPlan) -> tuple[Path, ...]:
     one = plan.interleave / np.asarray(layers)  # layers that nothing runs beside
     weights = plan.bringing_time(plan.summed) * layers
     both = plan.leaving_time(plan.summed) * layers + weights
-    forward = (share, one * weights), (share * one, weights)
-    backward = (1 - share, one * both), ((1 - share) * one, both)
+    slowed = one + plan.taken * (1 - one)
+    forward = (share, slowed * weights), (share * one, weights)
+    backward = (1 - share, slowed * both), ((1 - share) * one, both)
     return tuple((a + c, b + d) for a, b in forward for c, d in backward)
 
 
@@ -353,6 +356,7 @@ def optimizer_step(plan: MeshPlan) -> OptimizerStep:
         before=plan.gathering_time(sizes[0]),
         behind=plan.gathering_time(sizes[1]),
         overlapped=plan.overlapped,
+        taken=plan.taken,
     )
 
 

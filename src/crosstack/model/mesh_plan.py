@@ -97,7 +97,8 @@ class MeshPlan:
     ``zero``: what data-parallel chips hold shares of, by its number (`Zero.number`); ``scatter``
     is then the time of a sum that leaves each its share, ``gather`` of sending round; ``near`` are
     both where shares are among the chips that the fastest links join;
-    ``overlapped``: whether sums run beside the backward pass.
+    ``overlapped``: whether sums run beside the backward pass; ``taken`` is the share of a chip's
+    units that work on nothing else while they do. [1]
     """
 
     sizes: tuple[int, ...]
@@ -136,6 +137,7 @@ class MeshPlan:
     update: Any = 0.0
     casting: Any = 0.0
     overlapped: bool = True
+    taken: float = 0.0
 
     @property
     def dimension_sizes(self) -> tuple[int, ...]:
@@ -370,4 +372,5 @@ def _network_plan(
         update=_update(workload, system, rules),
         casting=_casting(workload, system),
         overlapped=not workload.graph.shares_weights,  # whose gradients are known last of all
+        taken=system.chip.communicating_share,
     )

@@ -27,7 +27,7 @@ class OptimizerStep:
     they are one; ``update`` is the update of the slowest stage, ``gather`` sending round the
     weights of all layers of a stage, ``before`` and ``behind`` those of its ends [s].
     ``overlapped``: whether layers are summed while others run backward, and sent round while others
-    run forward.
+    run forward; ``taken`` of a chip's units then work on nothing else. [1]
     """
 
     sums: Any = 0.0
@@ -38,6 +38,7 @@ class OptimizerStep:
     before: Any = 0.0
     behind: Any = 0.0
     overlapped: bool = True
+    taken: Any = 0.0
 
     @property
     def summed(self) -> Any:
@@ -56,6 +57,8 @@ def summing_paths(
     The first stage is through last. Its first bucket can be sent once one layer of the last
     microbatch is through; each other piece of a stage is through p passes of a piece earlier at
     least, so that is the longest it takes. The last stage is through ``p - 1`` passes earlier.
+    Where sums are through before the last backward pass is, but for the last bucket, it takes
+    longer by the share of the chip that they took.
 
     Parameters
     ----------
@@ -71,7 +74,7 @@ def summing_paths(
     begun = one * (1 - pieces / layers)
     others = begun + (pieces - 1) * stages * one
     return (
-        (0.0, step.sums / layers + step.first),
+        (0.0, step.first + _beside(step.sums, 1 / layers, step.taken)),
         (-begun, step.sums / pieces + step.first),
         (-others, step.sums + step.first),
         (-others - early, step.sums + step.last),
@@ -91,7 +94,8 @@ def gathering_paths(
     """Return how long the first microbatch waits for weights.
 
     The first stage begins with its own first layer, and needs those of its first piece by the last
-    layer of that; a later piece, and the head, is reached once all stages before are passed.
+    layer of that; a later piece, and the head, is reached once all stages before are passed. What
+    is sent beside a pass slows it as sums do.
 
     Parameters
     ----------
@@ -115,7 +119,7 @@ def gathering_paths(
         )
     within = one * (1 - pieces / layers)
     return (
-        (0.0, step.before + step.gather / layers),
+        (0.0, step.before + _beside(step.gather, 1 / layers, step.taken)),
         (-within, step.before + step.gather / pieces - begun),
         (
             -within - (pieces - 1) * stages * one,
@@ -123,3 +127,8 @@ def gathering_paths(
         ),
         (-reached[0], step.before * (stages == 1) + step.gather + step.behind - reached[1]),
     )
+
+
+def _beside(time: Any, alone: Any, taken: Any) -> Any:
+    """Time that a chip loses to a collective of which a share is ``alone``, the rest beside. [s]"""
+    return time * (alone + taken * (1 - alone))

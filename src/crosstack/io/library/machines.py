@@ -80,6 +80,8 @@ def chip(name: str, *, frequency: float | None = None) -> Chip:
         overlap=Overlap.COMPUTE_MEMORY if one_by_one else Overlap.ALL,
         fusions=tuple(Fusion(each) for each in values["fusions"] if each != "any"),
         launch_overhead=values.get("launch_overhead", 0.0),
+        communicating_share=values.get("communicating_multiprocessors", 0)
+        / values["multiprocessors"],
         price=values.get("price"),
         power=values.get("power.tdp"),
         idle_power=values.get("power.idle"),
