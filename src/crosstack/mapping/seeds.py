@@ -35,6 +35,7 @@ from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import ChipLoad
 from crosstack.workload.kernel_graph import Floats, Ints
 
+FEWEST_BLOCKS = 4  # mapped whatever the work
 MOST_FUSED = 24  # candidates fused of plans that share their tensor-parallel dimensions
 MOST_SPLIT = 8  # plans whose stages split the graph
 TWICE = 2.0  # a number of tiles over the one before, at least
@@ -78,6 +79,7 @@ def plant(state: SearchState, some: BoundedStrategies | None, tell: Callable[[],
     members = some.by_block(some.floors)
     order = [(float(some.floors[own].min()), False, i) for i, own in enumerate(members)]
     heapq.heapify(order)
+    mapped = 0
     while order and order[0][0] < state.incumbent.best:
         _, known, number = heapq.heappop(order)
         own = members[number]
@@ -104,7 +106,8 @@ def plant(state: SearchState, some: BoundedStrategies | None, tell: Callable[[],
         if not state.unfused:
             _fuse(state, lanes, candidates)
         tell()
-        if state.incumbent.mapping is not None and state.budget.over():
+        mapped += 1
+        if mapped >= FEWEST_BLOCKS and state.incumbent.mapping is not None and state.budget.over():
             return
     _split(state, some, split)
     _improve(state, lanes, tell)
