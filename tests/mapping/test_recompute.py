@@ -236,16 +236,17 @@ def slow(value: object) -> Any:
     "overlap", [Overlap.ALL, slow(Overlap.NONE), slow(Overlap.COMPUTE_MEMORY)], ids=str
 )
 @pytest.mark.parametrize(
-    "capacity", [1700.0, slow(2100.0), 2400.0, slow(2900.0), 4000.0, slow(1e6)]
+    "capacity", [slow(1700.0), slow(2100.0), 2400.0, slow(2900.0), slow(4000.0), slow(1e6)]
 )
-@pytest.mark.parametrize("objective", [Objective.TIME, Objective.ENERGY])
+@pytest.mark.parametrize("objective", [Objective.TIME, slow(Objective.ENERGY)])
 def test_the_search_finds_the_best_of_all_mappings(capacity, overlap, objective):
     system = machine(capacity, overlap=overlap)
     room = system.chip.memory_room(spilled=False)
     is_best(system, objective, least_of_all(machine(None, overlap=overlap), objective, room))
 
 
-@pytest.mark.parametrize("objective", [Objective.TIME, slow(Objective.ENERGY)])
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", [Objective.TIME, Objective.ENERGY])
 def test_the_search_finds_the_best_of_all_mappings_of_data_in_two_memories(objective):
     system = machine(None)
     two = main_memory(bandwidth=1e5, capacity=1700.0, second_bandwidth=2e4, second_capacity=1200.0)
