@@ -238,11 +238,9 @@ def passes(layers: int, weights: float, takes: float, gradients: float) -> float
     return simulate(build.build()).makespan
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_layers_wait_for_their_weights_as_events_say(seed):
-    rng = Random(seed)
-    layers, weights, gradients = rng.choice([1, 2, 8]), rng.uniform(0, 2), rng.uniform(0, 2)
-    plan = MeshPlan(
+def sharing(layers: int, weights: float, gradients: float) -> MeshPlan:
+    """One stage of layers that are sent weights, and leave gradients, in so much time each. [s]"""
+    return MeshPlan(
         sizes=(4,),
         parallelism=(Parallelism.DATA,),
         data=4,
@@ -259,6 +257,13 @@ def test_layers_wait_for_their_weights_as_events_say(seed):
         scatter=ConcaveTime((AffineTime(per_byte=gradients),)),
         summed=1.0,
     )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_layers_wait_for_their_weights_as_events_say(seed):
+    rng = Random(seed)
+    layers, weights, gradients = rng.choice([1, 2, 8]), rng.uniform(0, 2), rng.uniform(0, 2)
+    plan = sharing(layers, weights, gradients)
     work = 3.0 * layers
     both = {z: replace(plan, zero=z) for z in (1, 2, 3)}
     took = {z: max(a * work + b for a, b in exchange_paths(one)) for z, one in both.items()}
@@ -271,6 +276,30 @@ def test_layers_wait_for_their_weights_as_events_say(seed):
     assert abs(took[3] - forward - backward) <= one + 1e-12
     if layers * one <= 2.0:  # all but the first weights and the last gradients hides
         assert took[3] == pytest.approx(forward + backward)
+
+
+def beside(layers: int, alone: float, takes: float, taken: float) -> float:
+    """When layers are through that wait for weights, and go slower while others come. [s]"""
+    now, left, sent = alone, takes, layers - 1  # the first weights are there; the next are coming
+    coming = alone if sent else 0.0
+    for _ in range(layers):
+        left = takes
+        slow = min(left / (1 - taken), coming)  # both at a time
+        now, left, coming = now + slow, left - slow * (1 - taken), coming - slow
+        now += left + coming  # whichever is left, alone
+        sent -= 1
+        coming = alone if sent > 0 else 0.0
+    return now
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_layers_go_slower_while_weights_take_units_of_the_chip(seed):
+    rng = Random(seed)
+    layers, weights, taken = rng.choice([1, 2, 8]), rng.uniform(0, 2), rng.uniform(0, 0.5)
+    plan = sharing(layers, weights, 0.0)
+    took = max(a * 3.0 * layers + b for a, b in exchange_paths(replace(plan, taken=taken)))
+    there, back = (beside(layers, weights, takes, taken) for takes in (1.0, 2.0))
+    assert took == pytest.approx(there + back)
 
 
 def test_chips_that_share_all_hold_an_eighth_of_it_and_two_layers():

@@ -356,7 +356,6 @@ def optimizer_step(plan: MeshPlan) -> OptimizerStep:
         before=plan.gathering_time(sizes[0]),
         behind=plan.gathering_time(sizes[1]),
         overlapped=plan.overlapped,
-        taken=plan.taken,
     )
 
 

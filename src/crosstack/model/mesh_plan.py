@@ -98,7 +98,7 @@ class MeshPlan:
     is then the time of a sum that leaves each its share, ``gather`` of sending round; ``near`` are
     both where shares are among the chips that the fastest links join;
     ``overlapped``: whether sums run beside the backward pass; ``taken`` is the share of a chip's
-    units that work on nothing else while they do. [1]
+    units that work on nothing else while layers exchange weights or gradients. [1]
     """
 
     sizes: tuple[int, ...]

@@ -27,7 +27,7 @@ class OptimizerStep:
     they are one; ``update`` is the update of the slowest stage, ``gather`` sending round the
     weights of all layers of a stage, ``before`` and ``behind`` those of its ends [s].
     ``overlapped``: whether layers are summed while others run backward, and sent round while others
-    run forward; ``taken`` of a chip's units then work on nothing else. [1]
+    run forward.
     """
 
     sums: Any = 0.0
@@ -38,7 +38,6 @@ class OptimizerStep:
     before: Any = 0.0
     behind: Any = 0.0
     overlapped: bool = True
-    taken: Any = 0.0
 
     @property
     def summed(self) -> Any:
@@ -57,8 +56,6 @@ def summing_paths(
     The first stage is through last. Its first bucket can be sent once one layer of the last
     microbatch is through; each other piece of a stage is through p passes of a piece earlier at
     least, so that is the longest it takes. The last stage is through ``p - 1`` passes earlier.
-    Where sums are through before the last backward pass is, but for the last bucket, it takes
-    longer by the share of the chip that they took.
 
     Parameters
     ----------
@@ -74,7 +71,7 @@ def summing_paths(
     begun = one * (1 - pieces / layers)
     others = begun + (pieces - 1) * stages * one
     return (
-        (0.0, step.first + _beside(step.sums, 1 / layers, step.taken)),
+        (0.0, step.sums / layers + step.first),
         (-begun, step.sums / pieces + step.first),
         (-others, step.sums + step.first),
         (-others - early, step.sums + step.last),
@@ -94,8 +91,7 @@ def gathering_paths(
     """Return how long the first microbatch waits for weights.
 
     The first stage begins with its own first layer, and needs those of its first piece by the last
-    layer of that; a later piece, and the head, is reached once all stages before are passed. What
-    is sent beside a pass slows it as sums do.
+    layer of that; a later piece, and the head, is reached once all stages before are passed.
 
     Parameters
     ----------
@@ -119,7 +115,7 @@ def gathering_paths(
         )
     within = one * (1 - pieces / layers)
     return (
-        (0.0, step.before + _beside(step.gather, 1 / layers, step.taken)),
+        (0.0, step.before + step.gather / layers),
         (-within, step.before + step.gather / pieces - begun),
         (
             -within - (pieces - 1) * stages * one,
@@ -127,8 +123,3 @@ def gathering_paths(
         ),
         (-reached[0], step.before * (stages == 1) + step.gather + step.behind - reached[1]),
     )
-
-
-def _beside(time: Any, alone: Any, taken: Any) -> Any:
-    """Time that a chip loses to a collective of which a share is ``alone``, the rest beside. [s]"""
-    return time * (alone + taken * (1 - alone))
