@@ -200,11 +200,15 @@ class TestSchedules:
     def test_pieces_divide_the_layers_of_a_stage(self):
         assert self.pieces() == (1, 2, 3, 4, 6, 12)
 
+    @pytest.mark.parametrize("layers", [46, 47])
+    def test_embedding_and_head_may_stand_in_the_place_of_a_layer_each(self, layers):
+        assert self.pieces(graph_repetitions=layers) == (1, 2, 3, 4, 6, 12)
+
     @pytest.mark.parametrize(
         "changes",
         [
             {"n_microbatches": 6},
-            {"graph_repetitions": 47},
+            {"graph_repetitions": 45},
             {"training": False},
             {"pipeline": 1, "graph_repetitions": 12},
             {"schedule": Schedule.GPIPE},

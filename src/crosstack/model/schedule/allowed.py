@@ -20,6 +20,7 @@ from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.transformer_training import ZEROS, Recompute, Schedule, Zero
 
 ROUNDING = 1e-12  # relative, of sums of times
+EMPTY = 2  # places of layers that may stay empty where stages are cut into pieces
 
 
 def schedules(plan: MeshPlan, rules: Rules) -> tuple[Schedule, ...]:
@@ -32,19 +33,21 @@ def schedules(plan: MeshPlan, rules: Rules) -> tuple[Schedule, ...]:
 def most_pieces(plan: MeshPlan, rules: Rules) -> Any:
     """Return the most pieces that a stage may be cut into, whatever the microbatches. [1]
 
-    Stages hold as many layers. Of a plan, or of arrays of many.
+    Stages hold as many layers, but for `EMPTY` of all: embedding and head stand in their places,
+    as in the training of Llama 3 (``grattafiori2024llama3``, section 3.3.2), and time and memory
+    count them as layers. Of a plan, or of arrays of many.
     """
     cut = rules.iteration.has_schedules and plan.training
     if not cut or plan.schedule is not Schedule.ONE_F_ONE_B:
         return 1
-    even = plan.graph_repetitions == plan.layers_per_stage * plan.pipeline
+    even = plan.graph_repetitions >= plan.layers_per_stage * plan.pipeline - EMPTY
     return 1 + ((plan.pipeline > 1) & even) * (plan.layers_per_stage - 1)
 
 
 def may_follow(plan: MeshPlan, rules: Rules) -> Any:
     """Whether microbatches may follow the schedule of a plan; or of arrays of plans.
 
-    Stages have the pieces that it says, of as many layers. Source: narayanan2021megatron, section
+    Stages have the pieces that it says, see `most_pieces`. Source: narayanan2021megatron, section
     2.2.2: microbatches are a multiple of the stages. They are no fewer where gradients of weights
     wait (qi2024zero, section 2.3), which layers then do not exchange.
     """
