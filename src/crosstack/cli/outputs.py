@@ -56,23 +56,6 @@ def show_answer(answer: Plan, *, kernels: bool) -> None:
     show(answer_tables(answer), *([kernel_table(answer)] if kernels else []))
 
 
-def show_run(answer: Plan, tokens: float) -> None:
-    """Print what a run over so many tokens takes. [1]"""
-    from crosstack.report.text import pairs_table, titled
-    from crosstack.report.wording import run_numbers
-
-    numbers = run_numbers(answer.whole_run(tokens))
-    show(titled(f"A run over {tokens:,.0f} tokens", pairs_table(numbers)))
-
-
-def show_strategies(answer: Plan, count: int) -> None:
-    """Print the fastest strategies of the task of an answer."""
-    from crosstack.evaluate.ranking import fastest_strategies
-    from crosstack.report.strategy_text import strategy_table
-
-    show(strategy_table(fastest_strategies(answer.task, count, rules=answer.rules)))
-
-
 def tell_ways(
     error: InfeasibleError, task: Task, rules: Rules | str | None, pages: PageOptions
 ) -> typer.Exit:
@@ -154,20 +137,14 @@ class PageOptions:
         )
         show_and_write(tables, texts)
 
-    def save(self, answer: Plan, tokens: float | None = None) -> None:
-        """Write an answer as what is asked for; all is made before the first file is touched.
-
-        With ``tokens``, of how many a run is, the JSON says what that takes. [1]
-        """
+    def save(self, answer: Plan) -> None:
+        """Write an answer as what is asked for; all is made before the first file is touched."""
         from crosstack.io import native
-        from crosstack.records import plain
         from crosstack.report.html import answer_html
         from crosstack.report.svg import answer_svg
 
         def saved() -> str:  # with what was mapped, so that a report needs nothing else
             data = answer.to_dict() | {"task": native.write_task(answer.task)}
-            if tokens is not None:
-                data["run"] = plain(answer.whole_run(tokens))
             return json.dumps(data, indent=2, allow_nan=False) + "\n"
 
         texts = asked_files(
