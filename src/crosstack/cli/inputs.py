@@ -151,17 +151,17 @@ def check_tokens(task: Task, count: float | None) -> None:
             tokens_of_iteration(task.workload)
 
 
-def billed(task: Task, electricity: str | None) -> Task:
-    """Return a task whose energy is billed as ``--electricity`` says; a bare number is USD/kWh."""
+def billed(system: System, electricity: str | None) -> System:
+    """Return a machine with the price of ``--electricity``; a bare number is USD/kWh."""
     from crosstack.units import parse_quantity
 
     if electricity is None:
-        return task
+        return system
     bare = re.fullmatch(r"\s*[\d.]+(?:e-?\d+)?\s*", electricity, re.ASCII)
     with options_named({"": "--electricity", "electricity": "--electricity"}):
         price = parse_quantity(f"{electricity} USD/kWh" if bare else electricity, "USD/J")
-        prices = replace(task.system.prices, electricity=price)
-    return replace(task, system=replace(task.system, prices=prices))
+        prices = replace(system.prices, electricity=price)
+    return replace(system, prices=prices)
 
 
 def zero_given(text: str | None) -> Zero | None:

@@ -33,13 +33,15 @@ def map_(
     top: int = 0,
     tokens: str | None = None,
     electricity: str | None = None,
+    trace_out: Path | None = None,
 ) -> None:
     """Find the best mapping, prove it, and print what it takes, what bounds it and what is next."""
     limits = search.checked()
     inputs.check_number("--top", top, 0 <= top <= MOST_LISTED, f"0 to {MOST_LISTED:,} strategies")
-    pages.check(file)
+    pages.check(file, {"--trace": trace_out})
     chosen, count = inputs.rules_given(rules), inputs.many_tokens(tokens)
-    task = inputs.billed(asked_task(file, set_, machine, job, given), electricity)
+    task = asked_task(file, set_, machine, job, given)
+    task = replace(task, system=inputs.billed(task.system, electricity))
     inputs.check_tokens(task, count)
     first = None
     if start is not None:
@@ -64,7 +66,7 @@ def map_(
     try:
         outputs.show_answer(answer, kernels=kernels)
     finally:  # the reader of the tables may be gone; the result is not lost with him
-        pages.save(answer)
+        pages.save(answer, trace_out)
     if answer.certificate.status is crosstack.Status.LIMIT:
         raise typer.Exit(LIMIT_EXIT)
 
@@ -81,17 +83,19 @@ def evaluate(
     kernels: bool = False,
     tokens: str | None = None,
     electricity: str | None = None,
+    trace_out: Path | None = None,
 ) -> None:
     """Price a mapping that was saved before, perhaps under other rules or on another machine."""
-    pages.check(file)
+    pages.check(file, {"--trace": trace_out})
     count = inputs.many_tokens(tokens)
-    task = inputs.billed(asked_task(file, set_, machine, job, GivenOptions()), electricity)
+    task = asked_task(file, set_, machine, job, GivenOptions())
+    task = replace(task, system=inputs.billed(task.system, electricity))
     inputs.check_tokens(task, count)
     answer = replace(_given_answer(task, mapping, rules), tokens=count)
     try:
         outputs.show_answer(answer, kernels=kernels)
     finally:
-        pages.save(answer)
+        pages.save(answer, trace_out)
 
 
 def convert(

@@ -16,7 +16,7 @@ from crosstack.cli.inputs import YAML_SUFFIXES, check_outputs, in_file
 from crosstack.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
 
@@ -117,10 +117,10 @@ class PageOptions:
     html_out: Path | None = None
     svg_out: Path | None = None
 
-    def check(self, source: Path) -> None:
-        """Refuse places that cannot be written."""
+    def check(self, source: Path, others: Mapping[str, Path | None] | None = None) -> None:
+        """Refuse places that cannot be written; ``others`` are of options of one's own."""
         named = {"--json": self.json_out, "--html": self.html_out, "--svg": self.svg_out}
-        check_outputs(source, named)
+        check_outputs(source, named | dict(others or {}))
 
     def show_and_save(
         self,
@@ -137,22 +137,34 @@ class PageOptions:
         )
         show_and_write(tables, texts)
 
-    def save(self, answer: Plan) -> None:
+    def save(self, answer: Plan, trace_out: Path | None = None) -> None:
         """Write an answer as what is asked for; all is made before the first file is touched."""
-        from crosstack.io import native
         from crosstack.report.html import answer_html
         from crosstack.report.svg import answer_svg
 
-        def saved() -> str:  # with what was mapped, so that a report needs nothing else
-            data = answer.to_dict() | {"task": native.write_task(answer.task)}
-            return json.dumps(data, indent=2, allow_nan=False) + "\n"
+        def trace() -> str:
+            from crosstack.evaluate.timeline import stages_of, timeline_of
+            from crosstack.report.timeline_figure import trace_json
+
+            return trace_json((timeline_of(answer, stages_of(answer)),))
+
+        def saved() -> str:
+            return json.dumps(answer_data(answer), indent=2, allow_nan=False) + "\n"
 
         texts = asked_files(
             (self.json_out, saved),
+            (trace_out, trace),
             (self.html_out, lambda: answer_html(answer)),
             (self.svg_out, lambda: answer_svg(answer)),
         )
         write(*texts)
+
+
+def answer_data(answer: Plan) -> dict[str, Any]:
+    """Return what is saved of an answer: with what was mapped, a report needs nothing else."""
+    from crosstack.io import native
+
+    return answer.to_dict() | {"task": native.write_task(answer.task)}
 
 
 def tell_damage(store: Store) -> None:

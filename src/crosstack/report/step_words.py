@@ -16,6 +16,7 @@ from crosstack.evaluate.whole_run import WholeRun, cost_of, tokens_of_iteration,
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Mapping
 from crosstack.model.objective import YEARS, Objective
+from crosstack.report.html_parts import bar_table
 from crosstack.report.wording import (
     DAY,
     HOUR,
@@ -65,6 +66,7 @@ LEVERS = {
     Spent.UPDATE: "a larger batch spreads it, more shares of the optimizer's state shorten it",
     Spent.GATHER: "a larger batch spreads it, faster links between data-parallel chips shorten it",
 }
+PEAK = "  of it at the peak rate"
 _LEAST = 5e-4  # share of the time below which a row says nothing
 
 
@@ -76,7 +78,6 @@ def step_numbers(answer: Plan) -> Pairs:
         time += f", at best {time_words(c.bound)}"
     rate, chips = tokens_per_second(task.workload, e), task.system.n_chips * task.system.copies
     tokens = None if rate is None else f"{grouped(rate)}, {grouped(rate / chips)} a chip"
-    used = f"model {percent(e.utilization)} (MFU), hardware {percent(e.hardware_utilization)} (HFU)"
     skipped = "; scores that a mask leaves out are not executed"
     less = skipped if e.executed_work < 0.999 * e.work else ""
     memory = format_quantity(e.memory_used, "B")
@@ -88,7 +89,11 @@ def step_numbers(answer: Plan) -> Pairs:
     found = (
         ("step time", time),
         ("tokens a second", tokens),
-        ("utilization", f"{used} of {peak_words(task, answer.rules)}{less}"),
+        (
+            "MFU, of the model's FLOP",
+            f"{percent(e.utilization)} of {peak_words(task, answer.rules)}",
+        ),
+        ("HFU, of what is executed", f"{percent(e.hardware_utilization)}{less}"),
         (f"memory of a chip{fullest}", memory),
         ("energy of a step", None if e.energy is None else format_quantity(e.energy.total, "J")),
         *_costs(answer),
@@ -155,13 +160,13 @@ def first_sentence(account: StepAccount) -> str:
 def spent_rows(answer: Plan, account: StepAccount) -> Table:
     """Return where the time of the busiest stage goes; what is next to nothing is left out."""
     stages = answer.evaluation.n_stages
-    whose = f"stage {account.stage} of {stages}, the busiest" if stages > 1 else "the step"
+    whose = f"stage {account.stage} of {stages}, the busiest," if stages > 1 else "the step"
     rows: list[tuple[str, float]] = []
     for name, time in account.spent:
         if time > _LEAST * account.time:
             rows.append((SPENT[name], time))
         if name is Spent.COMPUTE and time > 0:
-            rows.append(("  of it at the peak rate", account.at_peak))
+            rows.append((PEAK, account.at_peak))
     rows.append(("sum", account.time))
     return table_of(
         rows,
@@ -169,6 +174,43 @@ def spent_rows(answer: Plan, account: StepAccount) -> Table:
         ("time", ">", lambda row: time_words(row[1])),
         ("share", ">", lambda row: percent(row[1] / account.time) if account.time else ""),
     )
+
+
+def spent_bars(answer: Plan, account: StepAccount) -> str:
+    """Return `spent_rows` with a bar for each, without the sum."""
+    rows = spent_rows(answer, account)
+    named = [(name, f"{time}, {share}") for name, time, share in rows.rows[:-1]]
+    times = dict(account.spent)
+    worth = {SPENT[name]: time for name, time in times.items()} | {PEAK: account.at_peak}
+    bars = [(name, words, worth[name]) for name, words in named]
+    most = max((length for _, _, length in bars), default=0.0)
+    return bar_table(rows.header[0], "time, share", bars, most, "compute")
+
+
+def timeline_sentence(answer: Plan, account: StepAccount) -> str:
+    """Say what a timeline of stages shows."""
+    count, pieces = answer.evaluation.n_microbatches, answer.mapping.interleave
+    whose = "One stage"
+    if answer.evaluation.n_stages > 1:
+        whose = f"Stage {account.stage}, which works longest, among the others"
+    split = f" through {pieces:,} pieces of every stage" if pieces > 1 else ""
+    return f"{whose}, with {plural(count, 'microbatch')}{split}, numbered from 0."
+
+
+def hero_pairs(answer: Plan) -> Pairs:
+    """Return what is read with the time of a step: rates, memory, and what a run takes."""
+    e, run = answer.evaluation, answer.run
+    rate = tokens_per_second(answer.task.workload, e)
+    full = e.memory_used / e.memory_capacity if math.isfinite(e.memory_capacity) else None
+    found = (
+        ("tokens/s", None if rate is None else grouped(rate)),
+        ("MFU", percent(e.utilization)),
+        ("HFU", percent(e.hardware_utilization)),
+        ("memory", None if full is None else percent(full)),
+        ("run", None if run is None else long_time(run.time)),
+        ("price of the run", None if run is None or run.price is None else usd(run.price)),
+    )
+    return tuple((label, value) for label, value in found if value is not None)
 
 
 # ---------------------------------------------------------------- a whole run
@@ -235,7 +277,7 @@ def next_rows(answer: Plan, ranked: RankedStrategies) -> Table:
         ("tensor", ">", lambda one: f"{one[0].degree(Parallelism.TENSOR):,}"),
         ("pipeline", ">", lambda one: f"{one[0].degree(Parallelism.PIPELINE):,}"),
         ("data", ">", lambda one: f"{one[0].degree(Parallelism.DATA):,}"),
-        ("micro-\nbatch", ">", lambda one: f"{one[0].microbatch_size:,}"),
+        ("microbatch", ">", lambda one: f"{one[0].microbatch_size:,}"),
         ("time", ">", lambda one: time_words(one[1].time)),
         ("slower", ">", lambda one: slower(one[1])),
         ("MFU", ">", lambda one: percent(one[1].utilization)),

@@ -28,7 +28,7 @@ from crosstack.workload.transformer_training import Recompute, Schedule, Zero
 from crosstack.workload.workload import Workload
 
 NOT_GIVEN = "not given"
-MOST_STAGES = 8  # that have a column of their own
+MOST_STAGES = 6  # that have a column of their own
 HOUR, DAY, KWH, MILLION = 3600.0, 86400.0, 3.6e6, 1e6
 Item = TypeVar("Item")
 
