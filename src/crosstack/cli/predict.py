@@ -23,6 +23,7 @@ from crosstack.errors import InfeasibleError, InputError, Problem
 from crosstack.units import parse_quantity
 
 if TYPE_CHECKING:
+    from crosstack.evaluate.plan import Plan
     from crosstack.evaluate.predict import Prediction, Program, Step
     from crosstack.io.step_machines import Levels, Machine, Ranked, TypedChip
     from crosstack.machine.chip import Chip
@@ -116,9 +117,11 @@ def predict(
     inputs.check_outputs(asked.file, {"--json": json_out, "--html": html_out})
     counted = inputs.rules_asked(asked.rules, PREDICTED)
     found, typed = _predicted(asked, counted, json_out, electricity)
-    plan = None if found.share is not None else found.plan
+    plan = _kept(found, counted)
     if plan is None:
-        message = "allowed for a step of a model under rules that map it."
+        message = (
+            "allowed for a step of a model, by rules that map it, on a machine of the library."
+        )
         inputs.refuse({"--tokens": tokens, "--electricity": electricity}, message)
     else:
         inputs.check_tokens(plan.task, count)
@@ -127,7 +130,7 @@ def predict(
     if found.share is not None:
         kernel = product_time(counted.clock.kernels, typed.chip, *found.share, dtype=typed.dtype)
         data["kernel"] = kernel_data(kernel, found.share)
-    if plan is not None and plan.rules == counted:  # else what is saved would be another plan
+    if plan is not None:
         data["plan"] = answer_data(plan)
     texts = asked_files(
         (json_out, lambda: json_text(data)), (html_out, lambda: prediction_html(data, plan))
@@ -160,6 +163,24 @@ def trace(asked: StepOptions, output: Path | None = None, svg_out: Path | None =
 
 
 # ---------------------------------------------------------------- pieces
+
+
+def _kept(found: Prediction, counted: CountedRules) -> Plan | None:
+    """Return the plan of a step that a result can hold; None of a product, and where there is none.
+
+    A result names its rules, so that settings of one's own are not among them; and a machine that
+    is made of parts may have what no file says.
+    """
+    from crosstack.io.native import read_task, write_task
+
+    plan = found.plan
+    if plan is None or found.share is not None or plan.rules != counted:
+        return None
+    try:
+        read_task(write_task(plan.task), "task")
+    except InputError:
+        return None
+    return plan
 
 
 def _called(*fields: str) -> dict[str, str]:

@@ -103,7 +103,7 @@ def step_sections(answer: Plan) -> list[str]:
         found += [f"<h2>{attribute(step_words.run_title(run))}</h2>", cards]
     memory = page.html_table(wording.memory_rows(answer))
     sections = {
-        "Where the time goes": step_words.spent_bars(answer, account),
+        "What the step is made of": step_words.spent_bars(answer, account),
         "Memory": _piece(answer, "held", "memory by stage"),
     }
     found.append('<div class="xs-columns">')

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from crosstack.evaluate.plan import Plan
 from crosstack.evaluate.predict import Prediction
@@ -14,7 +13,6 @@ from crosstack.machine.chip import Chip
 from crosstack.model.kernels.clock import KernelTime
 from crosstack.model.memory import MemoryAccount
 from crosstack.report import html_parts as page
-from crosstack.report.certificate_words import certificate_sentence
 from crosstack.report.drawing import attribute
 from crosstack.report.html import step_sections
 from crosstack.report.text import pairs_table, rows_table, step_tables, titled
@@ -43,7 +41,7 @@ def prediction_tables(
     """
     shown: list[RenderableType] = [pairs_table(_pairs(data, memory=plan is None))]
     if plan is not None:
-        shown += [Text(certificate_sentence(plan)), *step_tables(plan)]
+        shown += step_tables(plan)
     kernel = data.get("kernel")
     if parts and (kernel is None or data["n_chips"] > 1):
         longest = _pieces(data)
