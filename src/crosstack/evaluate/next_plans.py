@@ -9,7 +9,7 @@ from crosstack.evaluate.evaluation import Evaluation
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import GeneralDecisions, Mapping
 
-__all__ = ["PLACES", "Difference", "RankedStrategies", "decided_otherwise"]
+__all__ = ["PLACES", "Difference", "RankedStrategies", "decided_otherwise", "places_of"]
 
 PLACES = "places"  # of degrees that are the same
 _OF_DEGREES = {"sizes", "parallelism", "dimensions"}
@@ -48,7 +48,7 @@ def decided_otherwise(here: Mapping, there: Mapping) -> tuple[Difference, ...]:
         (use.value, here.degree(use), there.degree(use)) for use in Parallelism
     ]
     if all(a == b for _, a, b in pairs):
-        pairs.append((PLACES, _places(here), _places(there)))
+        pairs.append((PLACES, places_of(here), places_of(there)))
     before, after = here.general, there.general
     pairs += [
         (name, getattr(before, name), getattr(after, name))
@@ -61,10 +61,10 @@ def decided_otherwise(here: Mapping, there: Mapping) -> tuple[Difference, ...]:
 def _asked(mapping: Mapping) -> tuple[Any, ...]:
     """Return what a mapping decides for the whole graph; levels that one chip has say nothing."""
     general = mapping.general._asdict()
-    return _places(mapping), *(value for n, value in general.items() if n not in _OF_DEGREES)
+    return places_of(mapping), *(value for n, value in general.items() if n not in _OF_DEGREES)
 
 
-def _places(mapping: Mapping) -> tuple[tuple[int, str, int], ...]:
+def places_of(mapping: Mapping) -> tuple[tuple[int, str, int], ...]:
     """Return the level, the parallelism and the chips of every use of the network."""
     levels = mapping.dimensions or range(len(mapping.sizes))
     uses = zip(levels, mapping.parallelism, mapping.sizes, strict=True)

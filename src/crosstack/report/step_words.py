@@ -6,10 +6,17 @@ Text, pages and predictions say the same from here.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 from crosstack.evaluate.evaluation import Evaluation
-from crosstack.evaluate.next_plans import PLACES, Difference, RankedStrategies, decided_otherwise
+from crosstack.evaluate.next_plans import (
+    PLACES,
+    Difference,
+    RankedStrategies,
+    decided_otherwise,
+    places_of,
+)
 from crosstack.evaluate.plan import Plan
 from crosstack.evaluate.step_account import Spent, StepAccount
 from crosstack.evaluate.whole_run import WholeRun, cost_of, tokens_of_iteration, tokens_per_second
@@ -157,6 +164,12 @@ def first_sentence(account: StepAccount) -> str:
     )
 
 
+def _spent_words(name: Spent, stages: int) -> str:
+    """Return what time goes to; one stage alone has no bubble."""
+    alone = name is Spent.WAITING and stages == 1
+    return "waiting for what other chips send" if alone else SPENT[name]
+
+
 def spent_rows(answer: Plan, account: StepAccount) -> Table:
     """Return where the time of the busiest stage goes; what is next to nothing is left out."""
     stages = answer.evaluation.n_stages
@@ -164,7 +177,7 @@ def spent_rows(answer: Plan, account: StepAccount) -> Table:
     rows: list[tuple[str, float]] = []
     for name, time in account.spent:
         if time > _LEAST * account.time:
-            rows.append((SPENT[name], time))
+            rows.append((_spent_words(name, stages), time))
         if name is Spent.COMPUTE and time > 0:
             rows.append((PEAK, account.at_peak))
     rows.append(("sum", account.time))
@@ -181,7 +194,9 @@ def spent_bars(answer: Plan, account: StepAccount) -> str:
     rows = spent_rows(answer, account)
     named = [(name, f"{time}, {share}") for name, time, share in rows.rows[:-1]]
     times = dict(account.spent)
-    worth = {SPENT[name]: time for name, time in times.items()} | {PEAK: account.at_peak}
+    stages = answer.evaluation.n_stages
+    worth = {_spent_words(name, stages): time for name, time in times.items()}
+    worth |= {PEAK: account.at_peak}
     bars = [(name, words, worth[name]) for name, words in named]
     most = max((length for _, _, length in bars), default=0.0)
     return bar_table(rows.header[0], "time, share", bars, most, "compute")
@@ -264,6 +279,11 @@ def next_title(ranked: RankedStrategies) -> str:
 def next_rows(answer: Plan, ranked: RankedStrategies) -> Table:
     """Return what each of the next plans decides, takes and trades against the answer."""
     own = answer.evaluation
+    said = [differences_words(answer.mapping, mapping) for mapping, _ in ranked.found]
+    alike = {words for words, times in Counter(said).items() if times > 1}
+    for k, (mapping, _) in enumerate(ranked.found):
+        if said[k] in alike:  # they differ in where their degrees lie
+            said[k] += f"; on levels {_places(places_of(mapping))}"
 
     def slower(found: Evaluation) -> str:
         return f"{100 * (found.time / own.time - 1):+.2f} %"
@@ -273,7 +293,7 @@ def next_rows(answer: Plan, ranked: RankedStrategies) -> Table:
         return f"{'-' if more < 0 else '+'}{format_quantity(abs(more), 'B', 3)}"
 
     return table_of(
-        ranked.found,
+        [(*one, words) for one, words in zip(ranked.found, said, strict=True)],
         ("tensor", ">", lambda one: f"{one[0].degree(Parallelism.TENSOR):,}"),
         ("pipeline", ">", lambda one: f"{one[0].degree(Parallelism.PIPELINE):,}"),
         ("data", ">", lambda one: f"{one[0].degree(Parallelism.DATA):,}"),
@@ -283,7 +303,7 @@ def next_rows(answer: Plan, ranked: RankedStrategies) -> Table:
         ("MFU", ">", lambda one: percent(one[1].utilization)),
         ("memory", ">", lambda one: format_quantity(one[1].memory_used, "B", 3)),
         ("more", ">", lambda one: memory(one[1])),
-        ("decides otherwise", "<", lambda one: differences_words(answer.mapping, one[0])),
+        ("decides otherwise", "<", lambda one: one[2]),
     )
 
 
