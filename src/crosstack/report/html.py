@@ -115,7 +115,7 @@ def step_sections(answer: Plan) -> list[str]:
     if ranked is not None:
         found.append(f"<h2>{attribute(step_words.next_title(ranked))}</h2>")
         if ranked.found:
-            found.append(page.html_table(step_words.next_rows(answer, ranked), wrap=10))
+            found.append(page.html_table(step_words.next_rows(answer, ranked), wrap=9))
     return found
 
 

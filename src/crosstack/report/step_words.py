@@ -199,7 +199,8 @@ def spent_bars(answer: Plan, account: StepAccount) -> str:
     worth |= {PEAK: account.at_peak}
     bars = [(name, words, worth[name]) for name, words in named]
     most = max((length for _, _, length in bars), default=0.0)
-    return bar_table(rows.header[0], "time, share", bars, most, "compute")
+    whose = f"stage {account.stage}, the busiest" if stages > 1 else "the step"
+    return bar_table(f"in {whose}", "time, share", bars, most, "compute")
 
 
 def timeline_sentence(answer: Plan, account: StepAccount) -> str:

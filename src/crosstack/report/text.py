@@ -90,7 +90,7 @@ def step_tables(answer: Plan) -> tuple[RenderableType, ...]:
     if run is not None:
         found.append(titled(step_words.run_title(run), pairs_table(step_words.run_numbers(run))))
     if ranked is not None:
-        rows = rows_table(step_words.next_rows(answer, ranked), wraps=10)
+        rows = rows_table(step_words.next_rows(answer, ranked), wraps=9)
         found.append(titled(step_words.next_title(ranked), *([rows] if ranked.found else [])))
     return tuple(found)
 
