@@ -8,7 +8,7 @@ import pytest
 
 from crosstack import Job, model, optimise, system
 from crosstack.evaluate.evaluation import PartitionTerms
-from crosstack.evaluate.step_account import Spent, exposed_times
+from crosstack.evaluate.step_account import Spent, bound_times, exposed_times
 from crosstack.io.native import read_task, write_task
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.degrees import Degrees
@@ -68,6 +68,24 @@ def test_what_runs_again_is_recomputation_with_its_launch_and_its_memory():
 
 
 @pytest.mark.parametrize(
+    ("overlap", "time", "bound"),
+    [
+        (Overlap.NONE, 12.0, {Spent.MEMORY: 8.0, Spent.NETWORK: 4.0}),
+        (Overlap.COMPUTE_MEMORY, 9.0, {Spent.MEMORY: 5.0, Spent.NETWORK: 4.0}),
+        (Overlap.ALL, 5.0, {Spent.MEMORY: 5.0}),
+    ],
+)
+def test_a_kernel_is_bound_by_the_longer_of_its_work_and_its_memory(overlap, time, bound):
+    found = dict(bound_times(a_partition(time=time, network=4.0), overlap))
+    assert {name: took for name, took in found.items() if took} == bound
+
+
+def test_a_collective_that_outlasts_all_else_bounds_what_hides_behind_it():
+    found = dict(bound_times(a_partition(time=7.0, network=7.0), Overlap.ALL))
+    assert found == {Spent.NETWORK: 7.0}
+
+
+@pytest.mark.parametrize(
     "given",
     [
         {"degrees": Degrees(tensor=2, pipeline=2, data=2)},
@@ -82,6 +100,7 @@ def test_where_the_time_goes_adds_up_to_the_step(given):
     account = answer.step_account()
     spent = dict(account.spent)
     assert sum(spent.values()) == pytest.approx(answer.evaluation.time, rel=1e-9)
+    assert sum(time for _, time in account.bound) == pytest.approx(answer.evaluation.time)
     assert min(spent.values()) >= 0
     assert 0 < account.at_peak <= spent[Spent.COMPUTE]
     assert (spent[Spent.RECOMPUTATION] > 0) == (answer.mapping.recompute is not Recompute.NONE)

@@ -61,7 +61,11 @@ def test_utilizations_are_said_by_their_names(staged):
 def account(**spent):
     times = {name: spent.get(name.value, 0.0) for name in Spent}
     return StepAccount(
-        stage=0, time=sum(times.values()), spent=tuple(times.items()), at_peak=spent["compute"] / 2
+        stage=0,
+        time=sum(times.values()),
+        spent=tuple(times.items()),
+        bound=tuple(times.items()),
+        at_peak=spent["compute"] / 2,
     )
 
 

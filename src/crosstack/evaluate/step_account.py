@@ -55,19 +55,21 @@ class Spent(StrEnum):
 class StepAccount:
     """Where the ``time`` [s] of a step goes in the busiest ``stage``, numbered from 0.
 
-    ``spent`` adds up to the time; ``at_peak`` is what its ``compute`` would take at the peak rate
-    of a chip. [s]
+    ``spent`` adds up to the time, and so does ``bound``, in which a kernel counts as a whole for
+    the longer of its work and its memory, again or not; ``at_peak`` is what ``compute`` of the
+    former would take at the peak rate of a chip. [s]
     """
 
     stage: int
     time: float
     spent: tuple[tuple[Spent, float], ...]
+    bound: tuple[tuple[Spent, float], ...]
     at_peak: float
 
     @property
     def bound_by(self) -> Spent:
-        """What most of the time goes to."""
-        return max(self.spent, key=lambda one: one[1])[0]
+        """What bounds most of the time."""
+        return max(self.bound, key=lambda one: one[1])[0]
 
     @property
     def savings(self) -> tuple[tuple[Spent, float], ...]:
@@ -87,18 +89,36 @@ class StepAccount:
         return {
             "busiest_stage": self.stage,
             "spent_s": {name.value: time for name, time in self.spent},
+            "bound_s": {name.value: time for name, time in self.bound if time},
             "compute_at_peak_s": self.at_peak,
             "bound_by": self.bound_by.value,
             "change_first": {"what": name.value, "saves_at_most_s": saved},
         }
 
 
+def bound_times(partition: PartitionTerms, overlap: Overlap) -> Iterator[tuple[Spent, float]]:
+    """Yield the time of a partition by what bounds each of its kernels. [s]"""
+    exposed = dict(exposed_times(partition, overlap))
+    if overlap is Overlap.ALL and exposed[Spent.NETWORK] > 0:  # all else hides behind it
+        yield Spent.NETWORK, partition.time
+        return
+    yield Spent.NETWORK, exposed[Spent.NETWORK]
+    yield Spent.LAUNCH, partition.launch_time
+    for run in _runs(partition):
+        both = sum(_device_times([run], overlap))
+        yield (Spent.MEMORY if run.bound_by == "memory" else Spent.COMPUTE), both
+
+
+def _runs(partition: PartitionTerms) -> tuple[KernelRun, ...]:
+    """Return the kernels of a partition; one that is all of them where they run together."""
+    alike = KernelRun(name="", compute=partition.compute_time, memory=partition.memory_time)
+    return partition.kernel_runs or (alike,)
+
+
 def exposed_times(partition: PartitionTerms, overlap: Overlap) -> Iterator[tuple[Spent, float]]:
     """Yield what the time of a partition goes to, which it adds up to. [s]"""
     device = dict.fromkeys((Spent.COMPUTE, Spent.MEMORY, Spent.LAUNCH, Spent.RECOMPUTATION), 0.0)
-    runs = partition.kernel_runs or (
-        KernelRun(name="", compute=partition.compute_time, memory=partition.memory_time),
-    )
+    runs = _runs(partition)
     kinds = {run.again for run in runs}
     for again in kinds:
         compute, memory = _device_times([run for run in runs if run.again is again], overlap)
@@ -147,7 +167,7 @@ def step_account(answer: Plan) -> StepAccount:
     stages = stages_of(answer)
     busy = busy_of(answer, stages)
     most = max(range(len(busy)), key=lambda stage: busy[stage][1])
-    spent = dict.fromkeys(Spent, 0.0)
+    spent, bound = dict.fromkeys(Spent, 0.0), dict.fromkeys(Spent, 0.0)
     beside = {EXCHANGING: Spent.EXCHANGE, SENDING: Spent.SENDS}
     for stage in stages[most :: len(busy)]:
         for one in stage.operations:
@@ -159,6 +179,8 @@ def step_account(answer: Plan) -> StepAccount:
         for partition in block.partitions:
             for name, time in exposed_times(partition, system.chip.overlap):
                 spent[name] += time * block.runs
+            for name, time in bound_times(partition, system.chip.overlap):
+                bound[name] += time * block.runs
     at_peak = sum(_at_peak(answer, block) for block in blocks)
     spent = {name: time / system.copies for name, time in spent.items()}
     ended = {
@@ -168,10 +190,15 @@ def step_account(answer: Plan) -> StepAccount:
     }
     spent |= ended
     spent[Spent.WAITING] = max(found.time - sum(spent.values()), 0.0)
+    kernels = (Spent.COMPUTE, Spent.MEMORY, Spent.NETWORK, Spent.LAUNCH)
+    bound = {name: bound[name] / system.copies for name in kernels}
+    others = (Spent.RECOMPUTATION, *kernels)
+    bound |= {name: time for name, time in spent.items() if name not in others}
     return StepAccount(
         stage=most,
         time=found.time,
         spent=tuple(spent.items()),
+        bound=tuple(bound.items()),
         at_peak=min(at_peak / system.copies, spent[Spent.COMPUTE]),
     )
 

@@ -113,7 +113,7 @@ def step_sections(answer: Plan) -> list[str]:
         words = step_words.timeline_sentence(answer, account)
         found += ["<h2>Timeline of a step</h2>", f"<p>{attribute(words)}</p>", timeline]
     if ranked is not None:
-        found.append(f"<h2>{attribute(step_words.next_title(ranked))}</h2>")
+        found.append(f"<h2>{attribute(step_words.next_title(answer, ranked))}</h2>")
         if ranked.found:
             found.append(page.html_table(step_words.next_rows(answer, ranked), wrap=9))
     return found

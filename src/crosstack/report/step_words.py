@@ -141,11 +141,12 @@ def _of_a_million(answer: Plan) -> tuple[tuple[str, str | None], ...]:
 
 def bound_sentence(answer: Plan, account: StepAccount) -> str:
     """Say what bounds the step."""
-    share = dict(account.spent)[account.bound_by] / account.time if account.time else 0.0
+    share = dict(account.bound)[account.bound_by] / account.time if account.time else 0.0
     whose = "of the step"
     if answer.evaluation.n_stages > 1:
         whose = f"of the step of stage {account.stage}, which works longest"
-    return f"Bound by {SPENT[account.bound_by]}: {percent(share)} {whose}."
+    what = {Spent.MEMORY: "main memory"}.get(account.bound_by, SPENT[account.bound_by])
+    return f"Bound by {what}: {percent(share)} {whose}."
 
 
 def first_sentence(account: StepAccount) -> str:
@@ -224,7 +225,7 @@ def hero_pairs(answer: Plan) -> Pairs:
         ("HFU", percent(e.hardware_utilization)),
         ("memory", None if full is None else percent(full)),
         ("run", None if run is None else long_time(run.time)),
-        ("price of the run", None if run is None or run.price is None else usd(run.price)),
+        ("purchase share of the run", None if run is None or run.price is None else usd(run.price)),
     )
     return tuple((label, value) for label, value in found if value is not None)
 
@@ -267,13 +268,19 @@ def run_title(run: WholeRun) -> str:
 # ---------------------------------------------------------------- the plans next to it
 
 
-def next_title(ranked: RankedStrategies) -> str:
-    """Return how many plans there are next to an answer, and of how many."""
+def next_title(answer: Plan, ranked: RankedStrategies) -> str:
+    """Return how many plans there are next to an answer, and of how many.
+
+    They are the fastest, which is said where the answer is the best of something else.
+    """
+    metric = answer.certificate.metric
+    by_time = "" if metric is Objective.TIME else f" (the answer is the best by {metric.value})"
+    blocks = plural(ranked.blocks, "block")
     if not ranked.found:
         return f"No other of {ranked.total:,} strategies is left that fits"
     return (
-        f"Next {plural(len(ranked.found), 'plan')}, the fastest of {ranked.total:,} strategies, "
-        f"each with the kernels of its block as first mapped ({plural(ranked.blocks, 'block')})"
+        f"Next {plural(len(ranked.found), 'plan')}, the fastest of {ranked.total:,} strategies"
+        f"{by_time}, each with the kernels of its block as first mapped ({blocks})"
     )
 
 

@@ -91,7 +91,9 @@ def step_tables(answer: Plan) -> tuple[RenderableType, ...]:
         found.append(titled(step_words.run_title(run), pairs_table(step_words.run_numbers(run))))
     if ranked is not None:
         rows = rows_table(step_words.next_rows(answer, ranked), wraps=9)
-        found.append(titled(step_words.next_title(ranked), *([rows] if ranked.found else [])))
+        found.append(
+            titled(step_words.next_title(answer, ranked), *([rows] if ranked.found else []))
+        )
     return tuple(found)
 
 
