@@ -16,6 +16,7 @@ from crosstack.evaluate.time import evaluate
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints, Status
+from crosstack.published.dfmodel.graphs.hpl import hpl
 from crosstack.report.step_words import differences_words
 from crosstack.workload.transformer_training import Recompute
 
@@ -121,5 +122,7 @@ def test_what_is_none_of_them_is_refused_by_name(answer, change, path):
 def test_numbers_that_are_none_are_refused():
     with pytest.raises(InputError, match="top"):
         optimise(JOB, system("h100-dgx"), top=-1)
+    with pytest.raises(InputError, match="top"):  # before anything is searched
+        optimise(hpl(size=4096, block=128), system("h100-dgx"), top=3)
     with pytest.raises(InputError, match="tokens"):
         optimise(JOB, system("h100-dgx"), tokens=0.0)

@@ -40,6 +40,7 @@ from crosstack.registry import VIEWS
 from crosstack.units import format_quantity
 from crosstack.version import __version__
 from crosstack.workload.job import Job, as_workload
+from crosstack.workload.kernels import Placement
 from crosstack.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -305,6 +306,8 @@ def optimise(
     require_quantity("work_limit", work_limit, "1", infinite=True)
     require(start is None or isinstance(start, Mapping), "start", start, "None or a Mapping")
     require_whole("top", top, minimum=0)
+    ranked = not top or whole.workload.placement is Placement.SEARCHED
+    require(ranked, "top", top, "0 for a workload that brings its distribution over the chips")
     if tokens is not None:
         require_quantity("tokens", tokens, "1", above_zero=True)
         tokens_of_iteration(whole.workload)
@@ -347,7 +350,10 @@ def _ranked(answer: Plan, count: int, gap: float) -> Plan:
     """
     from crosstack.evaluate.ranking import fastest_strategies
 
-    ranked = fastest_strategies(answer.task, count + 1, rules=answer.rules)
+    try:
+        ranked = fastest_strategies(answer.task, count + 1, rules=answer.rules)
+    except InputError:  # the task was mapped: no strategy of stages with whole copies is left
+        ranked = RankedStrategies(found=(), total=0, blocks=0)
     if answer.certificate.metric is Objective.TIME and ranked.found:
         mapping, found = ranked.found[0]
         if found.time < answer.evaluation.time:
