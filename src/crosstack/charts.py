@@ -82,13 +82,17 @@ class Bars:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BarChart:
-    """Bars side by side in groups, or on top of each other."""
+    """Bars side by side in groups, or on top of each other.
+
+    ``limit`` is a value in SI that no bar should pass, drawn as a line with its name.
+    """
 
     title: str
     y: Measure
     groups: tuple[str, ...]
     bars: tuple[Bars, ...]
     stacked: bool = False
+    limit: tuple[str, float] | None = None
 
     def __post_init__(self) -> None:
         """Check that there is a value for each group."""

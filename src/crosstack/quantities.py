@@ -52,6 +52,11 @@ UNITS: dict[str, dict[str, Decimal]] = {
     "1/m^2": {"/m^2": Decimal(1), "/cm^2": Decimal(10000), "/mm^2": Decimal(1000000)},
     "m": {"m": Decimal(1), "mm": Decimal("1e-3")},
     "USD": {"USD": Decimal(1)},
+    "USD/J": {
+        "USD/J": Decimal(1),
+        "USD/kWh": Decimal(1) / 3600000,
+        "USD/MWh": Decimal(1) / 3600000000,
+    },
     "USD/B": {"USD/B": Decimal(1), "USD/GB": Decimal("1e-9"), "USD/GiB": 1 / Decimal(2**30)},
     "USD/(B/s)": _per_bandwidth("USD"),
     "W/(B/s)": _per_bandwidth("W"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from crosstack import InputError, Job, model, optimise, system
-from crosstack.report.wording import run_numbers
+from crosstack.report.step_words import run_numbers
 
 FOUR_YEARS = 4 * 365.25 * 86400
 
@@ -56,5 +56,5 @@ def test_what_nobody_gives_is_not_known(plan):
     assert (run.price, run.energy) == (None, None)
     assert run.of_tokens(1e6) == (None, None)
     assert [label for label, _ in run_numbers(run)] == [
-        "iterations", "time, nothing going wrong", "chip-hours",
+        "steps", "time, nothing going wrong", "chip-hours",
     ]  # fmt: skip

@@ -243,6 +243,7 @@ def answer(task: Task, rules: Rules) -> Plan:
         n_microbatches=1, stage_time=1.0, bubble_factor=1.0, stage_transfer_time=0.0, time=1.0,
             sums_time=0.0, update_time=0.0, gather_time=0.0,
         latency=1.0, work=1.0, utilization=1.0, throughput=1.0, memory_used=0.0,
+        executed_work=1.0, hardware_utilization=1.0,
         memory_capacity=1.0, energy=None, memory=MemoryAccount.of((StageMemory(),)),
         price=bill, power=bill, memory_intensity=1.0, network_intensity=1.0,
     )  # fmt: skip

@@ -19,6 +19,10 @@ __all__ = ["answer_data"]
 def answer_data(answer: Plan) -> dict[str, Any]:
     """Return what is saved of an answer."""
     e, m, c = answer.evaluation, answer.mapping, answer.certificate
+    step, workload = answer.step_account(), answer.task.workload
+    tokens = {"token": 1}.get(workload.item) or {"token": workload.item_length}.get(
+        workload.item_part
+    )
     return {
         "crosstack_version": __version__,
         "workload": answer.task.workload.name,
@@ -43,6 +47,17 @@ def answer_data(answer: Plan) -> dict[str, Any]:
             "stopped": None if c.stopped is None else c.stopped.value,
         },
         "utilization": e.utilization,
+        "executed_flop": e.executed_work,
+        "hardware_utilization": e.hardware_utilization,
+        "tokens_per_s": tokens and tokens * workload.global_batch_size / e.time,
+        "step": {
+            "busiest_stage": step.stage,
+            "spent_s": {str(name): time for name, time in step.spent},
+            "compute_at_peak_s": step.at_peak,
+            "bound_s": {str(name): time for name, time in step.bound if time},
+            "bound_by": max(step.bound, key=lambda one: one[1])[0].value,
+            "change_first": {"what": step.first[0].value, "saves_at_most_s": step.first[1]},
+        },
         "throughput": e.throughput,
         "item": answer.task.workload.item,
         "workload_flop": e.work,

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,6 +140,28 @@ def many_tokens(text: str | None) -> float | None:
         allowed = "a number above 0, perhaps with k, M, B (billions) or T, such as 15T"
         raise InputError(Problem("--tokens", f"got {text[:60]!r}; allowed: {allowed}."))
     return count
+
+
+def check_tokens(task: Task, count: float | None) -> None:
+    """Refuse ``--tokens`` of a task that counts none."""
+    from crosstack.evaluate.whole_run import tokens_of_iteration
+
+    if count is not None:
+        with options_named({"tokens": "--tokens"}):
+            tokens_of_iteration(task.workload)
+
+
+def billed(system: System, electricity: str | None) -> System:
+    """Return a machine with the price of ``--electricity``; a bare number is USD/kWh."""
+    from crosstack.units import parse_quantity
+
+    if electricity is None:
+        return system
+    bare = re.fullmatch(r"\s*[\d.]+(?:e-?\d+)?\s*", electricity, re.ASCII)
+    with options_named({"": "--electricity", "electricity": "--electricity"}):
+        price = parse_quantity(f"{electricity} USD/kWh" if bare else electricity, "USD/J")
+        prices = replace(system.prices, electricity=price)
+    return replace(system, prices=prices)
 
 
 def zero_given(text: str | None) -> Zero | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -31,18 +32,17 @@ def map_(
     kernels: bool = False,
     top: int = 0,
     tokens: str | None = None,
+    electricity: str | None = None,
+    trace_out: Path | None = None,
 ) -> None:
-    """Find the best mapping, prove it, and print what bounds it."""
-    from crosstack.evaluate.whole_run import tokens_of_iteration
-
+    """Find the best mapping, prove it, and print what it takes, what bounds it and what is next."""
     limits = search.checked()
     inputs.check_number("--top", top, 0 <= top <= MOST_LISTED, f"0 to {MOST_LISTED:,} strategies")
-    pages.check(file)
+    pages.check(file, {"--trace": trace_out})
     chosen, count = inputs.rules_given(rules), inputs.many_tokens(tokens)
     task = asked_task(file, set_, machine, job, given)
-    if count is not None:
-        with inputs.options_named({"tokens": "--tokens"}):
-            tokens_of_iteration(task.workload)
+    task = replace(task, system=inputs.billed(task.system, electricity))
+    inputs.check_tokens(task, count)
     first = None
     if start is not None:
         from crosstack.evaluate.saved import mapping_from_dict
@@ -52,19 +52,21 @@ def map_(
     try:
         with outputs.watching() as update, said_by(file):
             answer = crosstack.optimise(
-                task, rules=chosen, start=first, objective=objective, progress=update, **limits
+                task,
+                rules=chosen,
+                start=first,
+                objective=objective,
+                top=top,
+                tokens=count,
+                progress=update,
+                **limits,
             )
     except crosstack.InfeasibleError as error:
         raise outputs.tell_ways(error, task, chosen, pages) from error
     try:
         outputs.show_answer(answer, kernels=kernels)
-        if count is not None:
-            outputs.show_run(answer, count)
-        if top:
-            with inputs.in_file(file):
-                outputs.show_strategies(answer, top)
     finally:  # the reader of the tables may be gone; the result is not lost with him
-        pages.save(answer, count)
+        pages.save(answer, trace_out)
     if answer.certificate.status is crosstack.Status.LIMIT:
         raise typer.Exit(LIMIT_EXIT)
 
@@ -79,14 +81,21 @@ def evaluate(
     machine: inputs.MachineOptions,
     pages: outputs.PageOptions,
     kernels: bool = False,
+    tokens: str | None = None,
+    electricity: str | None = None,
+    trace_out: Path | None = None,
 ) -> None:
     """Price a mapping that was saved before, perhaps under other rules or on another machine."""
-    pages.check(file)
-    answer = _given_answer(asked_task(file, set_, machine, job, GivenOptions()), mapping, rules)
+    pages.check(file, {"--trace": trace_out})
+    count = inputs.many_tokens(tokens)
+    task = asked_task(file, set_, machine, job, GivenOptions())
+    task = replace(task, system=inputs.billed(task.system, electricity))
+    inputs.check_tokens(task, count)
+    answer = replace(_given_answer(task, mapping, rules), tokens=count)
     try:
         outputs.show_answer(answer, kernels=kernels)
     finally:
-        pages.save(answer)
+        pages.save(answer, trace_out)
 
 
 def convert(

@@ -16,7 +16,7 @@ from crosstack.cli.inputs import YAML_SUFFIXES, check_outputs, in_file
 from crosstack.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
 
@@ -54,23 +54,6 @@ def show_answer(answer: Plan, *, kernels: bool) -> None:
     from crosstack.report.text import answer_tables, kernel_table
 
     show(answer_tables(answer), *([kernel_table(answer)] if kernels else []))
-
-
-def show_run(answer: Plan, tokens: float) -> None:
-    """Print what a run over so many tokens takes. [1]"""
-    from crosstack.report.text import pairs_table, titled
-    from crosstack.report.wording import run_numbers
-
-    numbers = run_numbers(answer.whole_run(tokens))
-    show(titled(f"A run over {tokens:,.0f} tokens", pairs_table(numbers)))
-
-
-def show_strategies(answer: Plan, count: int) -> None:
-    """Print the fastest strategies of the task of an answer."""
-    from crosstack.evaluate.ranking import fastest_strategies
-    from crosstack.report.strategy_text import strategy_table
-
-    show(strategy_table(fastest_strategies(answer.task, count, rules=answer.rules)))
 
 
 def tell_ways(
@@ -134,10 +117,10 @@ class PageOptions:
     html_out: Path | None = None
     svg_out: Path | None = None
 
-    def check(self, source: Path) -> None:
-        """Refuse places that cannot be written."""
+    def check(self, source: Path, others: Mapping[str, Path | None] | None = None) -> None:
+        """Refuse places that cannot be written; ``others`` are of options of one's own."""
         named = {"--json": self.json_out, "--html": self.html_out, "--svg": self.svg_out}
-        check_outputs(source, named)
+        check_outputs(source, named | dict(others or {}))
 
     def show_and_save(
         self,
@@ -154,28 +137,34 @@ class PageOptions:
         )
         show_and_write(tables, texts)
 
-    def save(self, answer: Plan, tokens: float | None = None) -> None:
-        """Write an answer as what is asked for; all is made before the first file is touched.
-
-        With ``tokens``, of how many a run is, the JSON says what that takes. [1]
-        """
-        from crosstack.io import native
-        from crosstack.records import plain
+    def save(self, answer: Plan, trace_out: Path | None = None) -> None:
+        """Write an answer as what is asked for; all is made before the first file is touched."""
         from crosstack.report.html import answer_html
         from crosstack.report.svg import answer_svg
 
-        def saved() -> str:  # with what was mapped, so that a report needs nothing else
-            data = answer.to_dict() | {"task": native.write_task(answer.task)}
-            if tokens is not None:
-                data["run"] = plain(answer.whole_run(tokens))
-            return json.dumps(data, indent=2, allow_nan=False) + "\n"
+        def trace() -> str:
+            from crosstack.evaluate.timeline import stages_of, timeline_of
+            from crosstack.report.timeline_figure import trace_json
+
+            return trace_json((timeline_of(answer, stages_of(answer)),))
+
+        def saved() -> str:
+            return json.dumps(answer_data(answer), indent=2, allow_nan=False) + "\n"
 
         texts = asked_files(
             (self.json_out, saved),
+            (trace_out, trace),
             (self.html_out, lambda: answer_html(answer)),
             (self.svg_out, lambda: answer_svg(answer)),
         )
         write(*texts)
+
+
+def answer_data(answer: Plan) -> dict[str, Any]:
+    """Return what is saved of an answer: with what was mapped, a report needs nothing else."""
+    from crosstack.io import native
+
+    return answer.to_dict() | {"task": native.write_task(answer.task)}
 
 
 def tell_damage(store: Store) -> None:

@@ -8,12 +8,22 @@ from typing import TYPE_CHECKING
 
 from crosstack.cli import inputs
 from crosstack.cli.hardware import hardware_of, source_of
-from crosstack.cli.outputs import PageOptions, asked_files, json_text, show, tell_ways, write
+from crosstack.cli.outputs import (
+    PageOptions,
+    answer_data,
+    asked_files,
+    json_text,
+    show,
+    show_and_write,
+    tell_ways,
+    write,
+)
 from crosstack.cli.place import grid_of
 from crosstack.errors import InfeasibleError, InputError, Problem
 from crosstack.units import parse_quantity
 
 if TYPE_CHECKING:
+    from crosstack.evaluate.plan import Plan
     from crosstack.evaluate.predict import Prediction, Program, Step
     from crosstack.io.step_machines import Levels, Machine, Ranked, TypedChip
     from crosstack.machine.chip import Chip
@@ -86,22 +96,46 @@ class StepOptions:
         return replace(self, file=None, model=str(self.file))
 
 
-def predict(asked: StepOptions, json_out: Path | None = None) -> None:
+def predict(
+    asked: StepOptions,
+    json_out: Path | None = None,
+    html_out: Path | None = None,
+    tokens: str | None = None,
+    electricity: str | None = None,
+) -> None:
     """Predict the time of a step, or of one product, under a given strategy."""
     from crosstack.model.kernels.clock import product_time
     from crosstack.model.rules import PREDICTED
-    from crosstack.report.prediction_text import kernel_data, prediction_data, prediction_tables
+    from crosstack.report.prediction_text import (
+        kernel_data,
+        prediction_data,
+        prediction_html,
+        prediction_tables,
+    )
 
-    asked = asked.named_first()
-    inputs.check_outputs(asked.file, {"--json": json_out})
+    asked, count = asked.named_first(), inputs.many_tokens(tokens)
+    inputs.check_outputs(asked.file, {"--json": json_out, "--html": html_out})
     counted = inputs.rules_asked(asked.rules, PREDICTED)
-    found, typed = _predicted(asked, counted, json_out)
+    found, typed = _predicted(asked, counted, json_out, electricity)
+    plan = _kept(found, counted)
+    if plan is None:
+        message = (
+            "allowed for a step of a model, by rules that map it, on a machine of the library."
+        )
+        inputs.refuse({"--tokens": tokens, "--electricity": electricity}, message)
+    else:
+        inputs.check_tokens(plan.task, count)
+        plan = replace(plan, tokens=count)
     data = prediction_data(found, typed.chip, typed.dtype, counted.name, asked.inputs)
     if found.share is not None:
         kernel = product_time(counted.clock.kernels, typed.chip, *found.share, dtype=typed.dtype)
         data["kernel"] = kernel_data(kernel, found.share)
-    show(prediction_tables(data))
-    write(*asked_files((json_out, lambda: json_text(data))))
+    if plan is not None:
+        data["plan"] = answer_data(plan)
+    texts = asked_files(
+        (json_out, lambda: json_text(data)), (html_out, lambda: prediction_html(data, plan))
+    )
+    show_and_write(prediction_tables(data, plan), texts)
 
 
 def trace(asked: StepOptions, output: Path | None = None, svg_out: Path | None = None) -> None:
@@ -129,6 +163,24 @@ def trace(asked: StepOptions, output: Path | None = None, svg_out: Path | None =
 
 
 # ---------------------------------------------------------------- pieces
+
+
+def _kept(found: Prediction, counted: CountedRules) -> Plan | None:
+    """Return the plan of a step that a result can hold; None of a product, and where there is none.
+
+    A result names its rules, so that settings of one's own are not among them; and a machine that
+    is made of parts may have what no file says.
+    """
+    from crosstack.io.native import read_task, write_task
+
+    plan = found.plan
+    if plan is None or found.share is not None or plan.rules != counted:
+        return None
+    try:
+        read_task(write_task(plan.task), "task")
+    except InputError:
+        return None
+    return plan
 
 
 def _called(*fields: str) -> dict[str, str]:
@@ -214,11 +266,15 @@ def _model(file: Path, hardware: Machine, model: str | None) -> Step:
 
 
 def _predicted(
-    asked: StepOptions, counted: CountedRules, json_out: Path | None = None
+    asked: StepOptions,
+    counted: CountedRules,
+    json_out: Path | None = None,
+    electricity: str | None = None,
 ) -> tuple[Prediction, TypedChip]:
     """Return the prediction, and the chip with what it computed in.
 
-    What would make a step fit that does not is said, and saved as ``json_out``.
+    What would make a step fit that does not is said, and saved as ``json_out``. ``electricity`` is
+    its price, as `crosstack.cli.inputs.billed` takes it.
     """
     from crosstack.evaluate.predict import settled
     from crosstack.evaluate.step_settings import StepSettings
@@ -248,7 +304,8 @@ def _predicted(
         with inputs.in_file(file):
             typed = typed_chip(hardware, counted.chips)
         on = _ranked(hardware, typed.chip, strategy, asked, counted.step)
-        given = workload, strategy, on.system, typed.dtype, settings
+        system = inputs.billed(on.system, electricity)
+        given = workload, strategy, system, typed.dtype, settings
         try:
             return on.step(*given, rules=counted, order=on.order), typed
         except InfeasibleError as error:

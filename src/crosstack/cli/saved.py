@@ -45,7 +45,7 @@ def saved_result(
         Of a mapping, if not its own.
     """
     with in_file(file):
-        found = _of_search(data)
+        found = _of_search(file, data)
     if found is not None:
         refuse({"--task": task, "--rules": rules}, "allowed: with a mapping alone.")
         return found
@@ -63,7 +63,21 @@ def saved_result(
     return SavedResult(tables, page)
 
 
-def _of_search(data: dict[str, Any]) -> SavedResult | None:
+def _prediction(file: Path, data: dict[str, Any]) -> SavedResult:
+    """Return a prediction; where it holds the plan of the step, that is priced again and shown."""
+    from crosstack.report.prediction_text import prediction_html, prediction_tables
+
+    def plan() -> Plan | None:
+        with in_file(file):
+            held = data.get("plan")
+            return None if held is None else result_answer(file, held, None, None)
+
+    return SavedResult(
+        lambda: prediction_tables(data, plan()), lambda: prediction_html(data, plan())
+    )
+
+
+def _of_search(file: Path, data: dict[str, Any]) -> SavedResult | None:
     """Return a front, a design, a prediction or why nothing fits; None for a mapping."""
     from crosstack.io import saved_file
 
@@ -78,9 +92,7 @@ def _of_search(data: dict[str, Any]) -> SavedResult | None:
         shown = (optimum.optimum_tables, optimum.optimum_html, optimum.optimum_study)
         return _seen(saved_file.check_optimum(data), *shown)
     if saved_file.is_prediction(data):
-        from crosstack.report.prediction_text import prediction_html, prediction_tables
-
-        return _seen(saved_file.check_prediction(data), prediction_tables, prediction_html)
+        return _prediction(file, saved_file.check_prediction(data))
     if saved_file.is_infeasible(data):
         from crosstack.report.fitting_text import ways_html, ways_tables
 

@@ -155,7 +155,14 @@ class Evaluation:
         that a mask leaves out (``chowdhery2022palm``, ``narayanan2021megatron``); what chips do is
         the work of the kernels. [FLOP]
     utilization : float
-        That over what all chips could do at their peak. [1]
+        That over what all chips could do at their peak: *model FLOP utilization*, MFU
+        (``chowdhery2022palm``). [1]
+    executed_work : float
+        FLOP that chips execute: what runs again counts again, what a chip skips of a mask does not,
+        what several chips do alike counts for each. [FLOP]
+    hardware_utilization : float
+        That over what all chips could do at their peak: *hardware FLOP utilization*, HFU
+        (``chowdhery2022palm``, appendix B; ``korthikanti2023reducing``, section 6.3). [1]
     throughput : float
         Items of the batch per second. [1/s]
     memory_used, memory_capacity : float
@@ -191,6 +198,8 @@ class Evaluation:
     latency: float = field(metadata=S)
     work: float = field(metadata=_called("workload_flop"))
     utilization: float
+    executed_work: float = field(metadata=_called("executed_flop"))
+    hardware_utilization: float
     throughput: float
     memory_used: float = field(metadata=B)
     memory_capacity: float = field(metadata=B)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,13 +16,20 @@ from crosstack.errors import (
     require,
     require_jobs,
     require_quantity,
+    require_whole,
     unknown_name,
 )
-from crosstack.evaluate.evaluation import Evaluation
+from crosstack.evaluate.evaluation import Evaluation, KernelTerms
 from crosstack.evaluate.explanation import explained
+from crosstack.evaluate.next_plans import RankedStrategies, decided_otherwise
 from crosstack.evaluate.saved import mapping_from_dict
 from crosstack.evaluate.time import evaluate
-from crosstack.evaluate.whole_run import WholeRun, whole_run
+from crosstack.evaluate.whole_run import (
+    WholeRun,
+    tokens_of_iteration,
+    tokens_per_second,
+    whole_run,
+)
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
 from crosstack.model.memory import ROWS
@@ -33,9 +40,11 @@ from crosstack.registry import VIEWS
 from crosstack.units import format_quantity
 from crosstack.version import __version__
 from crosstack.workload.job import Job, as_workload
+from crosstack.workload.kernels import Placement
 from crosstack.workload.workload import Workload
 
 if TYPE_CHECKING:
+    from crosstack.evaluate.step_account import StepAccount
     from crosstack.mapping.search import Progress
 
 __all__ = [
@@ -44,6 +53,8 @@ __all__ = [
 
 WORK_LIMIT = 3e6  # units of work of a search that is given no limit: about 20 s
 SAME = 1e-9  # relative; what rounding may do to a saved time
+PROVED = 1e-9  # gap of a plan that is proved optimal
+_SAVED_OF_KERNEL = ("name", "partition", "sharding", "lanes", "stages")
 _GIVEN = (
     "dimension sizes", "parallelism", "microbatch size", "number of tiles", "sharding",
     "partitions",
@@ -52,13 +63,19 @@ _GIVEN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The result of `optimise`: task, rules, mapping, certificate and evaluation."""
+    """The result of `optimise`: task, rules, mapping, certificate and evaluation.
+
+    ``tokens`` of a whole run, and the plans next to this one, fastest first, are None where they
+    were not asked for. [1]
+    """
 
     task: Task
     rules: Rules
     mapping: Mapping
     certificate: Certificate
     evaluation: Evaluation
+    tokens: float | None = None
+    next_plans: RankedStrategies | None = None
 
     __repr__ = brief
 
@@ -71,10 +88,9 @@ class Plan:
         m, c, task = self.mapping, self.certificate, self.task
         priced = plain(self.evaluation)
         stages = m.stages or (None,) * len(priced["kernels"])
-        places = m.dimensions or range(len(m.sizes))
         for kernel, stage in zip(priced["kernels"], stages, strict=True):
             kernel["pipeline_stage"] = stage
-        return {
+        found = {
             "crosstack_version": __version__,
             "workload": task.workload.name,
             "system": task.system.name,
@@ -94,27 +110,54 @@ class Plan:
                 "pp": m.degree(Parallelism.PIPELINE),
                 "dp": m.degree(Parallelism.DATA),
             },
-            "network": [
-                {"dimension": i, "size": size, "parallelism": use.value}
-                for i, size, use in zip(places, m.sizes, m.parallelism, strict=True)
-            ],
-            "microbatch_size": m.microbatch_size,
-            "recompute": m.recompute.value,
-            "schedule": m.schedule.value,
-            "interleave": m.interleave,
-            "zero": m.zero.value,
-            "n_tiles": m.n_tiles,
+            **_general(m),
             "tile_size": -(-task.workload.sequence_length // m.n_tiles),
+            "tokens_per_s": tokens_per_second(task.workload, self.evaluation),
+            "step": self.step_account().to_dict(),
             **priced,
             "memory": [
                 {f"{row}_b": getattr(stage, row) for row in (*ROWS, "total")}
                 for stage in self.evaluation.memory.stages
             ],
         }
+        if self.run is not None:
+            found["run"] = plain(self.run)
+        if self.next_plans is not None:
+            found["next_plans"] = self._next_plans(self.next_plans)
+        return found
+
+    def _next_plans(self, ranked: RankedStrategies) -> dict[str, Any]:
+        """Return the plans next to this one, each as a mapping to evaluate with what it trades."""
+        own, rows = self.evaluation, []
+        for mapping, found in ranked.found:
+            row = _decisions(mapping, found) | {
+                "time_s": found.time,
+                "slower_by": found.time / own.time - 1,
+                "utilization": found.utilization,
+                "memory_used_b": found.memory_used,
+                "more_memory_b": found.memory_used - own.memory_used,
+                "differs": {
+                    one.decision: {"here": plain(one.here), "there": plain(one.there)}
+                    for one in decided_otherwise(self.mapping, mapping)
+                },
+            }
+            rows.append(row)
+        return {"strategies": ranked.total, "blocks": ranked.blocks, "plans": rows}
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Return the answer as JSON; every number is finite or null."""
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False) + "\n"
+
+    @property
+    def run(self) -> WholeRun | None:
+        """What a run over `tokens` takes; None where they were not asked for."""
+        return None if self.tokens is None else self.whole_run(self.tokens)
+
+    def step_account(self) -> StepAccount:
+        """Return where the time of an iteration goes, and what should change first."""
+        from crosstack.evaluate.step_account import step_account
+
+        return step_account(self)
 
     def whole_run(self, tokens: float) -> WholeRun:
         """Return what a run over so many tokens takes: time, chip-hours, energy, money. [1]"""
@@ -127,6 +170,39 @@ class Plan:
     def _repr_html_(self) -> str | None:
         """Show the answer in a notebook."""
         return VIEWS["html"](self) if "html" in VIEWS else None
+
+
+def _general(mapping: Mapping) -> dict[str, Any]:
+    """Return what a mapping decides for the whole graph, as a saved answer has it."""
+    places = mapping.dimensions or range(len(mapping.sizes))
+    uses = zip(places, mapping.sizes, mapping.parallelism, strict=True)
+    return {
+        "network": [
+            {"dimension": i, "size": size, "parallelism": use.value} for i, size, use in uses
+        ],
+        "microbatch_size": mapping.microbatch_size,
+        "recompute": mapping.recompute.value,
+        "schedule": mapping.schedule.value,
+        "interleave": mapping.interleave,
+        "zero": mapping.zero.value,
+        "n_tiles": mapping.n_tiles,
+    }
+
+
+def _decisions(mapping: Mapping, found: Evaluation) -> dict[str, Any]:
+    """Return a mapping as `mapping_from_dict` reads it, and no more."""
+
+    def rows(kernels: Iterable[KernelTerms]) -> list[dict[str, Any]]:
+        return [{name: getattr(one, name) for name in _SAVED_OF_KERNEL} for one in kernels]
+
+    kernels = rows(found.kernels)
+    for kernel, stage in zip(kernels, mapping.stages or (), strict=False):
+        kernel["pipeline_stage"] = stage
+    ends = [
+        {"name": end.name, "n_tiles": end.n_tiles, "kernels": rows(end.kernels)}
+        for end in found.ends
+    ]
+    return _general(mapping) | {"kernels": kernels, "ends": ends}
 
 
 def as_task(
@@ -165,6 +241,8 @@ def optimise(
     jobs: int = 1,
     start: Mapping | None = None,
     objective: Objective | str = Objective.TIME,
+    top: int = 0,
+    tokens: float | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Plan:
     """Find the best mapping of a workload onto a system, prove it and price it.
@@ -193,6 +271,12 @@ def optimise(
     objective : Objective or str
         What is minimised: ``time``, ``energy``, ``price`` or ``energy-delay``, see
         `crosstack.model.objective`.
+    top : int
+        Plans next to the answer to look for, the fastest of all strategies
+        (`crosstack.evaluate.ranking`); where one is faster than what the search found, it is the
+        answer. [1]
+    tokens : float, optional
+        Of a whole run, of which the answer says what it takes. [1]
     progress : callable, optional
         Called now and then with where the search stands.
 
@@ -221,6 +305,12 @@ def optimise(
         work_limit = WORK_LIMIT if math.isinf(time_limit) else math.inf
     require_quantity("work_limit", work_limit, "1", infinite=True)
     require(start is None or isinstance(start, Mapping), "start", start, "None or a Mapping")
+    require_whole("top", top, minimum=0)
+    ranked = not top or whole.workload.placement is Placement.SEARCHED
+    require(ranked, "top", top, "0 for a workload that brings its distribution over the chips")
+    if tokens is not None:
+        require_quantity("tokens", tokens, "1", above_zero=True)
+        tokens_of_iteration(whole.workload)
     asked = partial(
         search,
         *(whole.workload, whole.system, whole.constraints, chosen),
@@ -242,13 +332,44 @@ def optimise(
     value = _value(certificate.metric, whole.system, mapping, evaluation)
     optimal = certificate.status is Status.OPTIMAL
     bound = value if optimal else min(certificate.bound, value)
-    return Plan(
+    answer = Plan(
         task=whole,
         rules=chosen,
         mapping=mapping,
         certificate=replace(certificate, objective=value, bound=bound),
         evaluation=evaluation,
+        tokens=tokens,
     )
+    return _ranked(answer, top, gap) if top else answer
+
+
+def _ranked(answer: Plan, count: int, gap: float) -> Plan:
+    """Return an answer with the plans next to it; the fastest of them where it is slower.
+
+    The certificate is then of that plan: the bound is as good as it was, the gap smaller.
+    """
+    from crosstack.evaluate.ranking import fastest_strategies
+
+    try:
+        ranked = fastest_strategies(answer.task, count + 1, rules=answer.rules)
+    except InputError:  # the task was mapped: no strategy of stages with whole copies is left
+        ranked = RankedStrategies(found=(), total=0, blocks=0)
+    if answer.certificate.metric is Objective.TIME and ranked.found:
+        mapping, found = ranked.found[0]
+        if found.time < answer.evaluation.time:
+            certificate = _certified(answer.certificate, found.time, gap)
+            answer = replace(answer, mapping=mapping, evaluation=found, certificate=certificate)
+    return replace(answer, next_plans=ranked.without(answer.mapping, count))
+
+
+def _certified(before: Certificate, value: float, gap: float) -> Certificate:
+    """Return what is proved of a plan that is faster than the one that a search ended with."""
+    method = f"{before.method}; the fastest of all strategies with the kernels of their blocks"
+    found = replace(before, objective=value, bound=min(before.bound, value), method=method)
+    if found.status is Status.LIMIT and found.gap <= max(gap, PROVED):
+        status = Status.OPTIMAL if found.gap <= PROVED else Status.FEASIBLE
+        return replace(found, status=status, stopped=None)
+    return found
 
 
 def _value(metric: Objective, system: System, mapping: Mapping, found: Evaluation) -> float:
@@ -338,7 +459,7 @@ def given_plan(task: Task, mapping: Mapping, rules: Rules | str | None = None) -
 
 
 def saved_plan(data: dict[str, Any], task: Task, rules: Rules | str | None = None) -> Plan:
-    """Return a saved answer (`Plan.to_dict`), priced again.
+    """Return a saved answer (`Plan.to_dict`), priced again, with the plans next to it.
 
     Its certificate is kept only where the time is the saved one; otherwise the task, the rules or
     the formulas have changed since, nothing is proved, and the method says so.
@@ -349,6 +470,9 @@ def saved_plan(data: dict[str, Any], task: Task, rules: Rules | str | None = Non
         If the mapping does not fit the task, or the certificate is none.
     """
     answer = given_plan(task, mapping_from_dict(data, task), rules)
+    answer = replace(
+        answer, tokens=_saved_tokens(data, task), next_plans=_saved_plans(data, answer)
+    )
     saved = data.get("certificate")
     if not isinstance(saved, dict):
         return answer
@@ -375,3 +499,43 @@ def saved_plan(data: dict[str, Any], task: Task, rules: Rules | str | None = Non
     before = format_quantity(kept.objective, kept.metric.unit, 6)
     method = f"{answer.certificate.method}; it was saved with {before}"
     return replace(answer, certificate=replace(answer.certificate, method=method))
+
+
+def _saved_tokens(data: dict[str, Any], task: Task) -> float | None:
+    """Return the tokens of a run that a saved answer says something of."""
+    run = data.get("run")
+    if run is None:
+        return None
+    tokens = run.get("tokens") if isinstance(run, dict) else run
+    with_run = InputError(Problem("run.tokens", f"got {tokens!r:.60}; allowed: a number above 0."))
+    if not isinstance(tokens, int | float) or isinstance(tokens, bool) or not 0 < tokens < math.inf:
+        raise with_run
+    tokens_of_iteration(task.workload)
+    return float(tokens)
+
+
+def _saved_plans(data: dict[str, Any], answer: Plan) -> RankedStrategies | None:
+    """Return the plans next to a saved answer, priced again; those that no longer fit are left out.
+
+    They are in the order of what they take now.
+    """
+    saved = data.get("next_plans")
+    if saved is None:
+        return None
+    rows = saved.get("plans") if isinstance(saved, dict) else None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise InputError(Problem("next_plans.plans", "missing; allowed: a list of mappings."))
+    task, found = answer.task, []
+    for number, row in enumerate(rows):
+        try:
+            mapping = mapping_from_dict(row, task)
+            found.append((mapping, evaluate(task.workload, task.system, mapping, answer.rules)))
+        except InfeasibleError:
+            continue
+        except InputError as error:
+            raise error.under(f"next_plans.plans[{number}]") from None
+    found.sort(key=lambda one: one[1].time)
+    counts = {name: saved.get(name, 0) for name in ("strategies", "blocks")}
+    for name, count in counts.items():
+        require_whole(f"next_plans.{name}", count, minimum=0)
+    return RankedStrategies(found=tuple(found), total=counts["strategies"], blocks=counts["blocks"])

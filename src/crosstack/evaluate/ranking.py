@@ -22,6 +22,7 @@ import numpy as np
 from crosstack.errors import InfeasibleError, LimitError, require_whole
 from crosstack.evaluate.blocks import BlockTable
 from crosstack.evaluate.evaluation import Evaluation
+from crosstack.evaluate.next_plans import RankedStrategies
 from crosstack.evaluate.strategy_times import mapping_of, strategy_times, with_strategy
 from crosstack.evaluate.time import evaluate
 from crosstack.mapping.blocks import block_bound
@@ -44,15 +45,6 @@ RANKED_WORK = 1e5  # units of work of the search of a block: about a second
 # Strategies of a block that are searched with the memory that there is; those that are proved not
 # to fit are none of them.
 MOST_SEARCHED = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankedStrategies:
-    """The fastest strategies, best first, of ``total``; ``blocks`` were solved for them. [1]"""
-
-    found: tuple[tuple[Mapping, Evaluation], ...]
-    total: int
-    blocks: int
 
 
 def fastest_strategies(

@@ -10,6 +10,7 @@ import numpy as np
 
 from crosstack.errors import InfeasibleError, InputError, Problem, require
 from crosstack.evaluate.evaluation import (
+    EndTerms,
     Evaluation,
     PartitionTerms,
     StageTerms,
@@ -197,11 +198,16 @@ def _evaluation(p: _Priced) -> Evaluation:
     block = PricedBlock(
         choices=p.choices, codes=p.codes, load=p.load, masks=tuple(p.masks), costs=tuple(p.costs)
     )
-    rows_of_ends = zip(workload.ends, p.mapping.ends, p.ends, strict=True)
     moved = _network_bytes(workload, p.arrays, p.choices, p.codes)
     chip_work = float(p.choices.work[p.codes].sum())
     clock, chip = p.rules.clock, system.chip
     peak, slower = clock.peak_rate(chip, workload.graph.dtype), clock.slower(chip, p.arrays)
+    ends = tuple(
+        end_terms(end, own, plan, priced)
+        for end, own, priced in zip(workload.ends, p.mapping.ends, p.ends, strict=True)
+    )
+    executed = _executed(p, chip_work, ends)
+    most = system.copies * system.n_chips * peak * total.time
     joules = 0.0 if p.choices.clocked is None else float(p.choices.clocked.joules[p.codes].sum())
     busy = {"compute": float((p.choices.work[p.codes] * slower).sum()) / peak, "on_chip": joules}
     return Evaluation(
@@ -221,6 +227,8 @@ def _evaluation(p: _Priced) -> Evaluation:
         latency=stages_latency(plan, split) if split else latency(plan, layer_time),
         work=workload.work,
         utilization=workload.work / total.time / (system.copies * system.n_chips) / peak,
+        executed_work=executed,
+        hardware_utilization=executed / most,
         throughput=workload.global_batch_size / total.time,
         memory_used=account.peak,
         memory_capacity=capacity,
@@ -231,8 +239,20 @@ def _evaluation(p: _Priced) -> Evaluation:
         memory_intensity=chip_work / traffic if traffic else math.inf,
         network_intensity=chip_work / moved if moved else math.inf,
         stages=split,
-        ends=tuple(end_terms(end, own, plan, priced) for end, own, priced in rows_of_ends),
+        ends=ends,
     )
+
+
+def _executed(p: _Priced, chip_work: float, ends: tuple[EndTerms, ...]) -> float:
+    """Operations that all chips execute in an iteration. [FLOP]
+
+    ``chip_work`` are those of a copy of the graph on one chip, for one sequence. [FLOP]
+    """
+    plan, workload = p.plan, p.workload
+    each = chip_work * plan.graph_repetitions
+    each += sum(end.count * sum(kernel.work for kernel in end.kernels) for end in ends)
+    together = p.system.n_chips / plan.pipeline / plan.data  # chips that split a sequence
+    return each * workload.global_batch_size * together
 
 
 def _iteration(p: _Priced, layer_time: float) -> tuple[Iteration, tuple[StageTerms, ...]]:

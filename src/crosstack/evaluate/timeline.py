@@ -16,9 +16,10 @@ from crosstack.model.schedule.pipeline import Ending, Operation, Pass, Stage, pi
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.transformer_training import Schedule
 
-__all__ = ["busy_of", "pieces_of", "stages_of", "timeline_of"]
+__all__ = ["EXCHANGING", "SENDING", "busy_of", "pieces_of", "stages_of", "timeline_of"]
 
 EXCHANGING = "weights and gradients of layers on their way"
+SENDING = "sending on"
 NAMED = 3  # kernels of a partition that its name lists
 Pieces = list[tuple[str, float]]
 Run = list[tuple[str, bool, float]]  # name, whether backward, and seconds of a microbatch
@@ -198,7 +199,7 @@ def _scaled(named: Pieces, total: float) -> Pieces:
 
 def _sending(send: float, stage: int, count: int, *, training: bool) -> Operation:
     return Operation(
-        name="sending on",
+        name=SENDING,
         forward=send if stage < count - 1 else 0.0,
         backward=send if training and stage > 0 else 0.0,
     )

@@ -35,6 +35,13 @@ def _option(value: object) -> object:
     return value
 
 
+def _result(value: object) -> dict[str, Any]:
+    """Return a saved mapping, which is checked with its task where it is shown."""
+    if isinstance(value, dict):
+        return value
+    raise refused(value, "a saved mapping")
+
+
 SAVED = Table(
     __package__,
     "saved.yaml",
@@ -42,6 +49,7 @@ SAVED = Table(
         "amount": Annotated[float, number("1")],
         "size": Annotated[float, number("1", above_zero=True)],
         "signed": Annotated[float, PlainValidator(_signed)],
+        "result": Annotated[dict[str, Any], PlainValidator(_result)],
         "option": Annotated[Any, PlainValidator(_option)],
         **{unit: Annotated[float, number(unit)] for unit in ("s", "B")},
         **{

@@ -137,6 +137,7 @@ class Prices:
     """Unit prices [USD/(B/s)] and powers [W/(B/s)] of links, switches and memory.
 
     None where they are not given: what needs them has no price or power, and nor has the total.
+    ``electricity`` [USD/J] is what a run is billed for its energy besides; None: it is not.
     """
 
     link: float | None = None
@@ -144,14 +145,16 @@ class Prices:
     memory: float | None = None
     switch_power: float | None = None
     memory_power: float | None = None
+    electricity: float | None = None
 
     def __post_init__(self) -> None:
         """Check every price."""
         require_types(self)
         for item in fields(self):
             value, unit = getattr(self, item.name), "W" if item.name.endswith("power") else "USD"
+            per = "USD/J" if item.name == "electricity" else f"{unit}/(B/s)"
             if value is not None:
-                require_quantity(item.name, value, f"{unit}/(B/s)")
+                require_quantity(item.name, value, per)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,6 +132,8 @@ def _bars(chart: BarChart) -> Figure:
         heights = [sum(v or 0.0 for v in column) for column in zip(*shown, strict=True)]
     else:
         heights = [v for values in shown for v in values if v is not None]
+    if chart.limit is not None:
+        heights.append(chart.limit[1] / worth)
     up = round_scale(max(heights, default=1.0))
     _frame(canvas, top, up, chart.y.title)
     slot = WIDTH / len(chart.groups)
@@ -158,6 +160,8 @@ def _bars(chart: BarChart) -> Figure:
         for k, line in enumerate(wrapped(group, slot - 2, 9)[:3]):
             y = base + 14 + 11 * k
             canvas.text(centre, y, line, size=9, cls="xs-muted", anchor="middle", width=slot + 4)
+    if chart.limit is not None:
+        _limit(canvas, base - up.at(chart.limit[1] / worth) * HEIGHT, chart.limit[0])
     return Figure(canvas, LEFT + WIDTH + RIGHT, top + HEIGHT + BELOW)
 
 
@@ -254,6 +258,13 @@ def _columns(canvas: Canvas, top: float, across: Scale, measure: Measure) -> Non
             canvas.text(x, base + 14, words, size=SMALL, cls="xs-muted", anchor="middle")
             free = x + text_width(words, SMALL) / 2
     canvas.text(LEFT + WIDTH / 2, base + 33, measure.title, size=SMALL, anchor="middle")
+
+
+def _limit(canvas: Canvas, y: float, name: str) -> None:
+    """Draw a line that no bar should pass, and its name above it."""
+    canvas.line(((LEFT, y), (LEFT + WIDTH, y)), "xs-mark xs-dashed")
+    cls = "xs-ink xs-halo"
+    canvas.text(LEFT + WIDTH, y - 5, name, size=SMALL, cls=cls, anchor="end", width=WIDTH)
 
 
 def _sideways(canvas: Canvas, x: float, y: float, words: str) -> None:

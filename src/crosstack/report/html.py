@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from crosstack.evaluate.plan import Plan
 from crosstack.report import html_parts as page
-from crosstack.report import wording
+from crosstack.report import step_words, wording
 from crosstack.report.certificate_words import certificate_sentence, closing_sentence, is_open
 from crosstack.report.drawing import attribute
 from crosstack.report.layer_figure import layer_sentence
@@ -33,22 +33,20 @@ def _body(answer: Plan) -> str:
         for key, words in cited(answer.rules, ("williams2009roofline",))
     )
 
-    def piece(name: str, label: str) -> str:
-        drawn = piece_svg(answer, name)
-        return page.scrolled(drawn, label) if drawn else ""
+    on_chip = any(p.sram_used for p in answer.evaluation.partitions)
 
     sections = {
-        "Time of every partition": piece("bars", "times"),
-        "Roofline of the partitions": piece("roofline", "roofline"),
-        "Memory of a chip": piece("memory", "memory")
-        + page.html_table(wording.memory_rows(answer)),
+        "Time of every partition": _piece(answer, "bars", "times"),
+        "Roofline of the partitions": _piece(answer, "roofline", "roofline"),
+        "Memory on the chip": _piece(answer, "memory", "memory") if on_chip else "",
         "Price and power": page.html_table(wording.bills(answer)),
-        "Machine": piece("machine", "machine"),
+        "Machine": _piece(answer, "machine", "machine"),
     }
     parts = [
         f"<h1>{attribute(wording.headline(answer))}</h1>",
-        _certificate(answer),
-        page.number_cards(wording.key_numbers(answer), "xs-numbers"),
+        *step_sections(answer),
+        "<h2>Numbers</h2>",
+        page.number_cards(wording.key_numbers(answer), "xs-numbers xs-plain"),
         "<h2>Partitions, in the order they run</h2>",
         page.folded(
             page.html_table(rows, bound=rows.header.index("bound by"), wrap=1), partitions > 60
@@ -59,7 +57,7 @@ def _body(answer: Plan) -> str:
         ),
         "<h2>Timeline of one layer</h2>",
         f"<p>{attribute(layer_sentence(answer))}</p>",
-        piece("layer", "timeline"),
+        _piece(answer, "layer", "timeline"),
         '<div class="xs-columns">',
         *(page.section(title, s) for title, s in sections.items() if s),
         "</div>",
@@ -68,7 +66,7 @@ def _body(answer: Plan) -> str:
         f"<p></p>{page.html_table(wording.network_rows(answer))}",
         "<h2>Graph</h2>",
         piece_svg(answer, "legend"),
-        f"<p></p>{piece('graph', 'graph')}",
+        f"<p></p>{_piece(answer, 'graph', 'graph')}",
         "<h2>Kernels</h2>",
         page.folded(page.html_table(wording.kernel_rows(answer)), fold),
         '<p class="xs-quiet">m, k and n are extents on one chip.</p>',
@@ -79,6 +77,46 @@ def _body(answer: Plan) -> str:
         f"<ul>{sources}</ul>",
     ]
     return "\n".join(parts) + "\n"
+
+
+def _piece(answer: Plan, name: str, label: str) -> str:
+    drawn = piece_svg(answer, name)
+    return page.scrolled(drawn, label) if drawn else ""
+
+
+def step_sections(answer: Plan) -> list[str]:
+    """Return what is read first: the step, what it is made of and holds, a run, what is next."""
+    account, run, ranked = answer.step_account(), answer.run, answer.next_plans
+    said = (step_words.bound_sentence(answer, account), step_words.first_sentence(account))
+    first = "".join(f"<p>{attribute(sentence)}</p>" for sentence in said)
+    (_, time), *numbers = step_words.step_numbers(answer)
+    found = [
+        page.hero(
+            wording.time_words(answer.evaluation.time), "a step", step_words.hero_pairs(answer)
+        ),
+        f'<div class="xs-first">{first}</div>',
+        _certificate(answer),
+        page.number_cards((("step time", time), *numbers), "xs-numbers xs-plain"),
+    ]
+    if run is not None:
+        cards = page.number_cards(step_words.run_numbers(run), "xs-numbers xs-plain")
+        found += [f"<h2>{attribute(step_words.run_title(run))}</h2>", cards]
+    memory = page.html_table(wording.memory_rows(answer))
+    sections = {
+        "What the step is made of": step_words.spent_bars(answer, account),
+        "Memory": _piece(answer, "held", "memory by stage"),
+    }
+    found.append('<div class="xs-columns">')
+    found += [page.section(title, inner) for title, inner in sections.items() if inner]
+    found += ["</div>", "<p></p>", memory]
+    if timeline := _piece(answer, "stages", "timeline of the stages"):
+        words = step_words.timeline_sentence(answer, account)
+        found += ["<h2>Timeline of a step</h2>", f"<p>{attribute(words)}</p>", timeline]
+    if ranked is not None:
+        found.append(f"<h2>{attribute(step_words.next_title(answer, ranked))}</h2>")
+        if ranked.found:
+            found.append(page.html_table(step_words.next_rows(answer, ranked), wrap=9))
+    return found
 
 
 def _certificate(answer: Plan) -> str:

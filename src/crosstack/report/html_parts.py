@@ -83,6 +83,37 @@ def html_table(table: Table, bound: int | None = None, wrap: int | None = None) 
     )
 
 
+def bar_table(
+    label: str, value: str, rows: list[tuple[str, str, float]], most: float, colour: str
+) -> str:
+    """Return a table with a bar beside each number; the longest possible one is ``most``."""
+    per_cent = 100 / most if most else 0.0
+    body = "\n".join(
+        f'<tr><th scope="row">{attribute(name)}</th>'
+        f'<td class="xs-right">{attribute(words)}</td><td class="xs-bar-cell">'
+        f'<div class="xs-bar xs-bar-{colour}" style="width: {number * per_cent:.4g}%"></div>'
+        "</td></tr>"
+        for name, words, number in rows
+    )
+    head = f'<th scope="col">{label}</th><th class="xs-right" scope="col">{value}</th><td></td>'
+    table = (
+        f'<table class="xs-bars"><thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>'
+    )
+    return scrolled(table, f"{value} by {label}")
+
+
+def hero(number: str, words: str, beside: Sequence[tuple[str, str]]) -> str:
+    """Return the one number of a page, what it is, and what is read with it."""
+    cells = "".join(
+        f"<div><dt>{attribute(label)}</dt><dd>{attribute(value)}</dd></div>"
+        for label, value in beside
+    )
+    return (
+        f'<div class="xs-hero"><p class="xs-hero-number"><strong>{attribute(number)}</strong> '
+        f"{attribute(words)}</p><dl>{cells}</dl></div>"
+    )
+
+
 def pairs_rows(pairs: Sequence[tuple[str, str]]) -> str:
     """Return labels with their words, a row each."""
     rows = "".join(

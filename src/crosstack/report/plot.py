@@ -156,6 +156,8 @@ def _bars(axes: Any, chart: BarChart) -> None:
         )
         if chart.stacked:
             foot = [below + value for below, value in zip(foot, values, strict=True)]
+    if chart.limit is not None:
+        axes.axhline(chart.limit[1] / chart.y.worth, color="black", linestyle="--", linewidth=0.8)
     names, turn = chart.groups, _turn(chart.groups)
     axes.set_xticks(range(len(foot)), [_folded(n) if turn else n for n in names], rotation=turn)
     axes.grid(visible=False, axis="x")

@@ -7,13 +7,15 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
+from crosstack.evaluate.plan import Plan
 from crosstack.evaluate.predict import Prediction
 from crosstack.machine.chip import Chip
 from crosstack.model.kernels.clock import KernelTime
 from crosstack.model.memory import MemoryAccount
 from crosstack.report import html_parts as page
 from crosstack.report.drawing import attribute
-from crosstack.report.text import pairs_table, rows_table, titled
+from crosstack.report.html import step_sections
+from crosstack.report.text import pairs_table, rows_table, step_tables, titled
 from crosstack.report.wording import Table, percent, table_of, time_words
 from crosstack.units import format_quantity
 from crosstack.version import __version__
@@ -23,12 +25,23 @@ SHOWN = 14  # parts in sight; the longest ones
 MOST_LISTED, MOST_STAGES = 4, 32  # stages with a line, and with a bar
 
 
-def prediction_tables(data: dict[str, Any], *, parts: bool = True) -> Group:
+def prediction_tables(
+    data: dict[str, Any], plan: Plan | None = None, *, parts: bool = True
+) -> Group:
     """Return the step with its memory, what its time is made of, and the product of one chip.
 
-    ``data`` is what `prediction_data` returns, perhaps saved and read again.
+    Parameters
+    ----------
+    data : dict
+        What `prediction_data` returns, perhaps saved and read again.
+    plan : Plan or None
+        Its plan, of which the same is said as of any answer.
+    parts : bool
+        Whether to say what the time is made of.
     """
-    shown: list[RenderableType] = [pairs_table(_pairs(data))]
+    shown: list[RenderableType] = [pairs_table(_pairs(data, memory=plan is None))]
+    if plan is not None:
+        shown += step_tables(plan)
     kernel = data.get("kernel")
     if parts and (kernel is None or data["n_chips"] > 1):
         longest = _pieces(data)
@@ -59,20 +72,19 @@ def _title(data: dict[str, Any]) -> str:
     return f"{data['workload']} under {data['strategy']} on {data['chip']['name']}"
 
 
-def _pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return the numbers of a step, and of its memory."""
+def _pairs(data: dict[str, Any], *, memory: bool = True) -> tuple[tuple[str, str], ...]:
+    """Return the numbers of a step, and of its ``memory``."""
     found = [("time of a step", time_words(data["time"]))]
-    run_time, memory = data["run_time"], data["memory"]
+    run_time, held = data["run_time"], data["memory"] if memory else None
     if run_time is not None:
         days = f"{run_time / 86400:,.4g} d"
         found.append(("time of a training run", f"{time_words(run_time)}, {days}"))
     found.append(("chips", f"{data['n_chips']:,}"))
-    if memory is not None and memory["total"]:
-        stages = _of_stages(memory)
+    if held is not None and held["total"]:
+        stages = _of_stages(held)
         where = f" of stage {stages.index(max(stages))}, the fullest" if len(stages) > 1 else ""
-        found.append((f"memory of a chip{where}", format_quantity(memory["total"], "B")))
-        held = [(name, size) for name, size in _at_peak(memory) if size]
-        found += [(name, format_quantity(size, "B")) for name, size in held]
+        found.append((f"memory of a chip{where}", format_quantity(held["total"], "B")))
+        found += [(name, format_quantity(size, "B")) for name, size in _at_peak(held) if size]
     busy = data["busy"]
     if len(busy) > MOST_LISTED:
         most, least = max(busy, key=lambda s: busy[s]), min(busy, key=lambda s: busy[s])
@@ -202,23 +214,28 @@ def kernel_data(kernel: KernelTime, shape: tuple[int, int, int]) -> dict[str, An
 # ---------------------------------------------------------------- the page
 
 
-def prediction_html(data: dict[str, Any]) -> str:
-    """Return a page; ``data`` is what ``crosstack predict`` saves with ``--json``."""
+def prediction_html(data: dict[str, Any], plan: Plan | None = None) -> str:
+    """Return a page; ``data`` is what ``crosstack predict`` saves with ``--json``, see ``plan``."""
     title = _title(data)
     kernel = data.get("kernel")
     parts = [
         f"<h1>{attribute(title)}</h1>",
-        f'<p class="xs-status">A step takes {time_words(data["time"])} under the strategy that was '
-        "given; nothing was searched.</p>",
-        page.number_cards(_pairs(data), "xs-numbers"),
+        *([_given(data)] if plan is None else step_sections(plan)),
+        page.number_cards(_pairs(data, memory=plan is None), "xs-numbers xs-plain"),
         *_parts(data),
         *_stages(data),
-        *([] if data["memory"] is None else _memory(data)),
+        *([] if data["memory"] is None or plan is not None else _memory(data)),
         *([] if kernel is None else _kernel(kernel)),
         "<h2>What the number rests on</h2>",
         page.pairs_rows(_origin(data)),
     ]
     return page.page_frame(title, "\n".join(parts) + "\n")
+
+
+def _given(data: dict[str, Any]) -> str:
+    time = time_words(data["time"])
+    said = f"A step takes {time} under the strategy that was given; nothing was searched."
+    return f'<p class="xs-status">{said}</p>'
 
 
 def _parts(data: dict[str, Any]) -> list[str]:
@@ -249,9 +266,9 @@ def _stages(data: dict[str, Any]) -> list[str]:
 def _time_bars(label: str, pairs: Iterable[tuple[str, float]], whole: float = 0.0) -> list[str]:
     rows = [(name, time_words(value), value) for name, value in pairs]
     most = max(whole, *(value for _, _, value in rows))
-    found = [_bars(label, "time", rows[:SHOWN], most, "compute")]
+    found = [page.bar_table(label, "time", rows[:SHOWN], most, "compute")]
     if rows[SHOWN:]:
-        rest = _bars(label, "time", rows[SHOWN:], most, "compute")
+        rest = page.bar_table(label, "time", rows[SHOWN:], most, "compute")
         found.append(page.folded(rest, True, f"Show {len(rows) - SHOWN} more"))
     return found
 
@@ -273,7 +290,9 @@ def _memory(data: dict[str, Any]) -> list[str]:
             for name, value in shares
         ]
         if rows:
-            found.append(_bars(label, "size, share of the memory", rows, capacity, "memory"))
+            found.append(
+                page.bar_table(label, "size, share of the memory", rows, capacity, "memory")
+            )
     return found
 
 
@@ -293,25 +312,6 @@ def _kernel(kernel: dict[str, Any]) -> list[str]:
         "<h2>What each memory moves</h2>",
         page.html_table(_level_rows(kernel)),
     ]
-
-
-def _bars(
-    label: str, value: str, rows: list[tuple[str, str, float]], most: float, colour: str
-) -> str:
-    """Return a table with a bar beside each number; the longest possible one is ``most``."""
-    per_cent = 100 / most if most else 0.0
-    body = "\n".join(
-        f'<tr><th scope="row">{attribute(name)}</th>'
-        f'<td class="xs-right">{attribute(words)}</td><td class="xs-bar-cell">'
-        f'<div class="xs-bar xs-bar-{colour}" style="width: {number * per_cent:.4g}%"></div>'
-        "</td></tr>"
-        for name, words, number in rows
-    )
-    head = f'<th scope="col">{label}</th><th class="xs-right" scope="col">{value}</th><td></td>'
-    table = (
-        f'<table class="xs-bars"><thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>'
-    )
-    return page.scrolled(table, f"{value} by {label}")
 
 
 def _origin(data: dict[str, Any]) -> list[tuple[str, str]]:

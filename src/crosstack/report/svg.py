@@ -14,6 +14,7 @@ from crosstack.report.layer_figure import layer_figure
 from crosstack.report.machine_figure import machine_figure
 from crosstack.report.roofline_figure import roofline_figure
 from crosstack.report.scales import round_scale
+from crosstack.report.step_figures import memory_stack, stage_timeline
 from crosstack.report.wording import (
     common_scale,
     headline,
@@ -146,6 +147,8 @@ PIECES: dict[str, tuple[str, Callable[[Plan], Figure | None]]] = {
     "legend": ("legend", _legend),
     "layer": ("time of one layer", layer_figure),
     "memory": ("memory used", memory_figure),
+    "stages": ("what stages do when", stage_timeline),
+    "held": ("memory of a chip by stage", memory_stack),
     "roofline": ("partitions under the roofs of the chip", roofline_figure),
 }
 """What a page shows of an answer: what it is called for those who cannot see it, and how drawn."""

@@ -21,7 +21,7 @@ from rich.text import Text
 from crosstack.evaluate.plan import Plan
 from crosstack.mapping.mapping import Task
 from crosstack.mapping.search import Progress
-from crosstack.report import wording
+from crosstack.report import step_words, wording
 from crosstack.report.certificate_words import certificate_sentence, closing_sentence, is_open
 from crosstack.report.wording import Table, percent, plural
 from crosstack.units import format_quantity
@@ -62,18 +62,39 @@ def answer_tables(answer: Plan) -> Group:
     said = [Text(certificate_sentence(answer), style="bold red" if is_open(answer) else "")]
     if is_open(answer):  # a large gap stands out, with what would close it
         said.append(Text(closing_sentence(answer), style="bold"))
-    memory = wording.memory_rows(answer)  # shown where it is used for more than one thing
     return titled(
         wording.headline(answer),
         *said,
+        *step_tables(answer),
         _partitions(answer),
         *(titled(title, rows_table(rows)) for title, rows in wording.tables_of_parts(answer)),
         titled("How it is split", pairs_table(wording.splits(answer))),
         rows_table(wording.network_rows(answer)),
-        *([rows_table(memory)] if len(memory.rows) > 2 else []),
         titled("Totals", pairs_table(wording.key_numbers(answer))),
         rows_table(wording.bills(answer)),
     )
+
+
+def step_tables(answer: Plan) -> tuple[RenderableType, ...]:
+    """Return what a step takes and is made of, memory by stage, a run, and the next plans."""
+    account, memory = answer.step_account(), wording.memory_rows(answer)
+    run, ranked = answer.run, answer.next_plans
+    found: list[RenderableType] = [
+        titled("The step", pairs_table(step_words.step_numbers(answer))),
+        Text(step_words.bound_sentence(answer, account)),
+        Text(step_words.first_sentence(account)),
+        rows_table(step_words.spent_rows(answer, account)),
+    ]
+    if len(memory.rows) > 3:  # used for more than one thing
+        found.append(rows_table(memory))
+    if run is not None:
+        found.append(titled(step_words.run_title(run), pairs_table(step_words.run_numbers(run))))
+    if ranked is not None:
+        rows = rows_table(step_words.next_rows(answer, ranked), wraps=9)
+        found.append(
+            titled(step_words.next_title(answer, ranked), *([rows] if ranked.found else []))
+        )
+    return tuple(found)
 
 
 def answer_summary(answer: Plan) -> str:

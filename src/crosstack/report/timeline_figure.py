@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from crosstack.model.schedule.events import FREE, Timeline
-from crosstack.report.drawing import Canvas, standalone
+from crosstack.report.drawing import Canvas, Figure, standalone, text_width
 from crosstack.report.scales import round_scale
-from crosstack.report.wording import time_words
+from crosstack.report.wording import common_scale, time_words
 
 MARGIN = 24.0
 NAMES = 130.0
@@ -17,11 +17,14 @@ WIDTH = 860.0
 ROW = 24.0
 HEAD = 84.0
 TICKS = 8
+FIGURE_HEAD, FIGURE_ROW = 26.0, 26.0  # of a picture of some rows
+BETWEEN = 0.7  # pixels between boxes
 NARROWEST = 0.4  # pixels; what is narrower and touches what is drawn is left out
 CLASSES = {
     "forward": "xs-compute",
     "backward": "xs-memory",
     "transfer": "xs-network",
+    "update": "xs-launch",
     "reduction": "xs-head",
 }
 MICRO = 1e6
@@ -94,6 +97,50 @@ def gantt_svg(timelines: Sequence[Timeline], title: str) -> str:
             canvas.text(start + 4, y + 12, span.name, size=9.5, cls="xs-on-network", width=width)
         drawn[span.track] = end
     return standalone(canvas, left + WIDTH + 2 * MARGIN, height, title, own=True)
+
+
+def rows_figure(timeline: Timeline, rows: Mapping[str, str]) -> Figure | None:
+    """Return the rows of some resources of a timeline, as they are called; None: none works.
+
+    Boxes of microbatches carry their number where they are wide enough.
+    """
+    spans = [span for span in _spans([timeline]) if span.track[0] in rows]
+    busy = {span.track[0] for span in spans if span.finish > span.start}
+    shown = [name for name in rows if name in busy]
+    if not shown:
+        return None
+    total = timeline.makespan
+    kinds = {span.kind for span in spans}
+    bottom = FIGURE_HEAD + FIGURE_ROW * len(shown)
+    canvas = Canvas()
+    canvas.legend(0, 12, {kind: cls for kind, cls in CLASSES.items() if kind in kinds})
+    unit, worth, _ = common_scale([total])
+    for tick in round_scale(total / worth, most=TICKS).ticks:
+        at = NAMES + WIDTH * tick * worth / total
+        if at <= NAMES + WIDTH * (1 + 1e-9):
+            canvas.line(((at, FIGURE_HEAD - 4), (at, bottom + 4)), "xs-line")
+            canvas.text(at, bottom + 17, f"{tick:g}", size=9.5, cls="xs-muted", anchor="middle")
+    canvas.text(NAMES + WIDTH + 12, bottom + 17, unit, size=9.5, cls="xs-muted")
+    drawn = dict.fromkeys(shown, float("-inf"))
+    for name in shown:
+        y = FIGURE_HEAD + FIGURE_ROW * shown.index(name)
+        canvas.rectangle(NAMES, y + 3, WIDTH, FIGURE_ROW - 6, "xs-frame")
+        canvas.text(0, y + 17, rows[name], size=10.5, width=NAMES - 8)
+    for span in sorted(spans, key=lambda span: span.start):
+        name = span.track[0]
+        start, end = (NAMES + at * WIDTH / total for at in (span.start, span.finish))
+        if name not in drawn or end == start or end - start < NARROWEST > start - drawn[name]:
+            continue
+        y = FIGURE_HEAD + FIGURE_ROW * shown.index(name) + 3
+        shape = max(end - start - (BETWEEN if end - start > 4 * BETWEEN else 0.0), NARROWEST)
+        with canvas.group(f"{span.kind}{span.name}: {time_words(span.finish - span.start, 3)}"):
+            canvas.rectangle(start, y, shape, FIGURE_ROW - 6, CLASSES.get(span.kind, "xs-head"))
+            number = span.name.rpartition("microbatch ")[2]
+            if number.isdecimal() and text_width(number, 9) <= shape - 3:
+                x, cls = start + shape / 2, "xs-on-network"
+                canvas.text(x, y + 12.5, number, size=9, cls=cls, anchor="middle")
+        drawn[name] = end
+    return Figure(canvas, NAMES + WIDTH + 30, bottom + 24)
 
 
 def _track_name(track: Track) -> str:

@@ -13,14 +13,13 @@ from typing import TypeVar
 
 from crosstack.evaluate.evaluation import PartitionTerms
 from crosstack.evaluate.plan import Plan
-from crosstack.evaluate.whole_run import WholeRun
 from crosstack.machine.compute import Compute
 from crosstack.machine.prices import Bill
 from crosstack.machine.system import Dimension, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.energy import missing_powers
 from crosstack.model.memory import recomputations
-from crosstack.model.objective import YEARS, Objective
+from crosstack.model.objective import Objective
 from crosstack.model.rules import Rules, rules_named
 from crosstack.units import format_quantity
 from crosstack.workload.kernel_graph import KernelGraph
@@ -29,6 +28,7 @@ from crosstack.workload.transformer_training import Recompute, Schedule, Zero
 from crosstack.workload.workload import Workload
 
 NOT_GIVEN = "not given"
+MOST_STAGES = 6  # that have a column of their own
 HOUR, DAY, KWH, MILLION = 3600.0, 86400.0, 3.6e6, 1e6
 Item = TypeVar("Item")
 
@@ -99,9 +99,9 @@ def one(noun: str) -> str:
 
 def throughput_words(workload: Workload, rate: float) -> str:
     """Return so many items a second, and what they consist of: ``2 sequences/s``. [1/s]"""
-    words = f"{_number(rate)} {many(workload.item)}{' a second' if ' ' in workload.item else '/s'}"
+    words = f"{grouped(rate)} {many(workload.item)}{' a second' if ' ' in workload.item else '/s'}"
     if workload.item_part:
-        words += f", {_number(rate * workload.item_length)} {many(workload.item_part)}/s"
+        words += f", {grouped(rate * workload.item_length)} {many(workload.item_part)}/s"
     return words
 
 
@@ -161,30 +161,6 @@ def key_numbers(answer: Plan) -> tuple[tuple[str, str], ...]:
     )
 
 
-def long_time(time: float) -> str:
-    """Return a time in days or hours where it is so long. [s]"""
-    for unit, worth in (("days", DAY), ("hours", HOUR)):
-        if time >= 2 * worth:
-            return f"{_number(time / worth)} {unit}"
-    return time_words(time)
-
-
-def run_numbers(run: WholeRun) -> tuple[tuple[str, str], ...]:
-    """Return what a run takes as (label, value); nothing of what is not known."""
-    energy, price = run.of_tokens(MILLION)
-    paid = f"of the purchase price, over {YEARS:g} years"
-    known = (
-        ("iterations", f"{run.iterations:,}"),
-        ("time, nothing going wrong", long_time(run.time)),
-        ("chip-hours", _number(run.chip_time / HOUR)),
-        ("energy", None if run.energy is None else f"{_number(run.energy / KWH)} kWh"),
-        ("price", None if run.price is None else f"{usd(run.price)} {paid}"),
-        ("energy of a million tokens", None if energy is None else format_quantity(energy, "J")),
-        ("price of a million tokens", None if price is None else usd(price)),
-    )
-    return tuple((label, value) for label, value in known if value is not None)
-
-
 def _energy(answer: Plan) -> tuple[tuple[str, str], ...]:
     """Return an energy with the share that is drawn always, and what that is."""
     energy, label = answer.evaluation.energy, "energy of an iteration"
@@ -233,10 +209,11 @@ def peak_words(task: Task, rules: Rules | None = None) -> str:
 
 
 def _intensity(value: float) -> str:
-    return _number(value) if math.isfinite(value) else "nothing moves"
+    return grouped(value) if math.isfinite(value) else "nothing moves"
 
 
-def _number(value: float) -> str:
+def grouped(value: float) -> str:
+    """Return a number in four digits, or in groups of three of its own where it has more."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
@@ -284,15 +261,21 @@ RECOMPUTATION = {
 
 
 def memory_rows(answer: Plan) -> Table:
-    """Return what the main memory of a chip is used for, in the fullest stage and the last."""
-    account = answer.evaluation.memory
+    """Return what the main memory of a chip is used for, by stage.
+
+    Of more stages than `MOST_STAGES` in the first, the fullest and the last.
+    """
+    account, capacity = answer.evaluation.memory, answer.evaluation.memory_capacity
     fullest, last = account.fullest, len(account.stages) - 1
-    shown = dict.fromkeys((fullest, last))
+    shown = range(last + 1) if last < MOST_STAGES else sorted({0, fullest, last})
     rows = []
     for row, sizes in account.rows():
         share = sizes[fullest] / account.peak if account.peak else 0.0
         cells = (format_quantity(sizes[stage], "B") for stage in shown)
         rows.append((row.replace("_", " "), *cells, percent(share)))
+    if math.isfinite(capacity):
+        full = [percent(account.totals[stage] / capacity) for stage in shown]
+        rows.append((f"of {format_quantity(capacity, 'B')}", *full, ""))
     names = ["a chip"] if last == 0 else [f"stage {stage}" for stage in shown]
     header = ("main memory", *names, "share" if len(names) == 1 else f"of stage {fullest}")
     return Table(header=header, numeric=(False, *[True] * (len(names) + 1)), rows=tuple(rows))

@@ -1,0 +1,251 @@
+"""What a step is made of: where the time of the busiest stage goes, and what to change first.
+
+The stage that works longest sets the pace, so its time from the first microbatch to the updated
+weights is the critical path, by what it goes to (`Spent`). What hides behind something else takes
+no time of its own: main memory counts where a kernel waits for it beyond its work, a collective
+where nothing runs beside it, a sum of gradients behind the last backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from crosstack.evaluate.evaluation import KernelTerms, PartitionTerms
+from crosstack.evaluate.timeline import EXCHANGING, SENDING, busy_of, stages_of
+from crosstack.machine.chip import Overlap
+from crosstack.model.memory import computed_again
+from crosstack.model.schedule.layer import KernelRun
+from crosstack.workload.kernel_graph import KernelGraph
+from crosstack.workload.transformer_training import Recompute
+
+if TYPE_CHECKING:
+    from crosstack.evaluate.plan import Plan
+
+__all__ = ["Spent", "StepAccount", "exposed_times", "step_account"]
+
+
+class Spent(StrEnum):
+    """What the time of a stage goes to.
+
+    ``compute``: kernels, as long as their units work; ``recomputation``: kernels of the forward
+    pass that the backward pass runs again, with all that they wait for; ``memory``: kernels that
+    wait for main memory; ``network``: collectives in layers; ``launch``: the host launches kernels;
+    ``exchange``: layers wait for weights or gradients that data-parallel chips share; ``sends``:
+    the stage itself sends activations on; ``waiting``: for other stages, and for what they send;
+    ``sums``, ``update``, ``gather``: what an iteration ends with.
+    """
+
+    COMPUTE = "compute"
+    RECOMPUTATION = "recomputation"
+    MEMORY = "memory"
+    NETWORK = "network"
+    LAUNCH = "launch"
+    EXCHANGE = "exchange"
+    SENDS = "sends"
+    WAITING = "waiting"
+    SUMS = "sums"
+    UPDATE = "update"
+    GATHER = "gather"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepAccount:
+    """Where the ``time`` [s] of a step goes in the busiest ``stage``, numbered from 0.
+
+    ``spent`` adds up to the time, and so does ``bound``, in which a kernel counts as a whole for
+    the longer of its work and its memory, again or not; ``at_peak`` is what ``compute`` of the
+    former would take at the peak rate of a chip. [s]
+    """
+
+    stage: int
+    time: float
+    spent: tuple[tuple[Spent, float], ...]
+    bound: tuple[tuple[Spent, float], ...]
+    at_peak: float
+
+    @property
+    def bound_by(self) -> Spent:
+        """What bounds most of the time."""
+        return max(self.bound, key=lambda one: one[1])[0]
+
+    @property
+    def savings(self) -> tuple[tuple[Spent, float], ...]:
+        """What each would save at most, the largest first: all of it; of compute above the peak."""
+        least = {Spent.COMPUTE: self.at_peak}
+        saved = [(name, max(time - least.get(name, 0.0), 0.0)) for name, time in self.spent]
+        return tuple(sorted(saved, key=lambda one: -one[1]))
+
+    @property
+    def first(self) -> tuple[Spent, float]:
+        """What should change first, and what that saves at most. [s]"""
+        return self.savings[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data; see ``docs/result.md``."""
+        name, saved = self.first
+        return {
+            "busiest_stage": self.stage,
+            "spent_s": {name.value: time for name, time in self.spent},
+            "bound_s": {name.value: time for name, time in self.bound if time},
+            "compute_at_peak_s": self.at_peak,
+            "bound_by": self.bound_by.value,
+            "change_first": {"what": name.value, "saves_at_most_s": saved},
+        }
+
+
+def bound_times(partition: PartitionTerms, overlap: Overlap) -> Iterator[tuple[Spent, float]]:
+    """Yield the time of a partition by what bounds each of its kernels. [s]"""
+    exposed = dict(exposed_times(partition, overlap))
+    if overlap is Overlap.ALL and exposed[Spent.NETWORK] > 0:  # all else hides behind it
+        yield Spent.NETWORK, partition.time
+        return
+    yield Spent.NETWORK, exposed[Spent.NETWORK]
+    yield Spent.LAUNCH, partition.launch_time
+    for run in _runs(partition):
+        both = sum(_device_times([run], overlap))
+        yield (Spent.MEMORY if run.bound_by == "memory" else Spent.COMPUTE), both
+
+
+def _runs(partition: PartitionTerms) -> tuple[KernelRun, ...]:
+    """Return the kernels of a partition; one that is all of them where they run together."""
+    alike = KernelRun(name="", compute=partition.compute_time, memory=partition.memory_time)
+    return partition.kernel_runs or (alike,)
+
+
+def exposed_times(partition: PartitionTerms, overlap: Overlap) -> Iterator[tuple[Spent, float]]:
+    """Yield what the time of a partition goes to, which it adds up to. [s]"""
+    device = dict.fromkeys((Spent.COMPUTE, Spent.MEMORY, Spent.LAUNCH, Spent.RECOMPUTATION), 0.0)
+    runs = _runs(partition)
+    kinds = {run.again for run in runs}
+    for again in kinds:
+        compute, memory = _device_times([run for run in runs if run.again is again], overlap)
+        launch = partition.launch_time / len(kinds)
+        if again:
+            device[Spent.RECOMPUTATION] += compute + memory + launch
+        else:
+            device[Spent.COMPUTE] += compute
+            device[Spent.MEMORY] += memory
+            device[Spent.LAUNCH] += launch
+    yield from device.items()
+    left = partition.time - sum(device.values())
+    yield Spent.NETWORK, min(max(left, 0.0), partition.network_time)
+
+
+def _device_times(runs: Iterable[KernelRun], overlap: Overlap) -> tuple[float, float]:
+    """Time that kernels compute, and that they wait for main memory besides. [s]"""
+    compute = memory = 0.0
+    for run in runs:
+        compute += run.compute + run.reduction
+        hidden = 0.0 if overlap is Overlap.NONE else run.compute
+        memory += max(run.memory - hidden, 0.0)
+    return compute, memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Block:
+    """A part of the busiest stage, and how often it runs in an iteration, for one sequence. [1]"""
+
+    graph: KernelGraph
+    partitions: Sequence[PartitionTerms]
+    kernels: Sequence[KernelTerms]
+    recompute: Recompute
+    runs: float
+
+
+def step_account(answer: Plan) -> StepAccount:
+    """Return where the time of a step of an answer goes in its busiest stage.
+
+    Notes
+    -----
+    What is left beside its work, and beside what an iteration ends with, is waiting: the bubble of
+    the pipeline, and sends that nothing hides.
+    """
+    found, system = answer.evaluation, answer.task.system
+    stages = stages_of(answer)
+    busy = busy_of(answer, stages)
+    most = max(range(len(busy)), key=lambda stage: busy[stage][1])
+    spent, bound = dict.fromkeys(Spent, 0.0), dict.fromkeys(Spent, 0.0)
+    beside = {EXCHANGING: Spent.EXCHANGE, SENDING: Spent.SENDS}
+    for stage in stages[most :: len(busy)]:
+        for one in stage.operations:
+            if one.name in beside:
+                both = one.forward + one.backward
+                spent[beside[one.name]] += both * found.n_microbatches
+    blocks = list(_blocks(answer, most, len(busy)))
+    for block in blocks:
+        for partition in block.partitions:
+            for name, time in exposed_times(partition, system.chip.overlap):
+                spent[name] += time * block.runs
+            for name, time in bound_times(partition, system.chip.overlap):
+                bound[name] += time * block.runs
+    at_peak = sum(_at_peak(answer, block) for block in blocks)
+    spent = {name: time / system.copies for name, time in spent.items()}
+    ended = {
+        Spent.SUMS: found.sums_time,
+        Spent.UPDATE: found.update_time,
+        Spent.GATHER: found.gather_time,
+    }
+    spent |= ended
+    spent[Spent.WAITING] = max(found.time - sum(spent.values()), 0.0)
+    kernels = (Spent.COMPUTE, Spent.MEMORY, Spent.NETWORK, Spent.LAUNCH)
+    bound = {name: bound[name] / system.copies for name in kernels}
+    others = (Spent.RECOMPUTATION, *kernels)
+    bound |= {name: time for name, time in spent.items() if name not in others}
+    return StepAccount(
+        stage=most,
+        time=found.time,
+        spent=tuple(spent.items()),
+        bound=tuple(bound.items()),
+        at_peak=min(at_peak / system.copies, spent[Spent.COMPUTE]),
+    )
+
+
+def _blocks(answer: Plan, stage: int, stages: int) -> Iterator[_Block]:
+    """Yield what a stage of so many runs: its layers, or its part of one; its ends."""
+    found, mapping, workload = answer.evaluation, answer.mapping, answer.task.workload
+    sequences = mapping.microbatch_size * found.n_microbatches
+    layers = _Block(
+        graph=workload.graph,
+        partitions=found.partitions,
+        kernels=found.kernels,
+        recompute=mapping.recompute,
+        runs=float(sequences * found.layers_per_stage),
+    )
+    if found.stages:
+        own = {p.number for p in found.partitions if p.stage == stage}
+        yield _Block(
+            graph=layers.graph,
+            partitions=[p for p in layers.partitions if p.number in own],
+            kernels=[k for k in layers.kernels if k.partition in own],
+            recompute=mapping.recompute,
+            runs=float(sequences),
+        )
+        return
+    yield layers
+    graphs = {end.name: end.graph for end in workload.ends}
+    before = len(workload.before)
+    for number, end in enumerate(found.ends):
+        if stage == (0 if number < before else stages - 1):
+            yield _Block(
+                graph=graphs[end.name],
+                partitions=end.partitions,
+                kernels=end.kernels,
+                recompute=Recompute.NONE,
+                runs=float(sequences * end.count),
+            )
+
+
+def _at_peak(answer: Plan, block: _Block) -> float:
+    """Time of a block's kernels at the peak rate of what each computes with, each once. [s]"""
+    clock, chip, graph = answer.rules.clock, answer.task.system.chip, block.graph
+    peak, slower = clock.peak_rate(chip, graph.dtype), clock.slower(chip, graph)
+    again = computed_again(graph, block.recompute)
+    each = (
+        kernel.work * float(slower[graph.index[kernel.name]])
+        / (2 if again[graph.index[kernel.name]] else 1)
+        for kernel in block.kernels
+    )  # fmt: skip
+    return sum(each) / peak * block.runs
