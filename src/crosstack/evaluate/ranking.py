@@ -15,7 +15,7 @@ memory that there is, and what is found serves others of the block, too.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from crosstack.evaluate.strategy_times import mapping_of, strategy_times, with_s
 from crosstack.evaluate.time import evaluate
 from crosstack.mapping.blocks import block_bound
 from crosstack.mapping.mapping import Mapping, Task
-from crosstack.mapping.room import Room
 from crosstack.mapping.search import search_state
 from crosstack.mapping.search_node import SearchState
 from crosstack.mapping.strategies import (
@@ -36,10 +35,8 @@ from crosstack.mapping.strategies import (
     all_strategies,
     times_of_layers,
 )
-from crosstack.model.memory import static_size
 from crosstack.model.partition import ROUNDING
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
-from crosstack.workload.kernel_graph import Bools, Floats
 
 RANKED_WORK = 1e5  # units of work of the search of a block: about a second
 # Strategies of a block that are searched with the memory that there is; those that are proved not
@@ -90,8 +87,10 @@ def _listed(
     groups = np.array([table.group(plan) for plan in strategies.plans])[strategies.use]
     columns = np.stack([groups, strategies.microbatch_size, strategies.recompute])
     _, block = np.unique(columns, axis=1, return_inverse=True)
-    least, light = _bounds(strategies, state.room)
-    floors = times_of_layers(strategies, least, *given)
+    least, chip = state.room.of_many(strategies), table.system.chip
+    capacity = chip.memory_room(spilled=chip.has_second_memory)
+    light = least.held <= capacity * (1 + ROUNDING)
+    floors = times_of_layers(strategies, least.layer, *given)
     members = [np.flatnonzero(light & (block == number)) for number in range(block.max() + 1)]
     heap = [(floors[own].min(), False, number) for number, own in enumerate(members) if len(own)]
     heapq.heapify(heap)
@@ -161,20 +160,3 @@ class _Lean:
         self.searched += 1
         self.found.append(found.mapping)
         return _priced(found.mapping, table)
-
-
-def _bounds(strategies: Strategies, room: Room) -> tuple[Floats, Bools]:
-    """Return the least time of a layer of every strategy [s], and which may fit main memory."""
-    layers, light = np.zeros(len(strategies)), np.zeros(len(strategies), dtype=np.bool_)
-    chip, workload = room.system.chip, room.workload
-    capacity = chip.memory_room(spilled=chip.has_second_memory)
-    kinds = np.stack([strategies.of_use("tensor"), strategies.recompute, strategies.schedule])
-    alike, kind = np.unique(kinds, axis=1, return_inverse=True)
-    for number, order in enumerate(alike[2].tolist()):
-        here = np.flatnonzero(kind == number)
-        many = strategies.at(here).plan(workload, ORDERS[order])
-        one = replace(strategies.one(here[0], workload), data=int(np.max(many.data)))
-        layers[here] = room.least_layer(one)
-        least = static_size(workload, many, room.lightest(one))  # with the fewest caches
-        light[here] = least <= capacity * (1 + ROUNDING)
-    return layers, light
