@@ -122,7 +122,7 @@ def test_the_machine_of_a_study_may_vary(run, workload):
 
 
 @pytest.mark.parametrize(
-    "which", ["chips", "nodes", "networks", "memories", "models", "technology", None]
+    "which", ["chips", "nodes", "networks", "memories", "frameworks", "models", "technology", None]
 )
 def test_the_library_is_listed(run, which):
     outcome = run("show", "library", *([which] if which else []))
@@ -130,6 +130,7 @@ def test_the_library_is_listed(run, which):
     shown = {
         "chips": ["h100-sxm", "989.4 TFLOP/s"], "nodes": ["gb200-nvl72", "switch of 72"],
         "networks": ["rail-only", "infiniband-ndr", "torus_3d"], "memories": ["ddr4"],
+        "frameworks": ["megatron", "bias dropout add", "71.7 us"],
         "models": ["llama3-70b", "70,553,706,496", "8 of 256 + 1: 2,048"], "technology": ["hbm3"],
         None: ["h100-sxm", "gb200-nvl72", "rail-only", "ddr4", "llama3-70b"],
     }[which]  # fmt: skip

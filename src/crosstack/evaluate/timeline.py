@@ -19,6 +19,7 @@ from crosstack.workload.transformer_training import Schedule
 __all__ = ["busy_of", "pieces_of", "stages_of", "timeline_of"]
 
 EXCHANGING = "weights and gradients of layers on their way"
+LAUNCHING = "the host's launches"
 NAMED = 3  # kernels of a partition that its name lists
 Pieces = list[tuple[str, float]]
 Run = list[tuple[str, bool, float]]  # name, whether backward, and seconds of a microbatch
@@ -62,7 +63,8 @@ def stages_of(answer: Plan) -> tuple[Stage, ...]:
     waits = float(pipeline.stage_work(whole)) / mapping.interleave - work
     if waits > 0:
         times = {"forward": waits * share, "backward": waits * (1 - share)}
-        layers = [*layers, Operation(name=EXCHANGING, **times)]
+        launching = pipeline.host >= float(pipeline.stage_work(whole))
+        layers = [*layers, Operation(name=LAUNCHING if launching else EXCHANGING, **times)]
     before, behind = _ends(answer)
     stages = []
     for stage in range(count):

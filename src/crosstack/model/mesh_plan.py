@@ -15,6 +15,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from crosstack.errors import require
+from crosstack.machine.chip import Chip
 from crosstack.machine.system import Parallelism, System, dimension_sizes
 from crosstack.model.collectives import (
     NO_SHARES,
@@ -97,7 +98,9 @@ class MeshPlan:
     ``zero``: what data-parallel chips hold shares of, by its number (`Zero.number`); ``scatter``
     is then the time of a sum that leaves each its share, ``gather`` of sending round; ``near`` are
     both where shares are among the chips that the fastest links join;
-    ``overlapped``: whether sums run beside the backward pass.
+    ``overlapped``: whether sums run beside the backward pass. ``driven``: the chip, where a
+    framework drives it; ``host`` is what its host takes to launch a copy of the graph, once a
+    microbatch (`crosstack.model.dispatch`). [s]
     """
 
     sizes: tuple[int, ...]
@@ -136,6 +139,8 @@ class MeshPlan:
     update: Any = 0.0
     casting: Any = 0.0
     overlapped: bool = True
+    driven: Chip | None = None
+    host: Any = 0.0
 
     @property
     def dimension_sizes(self) -> tuple[int, ...]:
@@ -370,4 +375,5 @@ def _network_plan(
         update=_update(workload, system, rules),
         casting=_casting(workload, system),
         overlapped=not workload.graph.shares_weights,  # whose gradients are known last of all
+        driven=None if system.chip.framework is None else system.chip,
     )
