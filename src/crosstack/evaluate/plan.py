@@ -22,6 +22,7 @@ from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.explanation import explained
 from crosstack.evaluate.saved import mapping_from_dict
 from crosstack.evaluate.time import evaluate
+from crosstack.evaluate.warned import warnings_of
 from crosstack.evaluate.whole_run import WholeRun, whole_run
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.degrees import FREE
@@ -68,6 +69,11 @@ class Plan:
         """Return what was found and how sure it is, in a few lines."""
         return VIEWS.get("text", brief)(self)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What nobody would run, or would look at twice; see `crosstack.evaluate.warned`."""
+        return warnings_of(self.task, self.rules, self.mapping, self.evaluation)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as plain data, the layout of `to_json`; see ``docs/result.md``."""
         m, c, task = self.mapping, self.certificate, self.task
@@ -88,6 +94,7 @@ class Plan:
             "gap": c.gap,
             "runtime_s": c.runtime,
             "certificate": plain(c),
+            "warnings": list(self.warnings),
             "item": task.workload.item,
             "n_chips": task.system.n_chips,
             "system_price_usd": priced["price_usd"]["total"],

@@ -9,6 +9,7 @@ framework allows others. Sources: ``narayanan2021megatron`` (sections 2.2 and 2.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from crosstack.errors import Problem
@@ -29,11 +30,11 @@ def unrunnable(
     """
     if framework is None:
         return None
+    even = not framework.uneven_stages
     for lacks, degree, word in ((_tensor, tensor, "tp"), (_pipeline, pipeline, "pp")):
-        why = next(lacks(workload, framework, degree), None)
+        why = next(lacks(workload, degree, even), None)
         if why is not None:
-            tried = range(1, 2 * degree + 1)
-            good = [n for n in tried if not any(lacks(workload, framework, n))]
+            good = [n for n in range(1, 2 * degree + 1) if not any(lacks(workload, n, even))]
             near = [*[n for n in good if n < degree][-1:], *[n for n in good if n > degree][:1]]
             close = " or ".join(f"{word}={n}" for n in near)
             message = (
@@ -43,7 +44,16 @@ def unrunnable(
     return None
 
 
-def _tensor(workload: Workload, framework: Framework, degree: int) -> Iterator[str]:
+def uneven(workload: Workload, *, tensor: int, pipeline: int) -> tuple[str, ...]:
+    """Return, of each degree that does not divide a model, what it would be first of all. [1]"""
+    found = []
+    for lacks, degree, word in ((_tensor, tensor, "tp"), (_pipeline, pipeline, "pp")):
+        whys = itertools.islice(lacks(workload, degree, True), 1)
+        found += [f"{word}={degree} is not {why}" for why in whys]
+    return tuple(found)
+
+
+def _tensor(workload: Workload, degree: int, even: bool) -> Iterator[str]:
     """Yield what so many tensor-parallel chips would have to divide, and do not."""
     sizes = {} if workload.made_of is None else workload.made_of.graph.sizes
     for axis, words in _SHARED.items():
@@ -54,10 +64,10 @@ def _tensor(workload: Workload, framework: Framework, degree: int) -> Iterator[s
             yield f"a divisor or a multiple of {sizes[axis]:,} {words}"
 
 
-def _pipeline(workload: Workload, framework: Framework, degree: int) -> Iterator[str]:
-    """Yield what so many stages would have to be, and are not."""
+def _pipeline(workload: Workload, degree: int, even: bool) -> Iterator[str]:
+    """Yield what so many stages, each with as many layers if ``even``, would have to be."""
     layers = workload.graph_repetitions
     if degree > layers:
         yield f"up to {layers:,} stages, as many as there are layers"
-    elif layers % degree and not framework.uneven_stages:
+    elif even and layers % degree:
         yield f"a divisor of {layers:,} layers"

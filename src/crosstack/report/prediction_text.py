@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.text import Text
 
 from crosstack.evaluate.predict import Prediction
 from crosstack.machine.chip import Chip
@@ -28,7 +29,8 @@ def prediction_tables(data: dict[str, Any], *, parts: bool = True) -> Group:
 
     ``data`` is what `prediction_data` returns, perhaps saved and read again.
     """
-    shown: list[RenderableType] = [pairs_table(_pairs(data))]
+    warned = [Text(f"Warning: {words}") for words in data.get("warnings", ())]
+    shown: list[RenderableType] = [*warned, pairs_table(_pairs(data))]
     kernel = data.get("kernel")
     if parts and (kernel is None or data["n_chips"] > 1):
         longest = _pieces(data)
@@ -97,6 +99,7 @@ def prediction_data(
         "n_chips": prediction.strategy.n_chips,
         "rules": rules,
         "inputs": inputs,
+        "warnings": [] if prediction.plan is None else list(prediction.plan.warnings),
         "chip": {
             "name": chip.name,
             "throughput": chip.throughput(dtype),
