@@ -217,6 +217,12 @@ def test_data_parallel_chips_of_fsdp_share_weights_or_gradients():
     assert plan.mapping.zero in library.framework("fsdp").sharing
 
 
+def test_serving_kernel_by_kernel_has_no_framework():
+    system = crosstack.system("h100-dgx", framework="eager")
+    with pytest.raises(InputError, match=r"system\.framework: got eager; allowed here: none"):
+        crosstack.serve(SMALL.model, system, context=128, tensor=1, batch=1)
+
+
 # ---------------------------------------------------------------- files
 
 
