@@ -252,3 +252,13 @@ def test_a_result_says_what_drove_the_chips():
     plan = planned(library.framework("eager"))
     assert plan.to_dict()["framework"] == "eager"
     assert plan.to_dict()["host_time_s"] == plan.evaluation.host_time
+
+
+def test_energy_is_least_only_where_no_chip_waits_for_its_host():
+    job, given = SMALL, Constraints(degrees=ONE, microbatch_size=1)
+    system = crosstack.system("a100-dgx-80gb", chips=1, framework="eager")
+    with pytest.raises(InputError, match="objective: needs energy; allowed: time or price"):
+        crosstack.optimise(job, system, constraints=given, objective="energy", work_limit=1e3)
+    replayed = system.driven_by(replace(library.framework("eager"), dispatch=None))
+    found = crosstack.optimise(job, replayed, constraints=given, objective="energy", work_limit=1e3)
+    assert found.certificate.objective > 0

@@ -93,6 +93,7 @@ _WORDS = {
     **MACHINE,
     "workload.global_batch_size": "--batch",
     "system.chip.rates": "--dtype",
+    "objective": "--objective",
 }
 
 

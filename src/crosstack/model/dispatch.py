@@ -71,14 +71,20 @@ class _Groups:
         return found
 
 
+def waits_for_host(chip: Chip) -> bool:
+    """Whether launches by a host may take longer than kernels."""
+    return chip.framework is not None and bool(chip.framework.dispatch)
+
+
 def host_time(arrays: KernelGraph, chip: Chip, recompute: Recompute = Recompute.NONE) -> float:
     """Time that the host takes to launch one copy of a graph, once a microbatch. [s]
 
     Nothing where no framework drives the chip, or where launches are replayed.
     """
-    if chip.framework is None or not chip.framework.dispatch:
+    dispatch = None if chip.framework is None else chip.framework.dispatch
+    if not dispatch:
         return 0.0
     groups = launched(arrays, chip)
     again = mask_of(np.asarray(computed_again(arrays, recompute)))
     count = len(groups) + sum(1 for group in groups if group & again)
-    return count * chip.framework.dispatch
+    return count * dispatch
