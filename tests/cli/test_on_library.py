@@ -154,7 +154,8 @@ def test_the_framework_of_a_study_may_vary(run, tmp_path):
     study = tmp_path / "study.yaml"
     study.write_text(
         "base: none\nevaluate: predict\naxes:\n  options.framework: [megatron, eager]\n"
-        "options: {on: a100-dgx-80gb, model: llama3.2-1b, batch: 4, sequence: 512, parallel: tp=1}\n"
+        "options: {on: a100-dgx-80gb, model: llama3.2-1b, batch: 4, sequence: 512, "
+        "parallel: tp=1}\n"
     )
     outcome = run("sweep", study, "--store", tmp_path / "store", "--jobs", 1)
     assert (outcome.code, outcome.err) == (0, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -22,8 +23,7 @@ from crosstack.workload.transformer_training import Recompute
 A100 = library.chip("a100-sxm-80gb")
 GPT = Job(model=crosstack.model("gpt3-175b"), batch=8, sequence=2048).workload
 LLAMA = Job(model=crosstack.model("llama3-8b"), batch=8, sequence=2048).workload
-SMALL = Job(model=crosstack.model("llama3.2-1b"), batch=8, sequence=1024)
-NAMES = library.names("frameworks")
+SMALL = Job(model=crosstack.model("llama3.2-1b"), batch=8, sequence=512)
 ONE = Degrees(tensor=1, pipeline=1, data=1)
 
 
@@ -119,9 +119,10 @@ def test_replayed_launches_take_the_host_no_time():
     assert host_time(LLAMA.graph, A100) == 0.0
 
 
-def planned(framework: Framework | None, **given):
+@cache
+def planned(framework: Framework | None):
     system = crosstack.system("a100-dgx-80gb", chips=1).driven_by(framework)
-    constraints = Constraints(degrees=ONE, microbatch_size=1, recompute=Recompute.NONE, **given)
+    constraints = Constraints(degrees=ONE, microbatch_size=1, recompute=Recompute.NONE)
     return crosstack.optimise(SMALL, system, constraints=constraints)
 
 
@@ -156,11 +157,10 @@ def test_events_of_a_host_bound_pipeline_end_when_the_closed_form_says():
 
 
 def test_without_a_framework_nothing_is_waited_for_and_all_is_fused():
-    plain, ideal = planned(None), planned(None, max_partitions=None)
-    assert plain.evaluation.host_time == 0.0
-    assert plain.evaluation.time == ideal.evaluation.time
-    times = {name: planned(library.framework(name)).evaluation.time for name in NAMES}
-    assert all(plain.evaluation.time < time for time in times.values())
+    plain, eager = planned(None).evaluation, planned(library.framework("eager")).evaluation
+    assert plain.host_time == 0.0
+    assert plain.layer_time < eager.layer_time
+    assert plain.time < eager.time
 
 
 # ---------------------------------------------------------------- which strategies run
@@ -193,7 +193,7 @@ def test_a_free_search_tries_what_the_framework_runs_alone():
     job = Job(model=model, batch=8, sequence=64)
     for name, stages in (("megatron", {1}), ("eager", {1, 2})):
         system = crosstack.system("h100-dgx", chips=8, framework=name)
-        plan = crosstack.optimise(job, system, work_limit=1e4)
+        plan = crosstack.optimise(job, system, work_limit=1e3)
         parallel = plan.to_dict()["parallelism"]
         assert parallel["tp"] in (1, 2)
         assert parallel["pp"] in stages
