@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from crosstack.errors import (
     InfeasibleError,
     InputError,
+    LimitError,
     Problem,
     require,
     require_jobs,
@@ -27,6 +28,7 @@ from crosstack.evaluate.whole_run import WholeRun, whole_run
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.degrees import FREE
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
+from crosstack.model.dispatch import waits_for_host
 from crosstack.model.memory import ROWS
 from crosstack.model.objective import Objective, Weights, value_of
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
@@ -293,8 +295,7 @@ def _soonest(task: Task, mapping: Mapping, rules: Rules) -> Mapping:
     from crosstack.mapping.parallelism import Use
     from crosstack.mapping.search import search
 
-    framework = task.system.chip.framework
-    if framework is None or framework.dispatch is None:
+    if not waits_for_host(task.system.chip):
         return mapping
     found = evaluate(task.workload, task.system, mapping, rules)
     if found.layer_time * mapping.microbatch_size >= found.host_time:
@@ -308,8 +309,11 @@ def _soonest(task: Task, mapping: Mapping, rules: Rules) -> Mapping:
         zero=mapping.zero,
     )
     use = Use(mapping.sizes, mapping.parallelism, (mapping.microbatch_size,), mapping.dimensions)
-    replayed = task.system.driven_by(replace(framework, dispatch=None))
-    other = search(task.workload, replayed, given, rules, use=use, work_limit=SETTLING_WORK)[0]
+    asked = task.workload, task.system.replayed, given, rules
+    try:
+        other, _ = search(*asked, use=use, work_limit=SETTLING_WORK)
+    except LimitError:
+        return mapping
     again = evaluate(task.workload, task.system, other, rules)
     return other if again.time <= found.time * (1 + SAME) else mapping
 

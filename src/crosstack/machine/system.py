@@ -212,6 +212,12 @@ class System:
         """
         return replace(self, chip=replace(self.chip, framework=framework))
 
+    @property
+    def replayed(self) -> System:
+        """The system as if launches took its host no time: what its chips alone take."""
+        framework = self.chip.framework
+        return self if framework is None else self.driven_by(replace(framework, dispatch=None))
+
 
 def dimension_sizes(sizes: tuple[int, ...], dimensions: tuple[int, ...]) -> tuple[int, ...]:
     """Return the chips of every dimension of a network whose dimensions may be shared. [1]
