@@ -18,7 +18,7 @@ from crosstack.model.dispatch import host_time, launched
 from crosstack.model.legality import legality_on
 from crosstack.model.runnable import unrunnable
 from crosstack.workload.kernel_graph import bits
-from crosstack.workload.transformer_training import Recompute
+from crosstack.workload.transformer_training import Recompute, Schedule, Zero
 
 A100 = library.chip("a100-sxm-80gb")
 GPT = Job(model=crosstack.model("gpt3-175b"), batch=8, sequence=2048).workload
@@ -215,6 +215,20 @@ def test_data_parallel_chips_of_fsdp_share_weights_or_gradients():
     given = Constraints(degrees=Degrees(tensor=1, pipeline=1, data=4))
     plan = crosstack.optimise(SMALL, system, constraints=given, work_limit=1e4)
     assert plan.mapping.zero in library.framework("fsdp").sharing
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"zero": Zero.STATE}, "constraints.zero: got '1'; allowed: 2, 3, hsdp with fsdp"),
+        ({"schedule": Schedule.ZB_H1}, "constraints.schedule: got 'zb-h1'; allowed: gpipe, 1f1b"),
+    ],
+)
+def test_what_fsdp_does_not_share_is_refused(given, says):
+    system = crosstack.system("h100-dgx", chips=4, framework="fsdp")
+    constraints = Constraints(degrees=Degrees(tensor=1, pipeline=2, data=2), **given)
+    with pytest.raises(InputError, match=says):
+        crosstack.optimise(SMALL, system, constraints=constraints, work_limit=1e3)
 
 
 def test_serving_kernel_by_kernel_has_no_framework():
