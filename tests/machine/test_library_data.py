@@ -14,7 +14,7 @@ from crosstack.units import parse_quantity
 DATA = Path(__file__).resolve().parents[2] / "src" / "crosstack" / "data"
 LIBRARY = DATA / "library"
 KEYS = set(re.findall(r"@\w+\{(\w+),", (DATA / "references.bib").read_text()))
-KINDS = {"measured", "datasheet", "paper", "market", "assumed"}
+KINDS = {"measured", "datasheet", "paper", "market", "assumed", "calibrated"}
 BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "fp4": 0.5}
 BYTES |= {"mxfp8": 1, "nvfp4": 0.5}  # without scales
 FUSIONS = {"epilogue", "elementwise", "normalisation", "attention", "any"}
@@ -47,6 +47,8 @@ OWN_NODES = _read(LIBRARY / "nodes.yaml")
 NETWORKS = _read(LIBRARY / "networks.yaml")
 CHIPS = {name: _whole(OWN_CHIPS, name) for name in OWN_CHIPS}
 NODES = {name: _whole(OWN_NODES, name) for name in OWN_NODES}
+OWN_FRAMEWORKS = _read(LIBRARY / "frameworks.yaml")
+FRAMEWORKS = {name: _whole(OWN_FRAMEWORKS, name) for name in OWN_FRAMEWORKS}
 OWN_LINKS, FABRICS = NETWORKS["links"], NETWORKS["fabrics"]
 LINKS = {name: _whole(OWN_LINKS, name) for name in OWN_LINKS}
 OTHERS = {**_read(LIBRARY / "memories.yaml"), **NETWORKS["topologies"]}
@@ -60,8 +62,8 @@ def _scale_up(node: dict[str, Any]) -> Any:
 LINKED = [n for n, node in NODES.items() if "inside" in node and _scale_up(node)]
 # A chip and a memory may have one name, so may a fabric and a topology.
 OTHERS = {f"{name}, a part": other for name, other in OTHERS.items()}
-ENTRIES = {**CHIPS, **NODES, **LINKS, **FABRICS, **OTHERS}
-OWN = {**OWN_CHIPS, **OWN_NODES, **OWN_LINKS, **FABRICS, **OTHERS}
+ENTRIES = {**CHIPS, **NODES, **LINKS, **FABRICS, **OTHERS, **FRAMEWORKS}
+OWN = {**OWN_CHIPS, **OWN_NODES, **OWN_LINKS, **FABRICS, **OTHERS, **OWN_FRAMEWORKS}
 
 
 def _is_number(value: object) -> bool:
@@ -109,7 +111,8 @@ def test_sources_are_in_the_bibliography_and_name_fields_that_exist(name):
         assert set(source) == {"source", "where", "kind", "fields"}
         assert source["source"] in KEYS
         assert source["kind"] in KINDS
-        paths = {**_numbers(ENTRIES[name]), "kinds": ENTRIES[name].get("kinds")}
+        words = ("kinds", "fusions", "chains", "sharing")
+        paths = {**_numbers(ENTRIES[name]), **{word: ENTRIES[name].get(word) for word in words}}
         assert [f for f in source["fields"] if not any(_covers(f, p) for p in paths)] == []
 
 
@@ -131,6 +134,7 @@ def _unit_of(path: str, *, part: bool) -> str | None:
         "latency": "s",
         "latency_per_switch": "s",
         "launch_overhead": "s",
+        "dispatch": "s",
         "link_power": "W/(B/s)",
         "switch_power": "W/(B/s)",
         "switch_price": "USD/(B/s)",

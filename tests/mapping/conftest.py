@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crosstack.machine.chip import Execution, Fusion, Overlap, flat_chip
+from crosstack.machine.chip import Execution, Overlap, flat_chip
+from crosstack.machine.framework import Fusion
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.pipeline import StageProblem
@@ -416,9 +417,10 @@ def slow_legal(rules: Legality, members: set[int]) -> bool:
     attention = len(products) > 1 and any(
         _members(first) <= members <= _members(held) for first, held in rules.attentions
     )
+    named = attention or any(members <= _members(held) for held in rules.chains)
     rows = products and members & _members(rules.row_wise)
     barred = any(j in _members(rules.barred[i]) for i, j in pairs)
-    if not attention and (len(products) > 1 or rows or barred):
+    if not named and (len(products) > 1 or rows or barred):
         return False
     reached = {min(members)}
     for _ in members:

@@ -16,6 +16,7 @@ from builders.seeds import few_and_many
 from crosstack.errors import InfeasibleError, InputError, LimitError
 from crosstack.evaluate.time import evaluate
 from crosstack.machine.chip import Execution, Overlap, flat_chip
+from crosstack.machine.framework import Framework, Fusion
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.fusion import fuse, make_problem
@@ -24,6 +25,7 @@ from crosstack.mapping.pipeline import make_stage_problem
 from crosstack.mapping.search import Progress, search
 from crosstack.mapping.slots import make_slots
 from crosstack.model.choices import make_choices
+from crosstack.model.dispatch import host_time
 from crosstack.model.iteration import iteration
 from crosstack.model.mesh_plan import MeshPlan, make_plan
 from crosstack.model.partition import live_size, make_load, partition_cost, relaxed_load
@@ -125,8 +127,26 @@ def every_sharding(choices, plan: MeshPlan, rules: Rules) -> list[np.ndarray]:
     return [c for c, size in zip(codes, moved, strict=True) if size <= min(moved) * ROUNDING]
 
 
-def brute_search(workload, system, rules, brute_fuse, brute_split) -> float:
-    """Return the least time of an iteration, by trying everything. [s]"""
+def named_functions(workload, seed, dispatch):
+    """Return a workload whose kernels have functions, and a framework that fuses some of them."""
+    rng, graph = random.Random(seed), workload.graph
+    words = ["product" if x else rng.choice(["add", "gelu", "dropout"]) for x in graph.gemm]
+    framework = Framework(
+        fusions=tuple(each for each in Fusion if rng.random() < 0.3),
+        chains=("product bias", "bias gelu", "gelu dropout add", "product gelu dropout"),
+        dispatch=dispatch,
+    )
+    named = replace(
+        graph,
+        functions=tuple(words),
+        messages=((),) * graph.n,
+        periodic_size=0.0 * graph.periodic_size,  # what is summed once an iteration is no layer's
+    )
+    return replace(workload, graph=named), framework
+
+
+def brute_search(workload, system, rules, brute_fuse, brute_split, plans=None) -> float:
+    """Return the least time of an iteration, by trying everything; or ``plans`` alone. [s]"""
     arrays, least = workload.graph, math.inf
     separate = rules.decisions.parts_directions([workload.training], None)
     tiles = range(1, workload.sequence_length + 1)
@@ -134,7 +154,8 @@ def brute_search(workload, system, rules, brute_fuse, brute_split) -> float:
         tiles = divisors(workload.sequence_length)
     if system.chip.execution is Execution.TEMPORAL:
         tiles = [1]
-    for plan, n_tiles in itertools.product(every_plan(workload, system, rules), tiles):
+    plans = every_plan(workload, system, rules) if plans is None else plans
+    for plan, n_tiles in itertools.product(plans, tiles):
         choices = make_choices(workload, arrays, plan, n_tiles, rules, system.chip)
         for codes in every_sharding(choices, plan, rules):
             load = make_load(workload, system, arrays, plan, choices, codes, rules)
@@ -199,6 +220,32 @@ class TestAgainstEverything:
             workload, system = tiny_task(seed, **how)
             least = brute_search(workload, system, rules, brute_fuse, brute_split)
             assert least_time(workload, system, rules) == pytest.approx(least, rel=1e-9), seed
+
+    @pytest.mark.parametrize("seeds", few_and_many(4, 24), ids=len)
+    @pytest.mark.parametrize("dispatch", [None, 3e-5])
+    def test_search_finds_the_best_mapping_that_a_framework_runs(
+        self, tiny_task, brute_fuse, brute_split, dispatch, seeds
+    ):
+        rules, waited = rules_named("crosstack"), 0
+        for seed in seeds:
+            workload, system = tiny_task(seed, 4, temporal=True)
+            workload, framework = named_functions(workload, seed, dispatch)
+            system = system.driven_by(framework)
+            plans = [
+                plan
+                for plan in every_plan(workload, system, rules)
+                if plan.pipeline <= workload.graph_repetitions
+                and workload.graph_repetitions % plan.pipeline == 0
+            ]
+            host = [
+                replace(plan, host=host_time(workload.graph, system.chip, plan.recompute))
+                for plan in plans
+            ]
+            least = brute_search(workload, system, rules, brute_fuse, brute_split, host)
+            assert least_time(workload, system, rules) == pytest.approx(least, rel=1e-9), seed
+            replayed = system.driven_by(replace(framework, dispatch=None))
+            waited += least_time(workload, replayed, rules) < least * (1 - 1e-9)
+        assert (waited > 0) == (dispatch is not None)
 
     @pytest.mark.parametrize("seeds", few_and_many(3, 8), ids=len)
     @pytest.mark.parametrize("kinds", [OTHER_KINDS[:3], OTHER_KINDS[3:]], ids=str)

@@ -11,7 +11,8 @@ from crosstack.evaluate.plan import optimise
 from crosstack.evaluate.time import evaluate
 from crosstack.io import library
 from crosstack.io.library.machines import system_on
-from crosstack.machine.chip import Execution, Fusion
+from crosstack.machine.chip import Execution
+from crosstack.machine.framework import Fusion
 from crosstack.model.attention import density_on, work_done
 from crosstack.model.rules import rules_named
 from crosstack.workload.architectures import graphs

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from crosstack.io import library
-from crosstack.machine.chip import GPU_FUSIONS, Fusion
+from crosstack.machine.chip import GPU_FUSIONS
+from crosstack.machine.framework import Fusion
 from crosstack.mapping.ideals import to_words
 from crosstack.model.attention import attentions
 from crosstack.model.legality import make_legality

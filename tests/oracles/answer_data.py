@@ -27,12 +27,14 @@ def answer_data(answer: Plan) -> dict[str, Any]:
         "crosstack_version": __version__,
         "workload": answer.task.workload.name,
         "system": answer.task.system.name,
+        "framework": getattr(answer.task.system.chip.framework, "name", None),
         "rules": answer.rules.name,
         "status": c.status.value,
         "time_s": e.time,
         "bound_s": c.bound if c.metric is Objective.TIME else None,
         "gap": c.gap,
         "runtime_s": c.runtime,
+        "warnings": list(answer.warnings),
         "certificate": {
             "status": c.status.value,
             "metric": c.metric.value,
@@ -96,6 +98,7 @@ def answer_data(answer: Plan) -> dict[str, Any]:
         "sums_time_s": e.sums_time,
         "update_time_s": e.update_time,
         "gather_time_s": e.gather_time,
+        "host_time_s": e.host_time,
         "memory_used_b": e.memory_used,
         "memory_capacity_b": _finite(e.memory_capacity),
         "memory": [

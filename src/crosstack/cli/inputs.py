@@ -20,16 +20,18 @@ if TYPE_CHECKING:
     from crosstack.workload.transformer_training import Zero
 
 MACHINE = {"on": "--on", "n_chips": "--chips", "fabric": "--fabric", "link": "--on"}
+MACHINE |= {"framework": "--framework"}
 YAML_SUFFIXES = (".yaml", ".yml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineOptions:
-    """A machine of the library."""
+    """A machine of the library, and what drives it."""
 
     on: str | None = None
     chips: int | None = None
     fabric: str | None = None
+    framework: str | None = None
 
     @property
     def given(self) -> dict[str, Any]:
@@ -40,6 +42,7 @@ class MachineOptions:
         if self.chips is not None:
             check_number("--chips", self.chips, self.chips >= 1, "a whole number, at least 1")
         said = {"on": self.on, "n_chips": self.chips, "fabric": self.fabric}
+        said["framework"] = None if self.on is None else self.framework
         return {name: value for name, value in said.items() if value is not None}
 
     def system(self) -> System | None:
@@ -50,14 +53,19 @@ class MachineOptions:
 
         assert self.on is not None
         with options_named(MACHINE):
-            return system_on(self.on, chips=self.chips, fabric=self.fabric)
+            return system_on(
+                self.on, chips=self.chips, fabric=self.fabric, framework=self.framework
+            )
 
     def task(self, file: Path, set_: list[str] | None) -> Task:
         """Return the task of a file, on this machine where there is one."""
         import crosstack
 
         if self.system() is None:  # its errors in the words of the options
-            return crosstack.load(file, set_ or ())
+            if self.framework is None:
+                return crosstack.load(file, set_ or ())
+            with options_named({"system.framework": "--framework"}):
+                return crosstack.load(file, [f"system.framework={self.framework}", *(set_ or ())])
         if file.suffix.lower() not in YAML_SUFFIXES:
             raise InputError(Problem("--on", f"allowed with a native YAML file; {file} is none."))
         return crosstack.load(file, [f"system={json.dumps(self.given)}", *(set_ or ())])
@@ -66,6 +74,8 @@ class MachineOptions:
         """Return this machine or that of a file, and the rules that the file names."""
         import crosstack
 
+        alone = "allowed to map and to predict; here every kernel is launched by itself."
+        refuse({"--framework": self.framework}, alone)
         named = self.system()
         if named is not None:
             refuse({"FILE": file, "--set": set_}, "allowed without --on, which gives the machine.")

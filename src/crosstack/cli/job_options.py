@@ -94,6 +94,7 @@ _WORDS = {
     "workload.global_batch_size": "--batch",
     "system.chip.rates": "--dtype",
     "top": "--top",
+    "objective": "--objective",
 }
 
 

@@ -64,6 +64,7 @@ class StepOptions:
     on: str | None = None
     chips: int | None = None
     fabric: str | None = None
+    framework: str | None = None
     library: Path | None = None
     set_: list[str] | None = None
 
@@ -304,6 +305,8 @@ def _predicted(
         with inputs.in_file(file):
             typed = typed_chip(hardware, counted.chips)
         on = _ranked(hardware, typed.chip, strategy, asked, counted.step)
+        if asked.framework is not None:
+            on = _driven(on, asked.framework, counted)
         system = inputs.billed(on.system, electricity)
         given = workload, strategy, system, typed.dtype, settings
         try:
@@ -351,6 +354,18 @@ def _ranked(
         raise InputError(Problem("--package", "required with --packages or --torus."))
     with inputs.options_named({"n_chips": "--chips"}):
         return ranked(hardware, chip, strategy, step, levels=asked.levels, order=order)
+
+
+def _driven(on: Ranked, framework: str, counted: CountedRules) -> Ranked:
+    """Return a machine that a framework drives."""
+    from crosstack.io.library import driven
+    from crosstack.model.rules import MAPPED
+
+    if counted.lacking(MAPPED):
+        message = f"allowed under rules that map; {counted.name} has kernels of its own."
+        raise InputError(Problem("--framework", message))
+    with inputs.options_named(inputs.MACHINE):
+        return replace(on, system=driven(on.system, framework))
 
 
 def _placed(

@@ -160,7 +160,8 @@ class BlockTable:
         return SolvedBlock(mapping=mapping, certificate=certificate)
 
     def _solved(self, plan: MeshPlan) -> SolvedBlock | None:
-        roomy = replace(self.system, chip=self.system.chip.with_memory(capacity=None))
+        alone = self.system.replayed  # behind a host's launches, any block would do
+        roomy = replace(alone, chip=alone.chip.with_memory(capacity=None))
         try:
             return self.searched(plan, roomy, interleave=1)
         except (InfeasibleError, LimitError):

@@ -180,6 +180,9 @@ class Evaluation:
         Terms of the stages that hold one copy of the graph; empty where a stage holds whole copies.
     ends : tuple
         Terms of what runs before the first layer and behind the last one.
+    host_time : float
+        What the host takes to launch a layer, for one microbatch, which chips wait for where it is
+        longer than the layer itself; 0 where no framework drives them. [s]
     """
 
     kernels: tuple[KernelTerms, ...]
@@ -211,5 +214,6 @@ class Evaluation:
     network_intensity: float = field(metadata=INTENSITY)
     stages: tuple[StageTerms, ...] = field(default=(), metadata=_called("pipeline_stages"))
     ends: tuple[EndTerms, ...] = ()
+    host_time: float = field(default=0.0, metadata=S)
 
     __repr__ = brief

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from crosstack.errors import (
     InfeasibleError,
     InputError,
+    LimitError,
     Problem,
     require,
     require_jobs,
@@ -24,6 +25,7 @@ from crosstack.evaluate.explanation import explained
 from crosstack.evaluate.next_plans import RankedStrategies, decided_otherwise
 from crosstack.evaluate.saved import mapping_from_dict
 from crosstack.evaluate.time import evaluate
+from crosstack.evaluate.warned import warnings_of
 from crosstack.evaluate.whole_run import (
     WholeRun,
     tokens_of_iteration,
@@ -31,7 +33,9 @@ from crosstack.evaluate.whole_run import (
     whole_run,
 )
 from crosstack.machine.system import Parallelism, System
+from crosstack.mapping.degrees import FREE
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
+from crosstack.model.dispatch import waits_for_host
 from crosstack.model.memory import ROWS
 from crosstack.model.objective import Objective, Weights, value_of
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
@@ -52,6 +56,7 @@ __all__ = [
 ]  # fmt: skip
 
 WORK_LIMIT = 3e6  # units of work of a search that is given no limit: about 20 s
+SETTLING_WORK = 1e5  # units of work of what the time of an iteration does not tell
 SAME = 1e-9  # relative; what rounding may do to a saved time
 PROVED = 1e-9  # gap of a plan that is proved optimal
 _SAVED_OF_KERNEL = ("name", "partition", "sharding", "lanes", "stages")
@@ -83,9 +88,15 @@ class Plan:
         """Return what was found and how sure it is, in a few lines."""
         return VIEWS.get("text", brief)(self)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What nobody would run, or would look at twice; see `crosstack.evaluate.warned`."""
+        return warnings_of(self.task, self.rules, self.mapping, self.evaluation)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as plain data, the layout of `to_json`; see ``docs/result.md``."""
         m, c, task = self.mapping, self.certificate, self.task
+        framework = task.system.chip.framework
         priced = plain(self.evaluation)
         stages = m.stages or (None,) * len(priced["kernels"])
         for kernel, stage in zip(priced["kernels"], stages, strict=True):
@@ -94,12 +105,14 @@ class Plan:
             "crosstack_version": __version__,
             "workload": task.workload.name,
             "system": task.system.name,
+            "framework": None if framework is None else framework.name,
             "rules": self.rules.name,
             "status": c.status.value,
             "bound_s": c.bound if c.metric is Objective.TIME else None,
             "gap": c.gap,
             "runtime_s": c.runtime,
             "certificate": plain(c),
+            "warnings": list(self.warnings),
             "item": task.workload.item,
             "n_chips": task.system.n_chips,
             "system_price_usd": priced["price_usd"]["total"],
@@ -325,6 +338,7 @@ def optimise(
         else:
             known = _started(whole, start, chosen, metric)
             mapping, certificate = asked(gap=gap, start=known, objective=metric)
+            mapping = _soonest(whole, mapping, chosen) if metric is Objective.TIME else mapping
     except InputError as error:
         raise whole.as_in_file(error) from None
     evaluation = evaluate(whole.workload, whole.system, mapping, chosen)
@@ -391,6 +405,38 @@ def _least_product(
         return Point(found.time, energy, mapping), certificate
 
     return least_product(find, gap)
+
+
+def _soonest(task: Task, mapping: Mapping, rules: Rules) -> Mapping:
+    """Return a mapping, or where chips wait for their host one that takes as long and waits most.
+
+    The time of an iteration then does not tell how its kernels are grouped and split: they are so
+    that a layer is through soonest.
+    """
+    from crosstack.mapping.parallelism import Use
+    from crosstack.mapping.search import search
+
+    if not waits_for_host(task.system.chip):
+        return mapping
+    found = evaluate(task.workload, task.system, mapping, rules)
+    if found.layer_time * mapping.microbatch_size >= found.host_time:
+        return mapping
+    given = replace(
+        task.constraints,
+        degrees=FREE,
+        microbatch_size=None,
+        recompute=mapping.recompute,
+        interleave=mapping.interleave,
+        zero=mapping.zero,
+    )
+    use = Use(mapping.sizes, mapping.parallelism, (mapping.microbatch_size,), mapping.dimensions)
+    asked = task.workload, task.system.replayed, given, rules
+    try:
+        other, _ = search(*asked, use=use, work_limit=SETTLING_WORK)
+    except LimitError:
+        return mapping
+    again = evaluate(task.workload, task.system, other, rules)
+    return other if again.time <= found.time * (1 + SAME) else mapping
 
 
 def _started(

@@ -93,6 +93,7 @@ class BlockSeries:
             base,
             n=base.n * count,
             names=base.names * count,
+            functions=base.functions * count,
             dtypes=base.dtypes * count,
             messages=base.messages * count,
             **unordered,

@@ -214,6 +214,9 @@ def check_serving(
     chosen = chosen_rules(rules, MAPPED)
     if system.chip.levels[0].bank_capacity is not None:
         raise InputError(Problem("system.chip", "got memory units; allowed here: one SRAM."))
+    if system.chip.framework is not None:
+        message = f"got {system.chip.framework.name}; allowed here: none, as kernels run alone."
+        raise InputError(Problem("system.framework", message))
     require_whole("tokens", tokens)
     points = serving_points(**{name: given for name, given in numbers.items() if given is not None})
     if phase not in list(Phase):

@@ -45,6 +45,7 @@ from crosstack.model.partition import (
     partition_cost,
 )
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
+from crosstack.model.runnable import unrunnable
 from crosstack.model.schedule.allowed import (
     interleavings,
     schedules,
@@ -240,6 +241,7 @@ def _evaluation(p: _Priced) -> Evaluation:
         network_intensity=chip_work / moved if moved else math.inf,
         stages=split,
         ends=ends,
+        host_time=plan.host,
     )
 
 
@@ -391,6 +393,10 @@ def _problems(
     if stages > 1 and workload.graph.shares_weights:
         message = f"got {stages} stages; allowed: 1, as repetitions of {workload.name} share"
         yield Problem("mapping.parallelism", f"{message} weights.")
+    tensor = mapping.degree(Parallelism.TENSOR)
+    not_run = unrunnable(workload, system.chip.framework, tensor=tensor, pipeline=stages)
+    if not_run is not None:
+        yield not_run.at("mapping.parallelism")
     placed = placed_use(workload.placement)
     places = mapping.dimensions or range(len(sizes))
     for i, (place, use) in enumerate(zip(places, mapping.parallelism, strict=True)):

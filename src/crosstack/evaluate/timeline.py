@@ -20,6 +20,7 @@ __all__ = ["EXCHANGING", "SENDING", "busy_of", "pieces_of", "stages_of", "timeli
 
 EXCHANGING = "weights and gradients of layers on their way"
 SENDING = "sending on"
+LAUNCHING = "the host's launches"
 NAMED = 3  # kernels of a partition that its name lists
 Pieces = list[tuple[str, float]]
 Run = list[tuple[str, bool, float]]  # name, whether backward, and seconds of a microbatch
@@ -63,7 +64,8 @@ def stages_of(answer: Plan) -> tuple[Stage, ...]:
     waits = float(pipeline.stage_work(whole)) / mapping.interleave - work
     if waits > 0:
         times = {"forward": waits * share, "backward": waits * (1 - share)}
-        layers = [*layers, Operation(name=EXCHANGING, **times)]
+        launching = pipeline.host >= float(pipeline.stage_work(whole))
+        layers = [*layers, Operation(name=LAUNCHING if launching else EXCHANGING, **times)]
     before, behind = _ends(answer)
     stages = []
     for stage in range(count):

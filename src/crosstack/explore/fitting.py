@@ -409,7 +409,7 @@ def _fabric_of(system: System) -> tuple[str, str] | None:
         return None
     for fabric in names("fabrics"):
         try:
-            if system_on(name, chips=system.n_chips, fabric=fabric) == system:
+            if system_on(name, chips=system.n_chips, fabric=fabric) == system.driven_by(None):
                 return name, fabric
         except InputError:
             continue
@@ -437,7 +437,8 @@ def _grown(system: System, times: int, library: tuple[str, str] | None) -> Syste
     count = system.n_chips * times
     if library is not None:
         try:
-            return system_on(library[0], chips=count, fabric=library[1])
+            grown = system_on(library[0], chips=count, fabric=library[1])
+            return grown.driven_by(system.chip.framework)
         except InputError:
             return None
     *inner, last = system.network
@@ -463,6 +464,7 @@ def _other_nodes(task: Task, least: float) -> Iterator[Change]:
             continue
         try:
             changed = system_on(name, chips=system.n_chips, fabric=None)
+            changed = changed.driven_by(system.chip.framework)
         except InputError:
             continue
         tried.add(chips[name].name)

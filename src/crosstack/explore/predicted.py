@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from crosstack.errors import InputError, Problem, unknown_name
@@ -20,6 +20,7 @@ from crosstack.explore.options import FileEvaluator, rules_of, split_options
 from crosstack.io import deepflow, step_machines
 from crosstack.io.chip_file import ChipDescription, read_chip
 from crosstack.io.deepflow.steps import strategy_of, workload_of
+from crosstack.io.library import driven
 from crosstack.io.library.named import LibraryMachine, library_machine
 from crosstack.io.native.overrides import override
 from crosstack.io.steps import step_named
@@ -27,7 +28,7 @@ from crosstack.io.yaml_tree import tree_of
 from crosstack.machine.network import parse_levels
 from crosstack.mapping.strategy import MappingOrder, Strategy, parse_order, parse_strategy
 from crosstack.model.energy import energy_of_budget
-from crosstack.model.rules import PREDICTED, rules_named
+from crosstack.model.rules import MAPPED, PREDICTED, Rules, rules_named
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.job import is_product
 from crosstack.workload.product import Product
@@ -59,7 +60,7 @@ class Predicted(FileEvaluator):
 
     name: str = "predict"
     allowed: tuple[str, ...] = (
-        "model", "gemm", "parallel", "rules", "order", "topology", *LIBRARY, *CHANGES,
+        "model", "gemm", "parallel", "rules", "order", "topology", "framework", *LIBRARY, *CHANGES,
     )  # fmt: skip
     parts: tuple[str, ...] = PREDICTED
     units: Mapping[str, str | None] = field(default_factory=lambda: TERMS)
@@ -97,6 +98,7 @@ class Predicted(FileEvaluator):
             on = step_machines.ranked(
                 machine, typed.chip, strategy, rules.step, levels=levels, order=order
             )
+            on = _driven(on, options.get("framework"), rules)
         found = on.step(workload, strategy, on.system, typed.dtype, rules=rules, order=on.order)
         terms = _terms(found, typed)
         parts = {"parts": dict(found.parts), "busy": dict(found.busy), "run_time": found.run_time}
@@ -143,6 +145,16 @@ def _of_library(options: dict[str, Any]) -> LibraryMachine:
         raise error.renamed(named).under("options") from None
 
 
+def _driven(on: step_machines.Ranked, framework: object, rules: Rules) -> step_machines.Ranked:
+    """Return what a strategy runs on, driven by a framework where one is named."""
+    if framework is None:
+        return on
+    if rules.lacking(MAPPED):
+        message = f"allowed under rules that map; {rules.name} has kernels of its own."
+        raise InputError(Problem("framework", message))
+    return replace(on, system=driven(on.system, str(framework)))
+
+
 def _machine(
     base: BaseProblem, changes: Sequence[Assignment]
 ) -> ChipDescription | deepflow.DeepflowHardware:
@@ -182,11 +194,13 @@ def _strategy(machine: step_machines.Machine, workload: Step, options: dict[str,
 
 @contextmanager
 def _of_options() -> Iterator[None]:
-    """Say what is wrong with the order of ranks, or with the topology, by its option."""
+    """Say what is wrong with the order of ranks, the topology or a framework by its option."""
     try:
         yield
     except InputError as error:
-        raise error.renamed({name: f"options.{name}" for name in ("order", "topology")}) from None
+        raise error.renamed(
+            {name: f"options.{name}" for name in ("order", "topology", "framework")}
+        ) from None
 
 
 def _levels(options: dict[str, Any]) -> step_machines.Levels | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from crosstack.machine.chip import Chip, Execution, Fusion, Link, Overlap, flat_chip
+from crosstack.machine.chip import Chip, Execution, Link, Overlap, flat_chip
 from crosstack.machine.compute import Compute, Dataflow
+from crosstack.machine.framework import Framework, Fusion
 from crosstack.machine.memory import MemoryLevel, Scope, main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Prices, System
 
@@ -14,6 +15,7 @@ __all__ = [
     "Dimension",
     "DimensionKind",
     "Execution",
+    "Framework",
     "Fusion",
     "Link",
     "MemoryLevel",

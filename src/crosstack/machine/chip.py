@@ -20,6 +20,7 @@ from crosstack.errors import (
     unknown_name,
 )
 from crosstack.machine.compute import Compute
+from crosstack.machine.framework import Framework, Fusion
 from crosstack.machine.memory import MemoryLevel, Scope
 from crosstack.records import require_types
 from crosstack.workload.dtype import Dtype
@@ -40,15 +41,6 @@ class Execution(StrEnum):
 
     SPATIAL = "spatial"
     TEMPORAL = "temporal"
-
-
-class Fusion(StrEnum):
-    """What a temporal chip may fuse into one kernel; a spatial one fuses any kernels that fit."""
-
-    ELEMENTWISE = "elementwise"
-    EPILOGUE = "epilogue"
-    NORMALISATION = "normalisation"
-    ATTENTION = "attention"
 
 
 GPU_FUSIONS = tuple(Fusion)  # what libraries for GPUs do: cuBLAS, cuDNN, FlashAttention
@@ -89,8 +81,8 @@ class Chip:
     hides behind nothing where kernels run one by one: a collective waits for the kernel before it.
     ``launch_overhead`` is before a kernel starts [s]; ``communicating_share`` of its units runs a
     collective where that runs beside kernels, and nothing else meanwhile [1]; ``price`` [USD],
-    ``power`` with all running
-    and ``idle_power`` [W] are of one chip.
+    ``power`` with all running and ``idle_power`` [W] are of one chip. ``framework`` drives a
+    temporal chip; None: all that it may fuse is fused, and its host is never waited for.
     """
 
     compute: Compute
@@ -106,11 +98,15 @@ class Chip:
     price: float | None = None
     power: float | None = None
     idle_power: float | None = None
+    framework: Framework | None = None
     name: str = "chip"
 
     def __post_init__(self) -> None:
         """Check every field."""
         require_types(self)
+        driven = self.framework is None or self.execution is Execution.TEMPORAL
+        one_by_one = f"none: {self.name} does not run kernels one by one, as its compiler lays out"
+        require(driven, "framework", getattr(self.framework, "name", None), one_by_one)
         names, memories = [level.name for level in self.storage], len(self.memories)
         require(len(set(names)) == len(names), "levels", names, "a name of its own for each level")
         require(memories <= MOST_MEMORIES, "memories", memories, f"up to {MOST_MEMORIES}")
@@ -132,6 +128,13 @@ class Chip:
         if not self.memories:
             raise InputError(Problem("memory", f'"{self.name}" has none; give it one.'))
         return self.memories[0]
+
+    @property
+    def fused(self) -> tuple[Fusion, ...]:
+        """What is fused on it: what it may fuse, as far as its framework does."""
+        if self.framework is None:
+            return self.fusions
+        return tuple(each for each in self.fusions if each in self.framework.fusions)
 
     @property
     def on_chip_capacity(self) -> float:

@@ -7,12 +7,13 @@ network is composed of one-dimensional topologies as in ``rashidi2020astrasim``.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
 from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
 from crosstack.machine.chip import Chip
+from crosstack.machine.framework import Framework
 from crosstack.machine.network import KINDS, DimensionKind, NetworkLevel
 from crosstack.records import brief, require_types
 
@@ -206,6 +207,19 @@ class System:
             raise InputError(
                 Problem("n_chips", f"got {self.n_chips}, but the network joins {how} chips.")
             )
+
+    def driven_by(self, framework: Framework | None) -> System:
+        """Return the system with a framework that drives its chips; None: with none.
+
+        Raises `InputError` if the chips do not run kernels one by one.
+        """
+        return replace(self, chip=replace(self.chip, framework=framework))
+
+    @property
+    def replayed(self) -> System:
+        """The system as if launches took its host no time: what its chips alone take."""
+        framework = self.chip.framework
+        return self if framework is None else self.driven_by(replace(framework, dispatch=None))
 
 
 def dimension_sizes(sizes: tuple[int, ...], dimensions: tuple[int, ...]) -> tuple[int, ...]:

@@ -22,6 +22,8 @@ def check_given(workload: Workload, system: System, constraints: Constraints, ru
     _tiles(workload, system, constraints, rules)
     _recompute(workload, constraints, rules)
     _schedule(workload, constraints, rules)
+    if workload.training:
+        _sharing(system, constraints)
 
 
 def _degrees(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:
@@ -66,6 +68,20 @@ def _tiles(workload: Workload, system: System, constraints: Constraints, rules: 
     cover = f"so that {n_tiles} tiles cover the sequence of {length}"
     covered, allowed = (size or length) * n_tiles >= length, f"at least {-(-length // n_tiles)}"
     require(covered, "constraints.tile_size", size, f"{allowed}, {cover}")
+
+
+def _sharing(system: System, constraints: Constraints) -> None:
+    framework, data = system.chip.framework, constraints.degrees.data
+    if framework is None or not framework.sharing or data == 1:
+        return
+    zero, schedule, shares = constraints.zero, constraints.schedule, ", ".join(framework.sharing)
+    alone = zero is Zero.NONE and data is None  # with one data-parallel chip
+    good = zero is None or zero in framework.sharing or alone
+    require(good, "constraints.zero", str(zero), f"{shares} with {framework.name}")
+    waits = data is not None and schedule.defers_weights and Zero.STATE not in framework.sharing
+    others = ", ".join(kind for kind in Schedule if not kind.defers_weights)
+    allowed = f"{others} with {framework.name}, whose layers exchange gradients"
+    require(not waits, "constraints.schedule", schedule.value, allowed)
 
 
 def _schedule(workload: Workload, constraints: Constraints, rules: Rules) -> None:

@@ -10,7 +10,8 @@ Variables: size s_d and use u_d in {tensor, pipeline, data} of every dimension.
     tensor, data, pipeline; several dimensions of one parallelism are used as a hierarchy;
 (3) the batch divides by the data-parallel degree and the microbatch size;
 (4) a degree that is given is the product of all sizes with that use;
-(5) repetitions that have weights in common, as words of a recurrence, are on one stage.
+(5) repetitions that have weights in common, as words of a recurrence, are on one stage;
+(6) the framework that drives the chips runs the degrees (`crosstack.model.runnable`).
 
 Exact method: enumeration. Dimensions of one chip have no use, so those that differ only there are
 listed once.
@@ -30,6 +31,7 @@ from crosstack.mapping.degrees import FREE, Degrees, degree_of
 from crosstack.mapping.mapping import Constraints
 from crosstack.model.mesh_plan import MeshPlan, make_plan, placed_use
 from crosstack.model.rules import Rules
+from crosstack.model.runnable import unrunnable
 from crosstack.model.tiles import divisors
 from crosstack.workload.kernels import Placement
 from crosstack.workload.workload import Workload
@@ -165,7 +167,7 @@ def workload_uses(
     Raises
     ------
     InputError
-        If a use is given that the workload cannot have.
+        If a use is given that the workload cannot have, or the framework does not run any.
     """
     batch, microbatch_size = workload.global_batch_size, constraints.microbatch_size
     if workload.placement is not Placement.SEARCHED:
@@ -178,12 +180,20 @@ def workload_uses(
     shared, degrees = rules.collectives.share_dimensions, constraints.degrees
     if workload.graph.shares_weights:
         degrees = _one_stage(workload, system, degrees)
+    refused, left = None, False
     for sizes, uses, dimensions in network_uses(system, shared=shared, degrees=degrees):
-        data = degree_of(Parallelism.DATA, sizes, uses)
-        if batch % data:
+        tensor, pipeline, data = (degree_of(use, sizes, uses) for use in Parallelism)
+        not_run = unrunnable(workload, system.chip.framework, tensor=tensor, pipeline=pipeline)
+        if not_run is not None:
+            refused = refused or not_run
+        elif batch % data:
+            left = True
             yield None
         else:
+            left = True
             yield Use(sizes, uses, _tried(batch // data, microbatch_size), dimensions)
+    if refused is not None and not left:
+        raise InputError(refused)
 
 
 def _tried(batch: int, microbatch_size: int | None) -> tuple[int, ...]:
@@ -198,7 +208,7 @@ def _tried(batch: int, microbatch_size: int | None) -> tuple[int, ...]:
 
 def may_split(workload: Workload, system: System, given: Degrees = FREE) -> bool:
     """Whether some use of the network splits every copy of the graph over several stages."""
-    if workload.ends or workload.graph.shares_weights:
+    if workload.ends or workload.graph.shares_weights or system.chip.framework is not None:
         return False
     if workload.training or workload.placement is not Placement.SEARCHED:
         return False

@@ -104,7 +104,7 @@ class Strategies:
         """Return the plan of all of them as arrays, by one schedule."""
         first, data = self.plans[0], self.of_use("data")
         again = [with_recompute(first, workload.graph, kind) for kind in RECOMPUTED]
-        shares = ("forward", "weight_gradients")
+        shares = ("forward", "weight_gradients", "host")
         lines = ("fixed", "per_byte")
         numbers = {
             "microbatch_size": self.microbatch_size,

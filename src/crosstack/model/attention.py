@@ -8,7 +8,8 @@ from operator import or_
 
 import numpy as np
 
-from crosstack.machine.chip import Chip, Execution, Fusion
+from crosstack.machine.chip import Chip, Execution
+from crosstack.machine.framework import Fusion
 from crosstack.model.traffic import Traffic
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Bools, Floats, KernelGraph
@@ -26,7 +27,7 @@ def density_on(arrays: KernelGraph, chip: Chip | None, traffic: Traffic) -> Floa
     pipeline of a spatial chip, which is as wide as the last row needs.
     """
     skips = traffic.skips_masked and chip is not None and chip.execution is Execution.TEMPORAL
-    if skips and chip is not None and Fusion.ATTENTION in chip.fusions:
+    if skips and chip is not None and Fusion.ATTENTION in chip.fused:
         return arrays.density
     return np.ones_like(arrays.density)
 

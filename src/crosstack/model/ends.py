@@ -18,6 +18,7 @@ import numpy as np
 from crosstack.machine.system import System
 from crosstack.model.attention import work_done
 from crosstack.model.choices import Choices
+from crosstack.model.dispatch import host_time
 from crosstack.model.memory import COPY_COLUMNS, copy_memory, keeps_cache
 from crosstack.model.mesh_plan import NO_END, EndCost, MeshPlan
 from crosstack.model.partition import (
@@ -131,9 +132,13 @@ def end_cost(
     # Its weights are sent before a microbatch, its gradients behind it, and nothing runs beside.
     sent = float(plan.bringing_time(summed)) / plan.microbatch_size
     left = float(plan.leaving_time(summed)) / plan.microbatch_size
+    taken, forward = sum(cost.time for cost in priced.costs), _forward(priced)
+    if plan.driven is not None:  # nothing is as long before its host has launched it
+        launched = max(taken, host_time(graph, chip) / plan.microbatch_size)
+        taken, forward = launched, forward * (launched / taken if taken else 1.0)
     one = EndCost(
-        time=sum(cost.time for cost in priced.costs) + sent + left,
-        forward=_forward(priced) + sent,
+        time=taken + sent + left,
+        forward=forward + sent,
         compute=float((choices.work[codes] * slower).sum()) / peak,
         memory=sum(cost.memory for cost in priced.costs),
         tensor=sum(load.network),

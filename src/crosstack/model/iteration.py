@@ -68,7 +68,8 @@ class Pipeline:
     gradients of weights. [1] ``first`` and ``last`` are what the first and the last stage work
     besides on a microbatch: forward, and in all [s], where gradients of weights are never apart;
     ``step`` is what is done once an iteration; ``exchanged`` is what a stage takes for its work
-    where layers exchange weights or gradients whenever they run (`exchange_paths`).
+    where layers exchange weights or gradients whenever they run (`stage_paths`); ``host``: of that,
+    what the launches of a stage take for a microbatch [s].
     """
 
     stages: Ints | int
@@ -85,6 +86,7 @@ class Pipeline:
     last: tuple[float, float] = (0.0, 0.0)
     step: OptimizerStep = NO_STEP
     exchanged: tuple[Path, ...] = ALONE
+    host: Any = 0.0
 
     def stage_work(self, work: Any) -> Any:
         """Time of a stage that works so long on a microbatch, with what its layers exchange. [s]"""
@@ -221,6 +223,18 @@ def exchange_paths(plan: MeshPlan) -> tuple[Path, ...]:
     forward = (share, slowed * weights), (share * one, weights)
     backward = (1 - share, slowed * both), ((1 - share) * one, both)
     return tuple((a + c, b + d) for a, b in forward for c, d in backward)
+
+
+def stage_paths(plan: MeshPlan) -> tuple[Path, ...]:
+    """Return how long a stage takes for the work of a microbatch, by all that it waits for.
+
+    What its layers exchange (`exchange_paths`), and the host that launches its kernels, which works
+    ahead: no stage takes less than that.
+    """
+    paths = exchange_paths(plan)
+    if plan.driven is None:
+        return paths
+    return (*paths, (0.0, plan.host * plan.layers_per_stage))
 
 
 def step_paths(pipeline: Pipeline) -> tuple[tuple[Path, ...], ...]:
@@ -378,7 +392,8 @@ def pipeline_of(plan: MeshPlan, overlap: Overlap, rules: Rules) -> Pipeline:
         first=first,
         last=last,
         step=optimizer_step(plan),
-        exchanged=exchange_paths(plan),
+        exchanged=stage_paths(plan),
+        host=plan.host * plan.layers_per_stage,
     )
 
 
@@ -474,6 +489,8 @@ def latency(plan: MeshPlan, layer_time: float) -> float:
     """
     stages = plan.pipeline
     copies = plan.graph_repetitions if plan.graph_stages > 1 else stages * plan.layers_per_stage
+    if plan.driven is not None:
+        layer_time = max(layer_time, plan.host / plan.microbatch_size)
     ends = sum(end.time for end in plan.ends)
     return plan.microbatch_size * (copies * layer_time + ends + plan.borders * plan.hop)
 

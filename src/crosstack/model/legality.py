@@ -2,13 +2,16 @@
 
 A spatial chip lays the kernels of a partition out side by side; whatever fits may be together. A
 temporal one runs one program at a time: its kernels are one only where a program exists that keeps
-what passes between them on the chip. That is known for (`crosstack.machine.chip.Fusion`)
+what passes between them on the chip. That is known for (`crosstack.machine.framework.Fusion`)
 
 * elementwise kernels one behind the other, as each needs of the others no more than it has at hand;
 * such kernels behind a product, in its *epilogue*, tile by tile;
 * a kernel that needs whole rows (a norm, a softmax) with elementwise ones around it;
 * an *attention*: a product, elementwise kernels of its result of which one needs whole rows, and
   the products that read them (``dao2022flashattention``).
+
+A framework has kernels for some of these alone, and for chains of functions that it names
+(`crosstack.machine.framework.Framework`).
 
 Two kinds of rules follow. *Hereditary* ones hold for every part of a set that keeps them: at most
 one product (or those of one attention), no tensor inside that has to leave the chip, nothing that
@@ -25,8 +28,10 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.machine.chip import Fusion
+from crosstack.machine.chip import Chip
+from crosstack.machine.framework import BIAS, Fusion
 from crosstack.model.attention import attentions
+from crosstack.workload.functions import Function
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph, bits
 
 Words = NDArray[np.uint64]  # of sets, 64 kernels each
@@ -39,8 +44,9 @@ class Legality:
 
     ``products``, ``row_wise``: kernels that multiply, and those that need whole rows; ``joined``:
     by kernel, those that a tensor joins it with, either way; ``barred``, ``cut``: by kernel, those
-    of them that are in no partition with it, unless in an attention (barred) or at all (cut);
-    ``attentions``: the product that begins each, and all its kernels; ``whole``: whether sets are
+    of them that are in no partition with it, unless in an attention or a chain (barred) or at all
+    (cut); ``attentions``: the product that begins each, and all its kernels; ``chains``: kernels
+    that a framework has one for, or for a part of them; ``whole``: whether sets are
     whole partitions; otherwise kernels may have been left out of them, and the hereditary rules
     decide.
     """
@@ -51,6 +57,7 @@ class Legality:
     barred: tuple[int, ...]
     cut: tuple[int, ...]
     attentions: tuple[tuple[int, int], ...]
+    chains: tuple[int, ...] = ()
     whole: bool = True
     _known: dict[int, bool] = field(default_factory=dict, repr=False, compare=False)
     _meeting: dict[int, bool] = field(default_factory=dict, repr=False, compare=False)
@@ -59,6 +66,11 @@ class Legality:
     def everything(self) -> int:
         """Mask of all kernels."""
         return (1 << len(self.joined)) - 1
+
+    @property
+    def _named(self) -> tuple[int, ...]:
+        """Kernels of every attention, and of every chain."""
+        return (*(held for _, held in self.attentions), *self.chains)
 
     def allows(self, inside: int) -> bool:
         """Whether the kernels of mask ``inside`` may be a partition."""
@@ -75,7 +87,8 @@ class Legality:
             return True
         products = inside & self.products
         several = products & (products - 1)
-        if several or (products and inside & self.row_wise):
+        chained = any(not inside & ~held for held in self.chains)
+        if not chained and (several or (products and inside & self.row_wise)):
             begun = any(inside & first and not inside & ~held for first, held in self.attentions)
             if not (several and begun):
                 return False
@@ -86,7 +99,7 @@ class Legality:
         members = bits(inside)
         if any(self.cut[i] & inside for i in members):
             return False
-        if any(not inside & ~held for _, held in self.attentions):
+        if any(not inside & ~held for held in self._named):
             return True
         products = inside & self.products
         if products and (products & (products - 1) or inside & self.row_wise):
@@ -124,7 +137,7 @@ class Legality:
 
     def label(self, i: int) -> object:
         """Equal for kernels that may take each other's place in any partition."""
-        held = tuple(held & ~(1 << i) for _, held in self.attentions if held >> i & 1)
+        held = tuple(held & ~(1 << i) for held in self._named if held >> i & 1)
         kinds = self.products >> i & 1, self.row_wise >> i & 1
         return kinds, self.joined[i], self.barred[i], self.cut[i], held
 
@@ -142,14 +155,16 @@ class Legality:
         sets = _WordSets.of(words)
         products = sets.count(self.products)
         mixed = (products > 1) | ((products > 0) & sets.touch(self.row_wise))
-        part, begun = np.zeros((2, len(words)), dtype=np.bool_)
+        part, begun, chained = np.zeros((3, len(words)), dtype=np.bool_)
         for first, held in self.attentions:
             within = ~sets.touch(self.everything & ~held)
             part |= within
             begun |= within & sets.touch(first)
-        good = ~sets.meet(self.cut) & (part | ~(mixed | sets.meet(self.barred)))
+        for held in self.chains:
+            chained |= ~sets.touch(self.everything & ~held)
+        good = ~sets.meet(self.cut) & (part | chained | ~(mixed | sets.meet(self.barred)))
         if self.whole:
-            good &= ~mixed | ((products > 1) & begun)
+            good &= ~mixed | chained | ((products > 1) & begun)
             good[good] = _WordSets.of(words[good]).joined(self.joined)
         return np.asarray(good | (sets.count(self.everything) == 1))
 
@@ -256,12 +271,16 @@ def _part(legality: Legality, kernels: tuple[int, ...]) -> Legality:
         barred=of(legality.barred),
         cut=of(legality.cut),
         attentions=tuple(pair for pair in attentions if pair[1]),
+        chains=tuple(dict.fromkeys(held for held in map(shrink, legality.chains) if held)),
         whole=False,
     )
 
 
 def make_legality(
-    arrays: KernelGraph, fusions: tuple[Fusion, ...], network: Floats | None = None
+    arrays: KernelGraph,
+    fusions: tuple[Fusion, ...],
+    network: Floats | None = None,
+    chains: tuple[str, ...] = (),
 ) -> Legality:
     """Return what may be a partition of a graph on a chip that fuses so.
 
@@ -272,15 +291,25 @@ def make_legality(
     network : ndarray, shape (n,), optional
         What exchanging the result of each kernel takes; one that is exchanged leaves the chip
         before it is read. [s]
+    chains : tuple of str
+        Functions besides that one kernel does; see `crosstack.machine.framework.Framework`.
     """
     exchanged = 0 if network is None else mask_of(network > 0)
-    return _legality(arrays, frozenset(fusions), exchanged)
+    return _legality(arrays, frozenset(fusions), chains, exchanged)
+
+
+def legality_on(arrays: KernelGraph, chip: Chip, network: Floats | None = None) -> Legality:
+    """Return what may be a partition on a chip, as its framework drives it; see `make_legality`."""
+    chains = () if chip.framework is None else chip.framework.chains
+    return make_legality(arrays, chip.fused, network, chains)
 
 
 # Many loads of a search exchange the same results, and ask for the same sets.
 @lru_cache(maxsize=256)
-def _legality(arrays: KernelGraph, fusions: frozenset[Fusion], exchanged: int) -> Legality:
-    plain = _by_kinds(arrays, fusions)
+def _legality(
+    arrays: KernelGraph, fusions: frozenset[Fusion], chains: tuple[str, ...], exchanged: int
+) -> Legality:
+    plain = _by_kinds(arrays, fusions, chains)
     cut = list(plain.cut)
     for i in bits(exchanged):
         readers = arrays.succs[i]
@@ -291,19 +320,17 @@ def _legality(arrays: KernelGraph, fusions: frozenset[Fusion], exchanged: int) -
 
 
 @lru_cache(maxsize=64)
-def _by_kinds(arrays: KernelGraph, fusions: frozenset[Fusion]) -> Legality:
-    n = arrays.n
-    elements = arrays.rows * arrays.columns
+def _by_kinds(arrays: KernelGraph, fusions: frozenset[Fusion], chains: tuple[str, ...]) -> Legality:
+    n, inner = arrays.n, _element_by_element(arrays)
     joined, barred, cut = [0] * n, [0] * n, [0] * n
     edges = zip(arrays.source.tolist(), arrays.target.tolist(), arrays.elided.tolist(), strict=True)
-    for i, j, elided in edges:
+    for e, (i, j, elided) in enumerate(edges):
         if elided:  # what passes has its place in main memory
             masks = cut
         else:
             joined[i] |= 1 << j
             joined[j] |= 1 << i
-            one_by_one = elements[i] == elements[j] and not arrays.gemm[j]
-            if one_by_one and _kind(arrays, i, j) in fusions:
+            if inner[e] and _kind(arrays, i, j) in fusions:
                 continue
             masks = barred
         masks[i] |= 1 << j
@@ -315,7 +342,33 @@ def _by_kinds(arrays: KernelGraph, fusions: frozenset[Fusion]) -> Legality:
         barred=tuple(barred),
         cut=tuple(cut),
         attentions=attentions(arrays) if Fusion.ATTENTION in fusions else (),
+        chains=_chains(arrays, chains),
     )
+
+
+def _element_by_element(arrays: KernelGraph) -> list[bool]:
+    """Return of every edge whether its reader needs of each element the one in its place."""
+    elements, source, target = arrays.rows * arrays.columns, arrays.source, arrays.target
+    found = (elements[source] == elements[target]) & ~arrays.gemm[target]
+    return [bool(each) for each in found]
+
+
+def _chains(arrays: KernelGraph, chains: Sequence[str]) -> tuple[int, ...]:
+    """Return kernels whose functions are a chain or a part of one, as long as there are."""
+    words, read = [_word(arrays, i) for i in range(arrays.n)], dict[int, list[int]]()
+    passes = np.array(_element_by_element(arrays), dtype=np.bool_) & ~arrays.elided
+    for e in np.flatnonzero(passes).tolist():
+        read.setdefault(int(arrays.source[e]), []).append(int(arrays.target[e]))
+    found = set[int]()
+    for chain in map(str.split, chains):
+        for begin, first in enumerate(chain[:-1]):
+            paths = [(i, 1 << i) for i, word in enumerate(words) if word == first]
+            for word in chain[begin + 1 :]:
+                steps = ((j, held | 1 << j) for i, held in paths for j in read.get(i, ()))
+                paths = [(j, held) for j, held in steps if words[j] == word]
+                found.update(held for _, held in paths)
+    within = (held for held in found if not any(held != more == held | more for more in found))
+    return tuple(sorted(within))
 
 
 def _kind(arrays: KernelGraph, i: int, j: int) -> Fusion | None:
@@ -324,6 +377,12 @@ def _kind(arrays: KernelGraph, i: int, j: int) -> Fusion | None:
     if arrays.gemm[i]:
         return None if rows else Fusion.EPILOGUE
     return Fusion.NORMALISATION if rows else Fusion.ELEMENTWISE
+
+
+def _word(arrays: KernelGraph, i: int) -> str:
+    """Return what a kernel is called in chains of functions."""
+    adds = arrays.functions[i] == Function.ADD
+    return BIAS if adds and not arrays.two_inputs[i] else arrays.functions[i]
 
 
 def renumbered(mask: int, number: Mapping[int, int]) -> int:

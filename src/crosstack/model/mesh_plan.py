@@ -15,6 +15,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from crosstack.errors import require
+from crosstack.machine.chip import Chip
 from crosstack.machine.system import Parallelism, System, dimension_sizes
 from crosstack.model.collectives import (
     NO_SHARES,
@@ -98,7 +99,9 @@ class MeshPlan:
     is then the time of a sum that leaves each its share, ``gather`` of sending round; ``near`` are
     both where shares are among the chips that the fastest links join;
     ``overlapped``: whether sums run beside the backward pass; ``taken`` is the share of a chip's
-    units that work on nothing else while layers exchange weights or gradients. [1]
+    units that work on nothing else while layers exchange weights or gradients [1]. ``driven``: the
+    chip, where a framework drives it; ``host`` is what its host takes to launch a copy of the
+    graph, once a microbatch (`crosstack.model.dispatch`). [s]
     """
 
     sizes: tuple[int, ...]
@@ -138,6 +141,8 @@ class MeshPlan:
     casting: Any = 0.0
     overlapped: bool = True
     taken: float = 0.0
+    driven: Chip | None = None
+    host: Any = 0.0
 
     @property
     def dimension_sizes(self) -> tuple[int, ...]:
@@ -373,4 +378,5 @@ def _network_plan(
         casting=_casting(workload, system),
         overlapped=not workload.graph.shares_weights,  # whose gradients are known last of all
         taken=system.chip.communicating_share,
+        driven=None if system.chip.framework is None else system.chip,
     )

@@ -15,6 +15,7 @@ from typing import Any
 from crosstack.errors import InputError, Problem, require
 from crosstack.machine.prices import missing_costs, not_given, system_price, unit_prices
 from crosstack.machine.system import System
+from crosstack.model.dispatch import waits_for_host
 from crosstack.model.energy import Energy, energy_rates, powers_of
 from crosstack.model.iteration import steepest
 from crosstack.model.mesh_plan import MeshPlan
@@ -152,13 +153,18 @@ def layer_prices(
 ) -> LayerPrices:
     """Return the prices under a plan; chips draw all that computing adds at ``peak`` [FLOP/s].
 
-    Raises `InputError` if a power or a price that is needed is not given, or time costs nothing.
+    Raises `InputError` if a power or a price that is needed is not given, time costs nothing, or
+    energy is asked of chips that may wait for their host.
     """
     second = weights.time
     if weights.owned:
         second += price_of(system, plan.dimension_sizes) / (YEARS * YEAR)
     if not weights.energy:
         return LayerPrices(second=second)
+    if waits_for_host(system.chip):
+        # A layer's energy counts also where its time does not, behind that of the launches.
+        allowed = "time or price, or a framework whose launches are replayed (dispatch: null)"
+        raise InputError(Problem("objective", f"needs energy; allowed: {allowed}."))
     rates = energy_rates(system, plan)
     second += weights.energy * rates.static
     if second <= 0:

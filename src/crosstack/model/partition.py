@@ -29,7 +29,7 @@ from crosstack.model.boundary import streams_memory
 from crosstack.model.choices import Choices
 from crosstack.model.cores import Staircase, deal_cores, staircase
 from crosstack.model.flows import Flow, flow_ends
-from crosstack.model.legality import make_legality, mask_of
+from crosstack.model.legality import legality_on, mask_of
 from crosstack.model.memory import (
     COPY_COLUMNS,
     activations_held,
@@ -324,7 +324,7 @@ def _one_after_the_other(picked: _Picked, network: Floats) -> dict[str, Any]:
         Clocked(**{name: picked.pick(getattr(clocked, name)) for name in Clocked.__slots__}),
         arrays,
         picked.rules.traffic,
-        make_legality(arrays, chip.fusions, network),
+        legality_on(arrays, chip, network),
         again=mask_of(picked.again),
         passes=streams_memory(picked.workload.placement, picked.rules),
     )

@@ -40,7 +40,7 @@ import numpy as np
 from crosstack.machine.chip import Chip, Execution, Overlap
 from crosstack.model.boundary import factor_order, streams_memory
 from crosstack.model.flows import Ends, read_again, tensor_ends
-from crosstack.model.legality import Legality, make_legality, renumbered
+from crosstack.model.legality import Legality, legality_on, renumbered
 from crosstack.model.memory import keeps_cache
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
@@ -178,7 +178,7 @@ def clocked(
         leaving = closes * result * (1 + summed * (1 - 1 / times))
     work, after = np.where(product, table[:, 0] * repeats, work / rate[row]), table[:, 1] * repeats
     # The least of `TemporalLoad`, of tensors that join no kernels of one partition.
-    legality = make_legality(arrays, chip.fusions)
+    legality = legality_on(arrays, chip)
     apart, launches = crossing(arrays, rules.traffic, legality)[0], _launch_shares(legality)
     always = own + leaving
     if not streams_memory(workload.placement, rules):

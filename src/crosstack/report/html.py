@@ -121,10 +121,13 @@ def step_sections(answer: Plan) -> list[str]:
 
 def _certificate(answer: Plan) -> str:
     sentence = attribute(certificate_sentence(answer))
+    warned = "".join(f"<p>Warning: {attribute(words)}</p>" for words in answer.warnings)
     if not is_open(answer):
-        return f'<p class="xs-status">{sentence}</p>'
+        return f'<p class="xs-status">{sentence}</p>{warned}'
     how = attribute(closing_sentence(answer))
-    return f'<div class="xs-status xs-open" role="alert"><p>{sentence}</p><p>{how}</p></div>'
+    return (
+        f'<div class="xs-status xs-open" role="alert"><p>{sentence}</p><p>{how}</p></div>{warned}'
+    )
 
 
 def _origin(answer: Plan) -> str:

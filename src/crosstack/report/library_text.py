@@ -13,6 +13,7 @@ from crosstack.io import library
 from crosstack.io.library import Entry, Figure
 from crosstack.io.technology import SECTIONS, TechnologyLibrary
 from crosstack.machine.chip import Chip
+from crosstack.machine.framework import Framework
 from crosstack.machine.node import Node
 from crosstack.report.model_text import count_table, model_data, model_table
 from crosstack.report.text import pairs_table, rows_table, titled
@@ -28,6 +29,7 @@ LISTED = {
     "nodes": ("nodes",),
     "networks": ("fabrics", "links", "topologies"),
     "memories": ("memories",),
+    "frameworks": ("frameworks",),
     "models": ("models",),
 }
 _RUNS = {"spatial": "side by side", "temporal": "one by one"}
@@ -158,7 +160,15 @@ _COLUMNS: dict[str, tuple[tuple[str, str, Callable[[str], str]], ...]] = {
         ("bandwidth", ">", lambda name: _quantity(library.memory(name)[0].speed)),
         ("capacity", ">", lambda name: _quantity(library.memory(name)[0].capacity, "B")),
     ),
+    "frameworks": (
+        ("fuses", "<", lambda name: _fused(library.framework(name))),
+        ("a launch", ">", lambda name: _quantity(library.framework(name).dispatch, "s")),
+    ),
 }
+
+
+def _fused(framework: Framework) -> str:
+    return "; ".join((*framework.fusions, *framework.chains))
 
 
 def _section(section: str) -> Table:

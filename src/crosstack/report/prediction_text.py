@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.text import Text
 
 from crosstack.evaluate.plan import Plan
 from crosstack.evaluate.predict import Prediction
@@ -39,7 +40,8 @@ def prediction_tables(
     parts : bool
         Whether to say what the time is made of.
     """
-    shown: list[RenderableType] = [pairs_table(_pairs(data, memory=plan is None))]
+    warned = [Text(f"Warning: {words}") for words in data.get("warnings", ())]
+    shown: list[RenderableType] = [*warned, pairs_table(_pairs(data, memory=plan is None))]
     if plan is not None:
         shown += step_tables(plan)
     kernel = data.get("kernel")
@@ -109,6 +111,7 @@ def prediction_data(
         "n_chips": prediction.strategy.n_chips,
         "rules": rules,
         "inputs": inputs,
+        "warnings": [] if prediction.plan is None else list(prediction.plan.warnings),
         "chip": {
             "name": chip.name,
             "throughput": chip.throughput(dtype),

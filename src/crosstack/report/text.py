@@ -62,6 +62,7 @@ def answer_tables(answer: Plan) -> Group:
     said = [Text(certificate_sentence(answer), style="bold red" if is_open(answer) else "")]
     if is_open(answer):  # a large gap stands out, with what would close it
         said.append(Text(closing_sentence(answer), style="bold"))
+    said += [Text(f"Warning: {words}") for words in answer.warnings]
     return titled(
         wording.headline(answer),
         *said,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeVar
 
-from crosstack.evaluate.evaluation import PartitionTerms
+from crosstack.evaluate.evaluation import Evaluation, PartitionTerms
 from crosstack.evaluate.plan import Plan
 from crosstack.machine.compute import Compute
 from crosstack.machine.prices import Bill
@@ -127,7 +127,9 @@ def scaled(time: float, worth: float, decimals: int) -> str:
 def headline(answer: Plan) -> str:
     """Return what was mapped onto what, under which rules."""
     task = answer.task
-    return f"{task.workload.name} on {task.system.name}, rules {answer.rules.name}"
+    framework = task.system.chip.framework
+    driven = "" if framework is None else f" driven by {framework.name}"
+    return f"{task.workload.name} on {task.system.name}{driven}, rules {answer.rules.name}"
 
 
 def key_numbers(answer: Plan) -> tuple[tuple[str, str], ...]:
@@ -234,7 +236,15 @@ def splits(answer: Plan) -> tuple[tuple[str, str], ...]:
         *not_mapped(workload),
         ("stage time, one microbatch", time_words(e.stage_time)),
         ("bubble factor", f"{e.bubble_factor:.4g}"),
+        *([("launching a layer", _launching(e, m.microbatch_size))] if e.host_time else []),
     )
+
+
+def _launching(e: Evaluation, microbatch_size: int) -> str:
+    """Return how long the host takes to launch a layer, and who waits for whom."""
+    layer = e.layer_time * microbatch_size
+    waits = "is waited for by" if e.host_time > layer else "is ahead of"
+    return f"{time_words(e.host_time)} of the host, which {waits} {time_words(layer)} of kernels"
 
 
 ZERO = {

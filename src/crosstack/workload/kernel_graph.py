@@ -53,7 +53,9 @@ _SAVED = {"saved_input": Saved.INPUT, "saved_output": Saved.OUTPUT, "saved_mask"
 class KernelGraph:
     """The n kernels and the m edges of a graph; acyclic.
 
-    ``names`` are unique. ``dtypes``: what each kernel computes with; ``input_element`` (n, 2),
+    ``names`` are unique. ``functions``: what each kernel computes, by the word of
+    `crosstack.workload.functions.Function`, empty in lists, which do not say it. ``dtypes``: what
+    each kernel computes with; ``input_element`` (n, 2),
     ``weight_element`` and ``output_element``: bytes of one element of its operands, of its weight
     and of its result, ``copies``: how often it writes that; ``weight_held`` and ``weight_cast``:
     bytes of main memory that an element of its weight takes in all copies that are held, and that
@@ -80,6 +82,7 @@ class KernelGraph:
     n: int
     dtypes: tuple[Dtype, ...]
     names: tuple[str, ...]
+    functions: tuple[str, ...]
     outer: Ints
     m: Ints
     k: Ints
@@ -487,6 +490,7 @@ def _columns(kernels: Sequence[Kernel]) -> dict[str, Any]:
         **same,
         **saved,
         "names": tuple(x.name for x in kernels),
+        "functions": ("",) * len(kernels),
         "columns": [x.n for x in kernels],
         "systolic": [x.unit is ComputeUnit.SYSTOLIC for x in kernels],
         "gemm": gemm,

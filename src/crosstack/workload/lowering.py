@@ -178,6 +178,7 @@ def _lowered(
             **dict.fromkeys(("counted_inputs", "saved_input", "saved_output"), False),
             **_weight_columns(graph, block, nest, others, matrices=matrices, rows=rows),
             "names": operation.name,
+            "functions": operation.function.value,
             "columns": extents["n"],
             "tiling": AXIS_CODE[_tiling(graph, nest, product)],
             "backward": block.twin != "",

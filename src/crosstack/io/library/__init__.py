@@ -5,7 +5,9 @@ from crosstack.io.library.machines import (
     NetworkLink,
     chip,
     chip_names,
+    driven,
     fabric,
+    framework,
     joined_by,
     link,
     memory,
@@ -18,6 +20,6 @@ from crosstack.io.library.models import PublishedParameters, model, published_pa
 
 __all__ = [
     "SECTIONS", "Entry", "Figure", "NetworkLink", "Origin", "PublishedParameters", "chip",
-    "chip_names", "entry", "fabric", "joined_by", "link", "memory", "model", "names", "node",
-    "port", "published_parameters", "references", "system_on", "topology",
+    "chip_names", "driven", "entry", "fabric", "framework", "joined_by", "link", "memory", "model",
+    "names", "node", "port", "published_parameters", "references", "system_on", "topology",
 ]  # fmt: skip

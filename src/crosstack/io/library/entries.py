@@ -28,6 +28,7 @@ SECTIONS = {
     "fabrics": ("fabric", "data/library/networks.yaml", "fabrics"),
     "topologies": ("topology", "data/library/networks.yaml", "topologies"),
     "memories": ("memory", "data/library/memories.yaml", ""),
+    "frameworks": ("framework", "data/library/frameworks.yaml", ""),
     "models": ("model", "workload/models.yaml", ""),
 }
 # Last part of a path -> unit of what stands there; a bare number is a count or a share.
@@ -39,6 +40,7 @@ _UNITS = {
     "latency": "s",
     "latency_per_switch": "s",
     "launch_overhead": "s",
+    "dispatch": "s",
     "link_power": "W/(B/s)",
     "switch_power": "W/(B/s)",
     "switch_price": "USD/(B/s)",
@@ -47,12 +49,16 @@ _ABOUT = ("name", "based_on", "sources")
 
 
 class Origin(StrEnum):
-    """What kind of evidence a number rests on; ``market``: a price as asked or paid at a date."""
+    """What kind of evidence a number rests on.
+
+    ``market``: a price as asked or paid at a date; ``calibrated``: found on runs that are measured.
+    """
 
     MEASURED = "measured"
     DATASHEET = "datasheet"
     PAPER = "paper"
     MARKET = "market"
+    CALIBRATED = "calibrated"
     ASSUMED = "assumed"
 
 

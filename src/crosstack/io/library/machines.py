@@ -11,8 +11,9 @@ from typing import Any
 from crosstack.errors import InputError, Problem, require_quantity, require_whole, unknown_name
 from crosstack.io.files import under
 from crosstack.io.library.entries import Entry, entry, names
-from crosstack.machine.chip import Chip, Execution, Fusion, Link, Overlap
+from crosstack.machine.chip import Chip, Execution, Link, Overlap
 from crosstack.machine.compute import Compute
+from crosstack.machine.framework import Framework, Fusion
 from crosstack.machine.memory import MemoryLevel, Scope, main_memory
 from crosstack.machine.network import KINDS, Joint, NetworkLevel
 from crosstack.machine.node import (
@@ -25,6 +26,7 @@ from crosstack.machine.node import (
 from crosstack.machine.system import Dimension, DimensionKind, System
 from crosstack.records import require_type
 from crosstack.workload.dtype import Dtype
+from crosstack.workload.transformer_training import Zero
 
 # What work and peak of a unit are counted in, the first that a chip has.
 _BASE = (Dtype.BF16, Dtype.FP16, Dtype.FP32, Dtype.FP64)
@@ -178,6 +180,19 @@ def _link(values: dict[str, Any], which: str) -> Link | None:
     return Link(n_links=count, bandwidth=count * each, latency=0.0)
 
 
+def framework(name: str) -> Framework:
+    """Return the framework called ``name``; `InputError` if there is none."""
+    values = entry("frameworks", name).values
+    return Framework(
+        name=name,
+        fusions=tuple(Fusion(each) for each in values["fusions"]),
+        chains=values["chains"],
+        dispatch=values.get("dispatch"),
+        uneven_stages=values["uneven_stages"],
+        sharing=tuple(Zero(each) for each in values.get("sharing", ())),
+    )
+
+
 def memory(name: str) -> tuple[MemoryLevel, ...]:
     """Return the memory called ``name``, as those of a chip; `InputError` if there is none."""
     values = entry("memories", name).values
@@ -269,7 +284,12 @@ def chip_names() -> dict[str, tuple[str, ...]]:
 
 
 def system_on(
-    name: str, *, chips: int | None = None, fabric: str | None = None, port: str | None = None
+    name: str,
+    *,
+    chips: int | None = None,
+    fabric: str | None = None,
+    port: str | None = None,
+    framework: str | None = None,
 ) -> System:
     """Return the system of a chip or of nodes by name.
 
@@ -287,7 +307,13 @@ def system_on(
         tree.
     port : str, optional
         The technology of the ports; the first with their bandwidth if left out, else the first.
+    framework : str, optional
+        What drives the chips, such as ``megatron``; left out, all that may be fused is fused, and
+        no host is waited for.
     """
+    if framework is not None:
+        bare = system_on(name, chips=chips, fabric=fabric, port=port)
+        return driven(bare, framework)
     require_type("on", name, str)
     if chips is not None:
         require_whole("n_chips", chips, what="chips")
@@ -308,6 +334,13 @@ def system_on(
     )
 
 
+def driven(system: System, framework: str) -> System:
+    """Return a system that the framework of a name drives; `InputError` if it cannot be."""
+    with under("framework"):
+        found = _framework_named(framework)
+    return system.driven_by(found)
+
+
 def joined_by(
     found: Node, fabric: str | None = None, port: str | None = None
 ) -> tuple[Fabric, NetworkPort]:
@@ -321,6 +354,7 @@ def joined_by(
 
 # The names of parameters hide these.
 _chip_named, _node_named, _fabric_named, _port_named = chip, node, fabric, port
+_framework_named = framework
 
 
 def _port_of(found: Node) -> str:

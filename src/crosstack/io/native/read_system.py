@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 
 from crosstack.errors import InputError, Problem
 from crosstack.io.files import under
-from crosstack.io.library import NetworkLink, entry, link, names, system_on, topology
+from crosstack.io.library import NetworkLink, entry, framework, link, names, system_on, topology
 from crosstack.io.library import chip as library_chip
 from crosstack.io.native.problems import collecting, path_of
 from crosstack.io.native.schema import FileModel
 from crosstack.machine.chip import Chip, Link, flat_chip, flat_fields, relative_rates
 from crosstack.machine.compute import Compute
+from crosstack.machine.framework import Framework
 from crosstack.machine.memory import MemoryLevel, main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Prices, System
 from crosstack.units import format_quantity
@@ -78,9 +79,10 @@ class _Reader:
         network = self._without_own(found.network) if found else self._tried(self._network)
         n_chips = found.n_chips if found else self._tried(self._n_chips, network)
         prices = self._tried(self._prices, found.prices if found else Prices())
+        driven = self._tried(self._framework, file.framework) if file.framework else None
         if self.problems or not (chip and memories and network and n_chips and prices):
             raise InputError(self.problems)
-        return System(
+        made = System(
             chip=replace(chip, memories=memories),
             network=network,
             n_chips=n_chips,
@@ -90,6 +92,20 @@ class _Reader:
             all_reduce=file.all_reduce,
             name=file.name or (found.name if found else "system"),
         )
+        return made.driven_by(driven) if driven else made
+
+    def _framework(self, file: FileModel) -> Framework:
+        """Return the library's framework, with the file's values over it, or one of its own."""
+        given = file.given("dispatch")  # null: launches are replayed
+        name = given.pop("library", None)
+        given |= {k: tuple(v) for k, v in given.items() if isinstance(v, list)}
+        if name is None:
+            with under("framework"):
+                return Framework(**given)
+        with under(_path(file, "framework")):
+            base = framework(name)
+        with under("framework"):
+            return replace(base, **given)
 
     def _tried(self, read: Callable[..., T], *arguments: Any) -> T | None:
         """Return what is read; None, its problems noted, where something is wrong."""

@@ -10,6 +10,8 @@ from inspect import signature
 from typing import Any
 
 from crosstack.errors import InputError, Problem
+from crosstack.io.library import framework as library_framework
+from crosstack.io.library import names
 from crosstack.io.native.read_workload import (
     OutputSize,
     default_input_sizes,
@@ -18,6 +20,7 @@ from crosstack.io.native.read_workload import (
     default_weight_size,
 )
 from crosstack.machine.chip import Chip, flat_chip, flat_fields
+from crosstack.machine.framework import Framework
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Task
@@ -167,13 +170,22 @@ def _kernel_tensor(tensor: kernels.Tensor) -> dict[str, Any]:
 
 
 def _system(system: System) -> Section:
+    framework, system = system.chip.framework, system.driven_by(None)
     fields = Section(name=system.name, chip=_chip(system.chip), **_memory(system.chip))
     fields |= {"n_chips": system.n_chips, "network": Rows(map(changed, system.network))}
     if prices := changed(system.prices):
         fields["prices"] = prices
     said = changed(system)
     fields |= {name: said[name] for name in ("domain_size", "all_reduce", "copies") if name in said}
+    if framework is not None:
+        fields["framework"] = _framework(framework)
     return fields
+
+
+def _framework(framework: Framework) -> Any:
+    """Return the name of a framework of the library, or the fields of another."""
+    known = framework.name in names("frameworks") and library_framework(framework.name) == framework
+    return framework.name if known else changed(framework)
 
 
 def _chip(chip: Chip) -> dict[str, Any]:

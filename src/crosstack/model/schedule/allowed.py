@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from crosstack.machine.chip import Overlap
+from crosstack.model.dispatch import host_time
 from crosstack.model.iteration import iteration_time, pipeline_of
 from crosstack.model.memory import computed_again, microbatches_kept, weight_gradients
 from crosstack.model.mesh_plan import MeshPlan
@@ -77,6 +78,15 @@ def _shares(arrays: KernelGraph, recompute: Recompute) -> tuple[float, float]:
 
 def zero_stages(plan: MeshPlan, rules: Rules) -> tuple[Zero, ...]:
     """Return what data-parallel chips of a plan may have shares of."""
+    found = _allowed_zeros(plan, rules)
+    framework = None if plan.driven is None else plan.driven.framework
+    if framework is None or not framework.sharing or len(found) == 1:
+        return found
+    return tuple(each for each in found if each in framework.sharing)
+
+
+def _allowed_zeros(plan: MeshPlan, rules: Rules) -> tuple[Zero, ...]:
+    """Return what data-parallel chips may have shares of, whatever drives them."""
     alone = plan.data == 1 or not plan.training or rules.iteration.sums_in_layers
     # Gradients of weights that layers share are known once all layers are through; those that
     # wait are not exchanged when a layer runs backward.
@@ -95,7 +105,7 @@ def useful_zero_stages(plan: MeshPlan, rules: Rules, given: Zero | None = None) 
     stages = zero_stages(plan, rules)
     if given is not None:
         return (given,) if given in stages else ()
-    if len(stages) == 1:
+    if Zero.NONE not in stages or len(stages) == 1:
         return stages
     whole, sent = plan.periodic.time(plan.summed), plan.gather.time(plan.summed)
     faster = float(plan.scatter.time(plan.summed) + sent) <= float(whole) * (1 + ROUNDING)
@@ -105,7 +115,8 @@ def useful_zero_stages(plan: MeshPlan, rules: Rules, given: Zero | None = None) 
 def with_recompute(plan: MeshPlan, arrays: KernelGraph, recompute: Recompute) -> MeshPlan:
     """Return a plan that computes something again."""
     forward, weights = _shares(arrays, recompute)
-    return replace(plan, recompute=recompute, forward=forward, weight_gradients=weights)
+    host = 0.0 if plan.driven is None else host_time(arrays, plan.driven, recompute)
+    return replace(plan, recompute=recompute, forward=forward, weight_gradients=weights, host=host)
 
 
 def by_schedule(

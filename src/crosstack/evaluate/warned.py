@@ -1,0 +1,142 @@
+"""What of a plan runs, but nobody would run so, or would look at twice: a sentence each.
+
+A warning changes no number. Thresholds are the fields' customs and no physics: a pipeline that
+idles a quarter of its work, products thinner than a tile of a library, a memory that leaves less
+than a twentieth for what an allocator loses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from crosstack.evaluate.evaluation import Evaluation
+from crosstack.evaluate.time import mapped_plan
+from crosstack.machine.system import Parallelism
+from crosstack.mapping.mapping import Mapping, Task
+from crosstack.model.iteration import exchange_paths
+from crosstack.model.rules import Rules
+from crosstack.model.runnable import uneven
+from crosstack.units import format_quantity
+from crosstack.workload.kernels import Axis, Placement
+from crosstack.workload.transformer_training import Zero
+
+MOST_IDLE = 0.25  # of the work of a stage, while it waits for others
+MOST_EXPOSED = 0.05  # of the time of a stage, that weights on their way take
+FULL = 0.95  # of main memory
+TILE = 128  # rows or columns that a product is cut into at a time [1]
+SLOWER = 0.5  # links outside a server over those inside, at most
+
+
+def warnings_of(task: Task, rules: Rules, mapping: Mapping, found: Evaluation) -> tuple[str, ...]:
+    """Return what stands out in a mapping and what it costs, one sentence each.
+
+    Parameters
+    ----------
+    task, rules, mapping, found
+        What is mapped, under which rules, how, and its price.
+    """
+    if task.workload.placement is not Placement.SEARCHED:
+        return ()  # its distribution is published
+    about = _Warned(task, rules, mapping, found)
+    parts = (
+        about.divided(), about.across_servers(), about.thin(), about.idle(), about.exposed(),
+        about.launches(), about.full(),
+    )  # fmt: skip
+    return tuple(words for part in parts for words in part)
+
+
+@dataclass(frozen=True, slots=True)
+class _Warned:
+    """A mapping with its price; each method yields what stands out of one kind."""
+
+    task: Task
+    rules: Rules
+    mapping: Mapping
+    found: Evaluation
+
+    def degree(self, use: Parallelism) -> int:
+        return self.mapping.degree(use)
+
+    def divided(self) -> Iterator[str]:
+        """Degrees that frameworks refuse: the fullest chip has more than its share."""
+        tensor, pipeline = (self.degree(use) for use in (Parallelism.TENSOR, Parallelism.PIPELINE))
+        for words in uneven(self.task.workload, tensor=tensor, pipeline=pipeline):
+            yield f"{words}: chips have unequal parts, and most frameworks refuse it."
+
+    def across_servers(self) -> Iterator[str]:
+        """Tensor parallelism over links that are slower than the innermost."""
+        network, mapping = self.task.system.network, self.mapping
+        places = mapping.dimensions or range(len(mapping.sizes))
+        for place, size, use in zip(places, mapping.sizes, mapping.parallelism, strict=True):
+            inner, outer = network[0].bandwidth, network[place].bandwidth
+            slow = mapping.dimension_sizes[0] > 1 and outer < SLOWER * inner
+            if use is Parallelism.TENSOR and size > 1 and slow:
+                words = (
+                    f"{format_quantity(outer, 'B/s')} a chip, not {format_quantity(inner, 'B/s')}"
+                )
+                yield f"tensor parallelism crosses servers, at {words}."
+
+    def thin(self) -> Iterator[str]:
+        """Products of weights that a chip has less than a tile of."""
+        tensor, graph = self.degree(Parallelism.TENSOR), self.task.workload.graph
+        if tensor == 1:
+            return
+        shared = np.array([axis in (Axis.OUTER, Axis.M) for axis in self.mapping.sharding])
+        weights = graph.gemm & graph.has_weight & (graph.rows >= TILE)
+        thin = np.flatnonzero(weights & shared & (graph.rows < TILE * tensor))
+        if thin.size:
+            i = min(thin.tolist(), key=lambda i: int(graph.rows[i]))
+            rows = -(-int(graph.rows[i]) // tensor)
+            yield (
+                f"tp={tensor} leaves {rows:,} of {int(graph.rows[i]):,} rows of the product "
+                f"{graph.names[i]} to a chip, less than a tile of {TILE}."
+            )
+
+    def idle(self) -> Iterator[str]:
+        """Stages that wait."""
+        stages, found = self.degree(Parallelism.PIPELINE), self.found
+        if stages == 1:
+            return
+        count = found.n_microbatches
+        held = -(-self.task.workload.graph_repetitions // found.layers_per_stage)
+        if not found.stages and held < stages:
+            yield f"{stages - held:,} of {stages:,} stages hold no layer."
+        if count < stages:
+            yield f"{count:,} microbatches for {stages:,} stages: some idle at any time."
+        elif found.bubble_factor > 1 + MOST_IDLE:
+            share = f"{found.bubble_factor - 1:.0%}"
+            yield f"stages idle for {share} of their work; more microbatches or pieces idle less."
+
+    def exposed(self) -> Iterator[str]:
+        """Weights that come for every microbatch, and are waited for."""
+        count = self.found.n_microbatches
+        if self.mapping.zero.number < Zero.WEIGHTS.number or count == 1 or self.found.stages:
+            return
+        task = self.task
+        plan = mapped_plan(task.workload, task.system, self.mapping, self.rules)
+        work = self.found.layer_time * self.mapping.microbatch_size * plan.layers_per_stage
+        longest = max(float(a * work + b) for a, b in exchange_paths(plan))
+        waited = 1 - work / longest if longest else 0.0
+        if waited > MOST_EXPOSED:
+            yield (
+                f"weights come for each of {count:,} microbatches and are waited for, "
+                f"{waited:.0%} of a stage's time; larger microbatches wait less."
+            )
+
+    def launches(self) -> Iterator[str]:
+        """Chips that wait for their host."""
+        host = self.found.host_time
+        layer = self.found.layer_time * self.mapping.microbatch_size
+        if host > layer:
+            times = f"{format_quantity(host, 's')} a layer, not {format_quantity(layer, 's')}"
+            yield f"chips wait for their host's launches, {times}."
+
+    def full(self) -> Iterator[str]:
+        """Memory that leaves no room."""
+        used, capacity = self.found.memory_used, self.found.memory_capacity
+        if used > FULL * capacity:
+            share = f"{used / capacity:.1%}"
+            yield f"main memory is {share} full; an allocator loses some of what is left."

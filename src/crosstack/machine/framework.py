@@ -1,0 +1,68 @@
+"""What drives the chips of a run: the kernels that a framework has fused, and its host's work.
+
+A framework is data (``data/library/frameworks.yaml``): nothing asks for its name. What it does not
+fuse is launched kernel by kernel. Its host launches them one after the other, well ahead of the
+chip; where it takes longer than the chip, the chip waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from crosstack.errors import require, require_quantity
+from crosstack.records import require_types
+from crosstack.workload.functions import Function
+from crosstack.workload.transformer_training import Zero
+
+BIAS = "bias"  # an addition of a vector that is a weight, in chains
+
+
+class Fusion(StrEnum):
+    """What a temporal chip may fuse into one kernel; a spatial one fuses any kernels that fit."""
+
+    ELEMENTWISE = "elementwise"
+    EPILOGUE = "epilogue"
+    NORMALISATION = "normalisation"
+    ATTENTION = "attention"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framework:
+    """A framework that trains or serves, as far as time depends on it.
+
+    Parameters
+    ----------
+    fusions : tuple of Fusion
+        What it fuses of what a chip may fuse, whatever the functions.
+    chains : tuple of str
+        Functions that it has one kernel for besides, such as ``bias dropout add``: each reads what
+        the one before makes. Words of `crosstack.workload.functions.Function`, and ``bias``.
+    dispatch : float or None
+        Time that its host takes to launch a kernel; None: launches are recorded once and replayed
+        (CUDA graphs), and the host does not matter. [s]
+    uneven_stages : bool
+        Whether stages of a pipeline may hold different numbers of layers.
+    sharing : tuple of Zero
+        What data-parallel chips have shares of; empty: whatever is asked.
+    """
+
+    name: str = "framework"
+    fusions: tuple[Fusion, ...] = ()
+    chains: tuple[str, ...] = ()
+    dispatch: float | None = None
+    uneven_stages: bool = False
+    sharing: tuple[Zero, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        require_types(self)
+        known = {BIAS, *(function.value for function in Function)}
+        for i, chain in enumerate(self.chains):
+            words = chain.split()
+            good = len(words) > 1 and known.issuperset(words)
+            good = good and Function.PRODUCT not in words[1:]
+            allowed = "two functions or more, such as bias gelu, a product at the start alone"
+            require(good, f"chains[{i}]", chain, allowed)
+        if self.dispatch is not None:
+            require_quantity("dispatch", self.dispatch, "s")

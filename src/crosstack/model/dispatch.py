@@ -1,0 +1,90 @@
+"""What a framework's host takes to launch the kernels of a graph, whatever the chip does.
+
+The host runs ahead of the chip: kernels wait in a queue. Over layers that are alike, one needs
+
+    max( time of the chip, launches x dispatch )
+
+A framework fuses all that it can (`crosstack.model.legality`), so that launches are those of its
+own kernels and do not depend on how a mapping groups them. What the backward pass computes again
+is launched again. Sources: ``pytorch_gpt_fast`` (a host that the chip waits for),
+``gray2019graphs`` (launches that are recorded and replayed).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from crosstack.machine.chip import Chip
+from crosstack.model.legality import legality_on, mask_of
+from crosstack.model.memory import computed_again
+from crosstack.workload.kernel_graph import KernelGraph, bits
+from crosstack.workload.transformer_training import Recompute
+
+
+@lru_cache(maxsize=64)
+def launched(arrays: KernelGraph, chip: Chip) -> tuple[int, ...]:
+    """Return the kernels that a framework launches, as masks of what it fused in each.
+
+    Attention first, then kernel after kernel with what it reads, wherever that is legal and
+    closes no circle.
+    """
+    legality = legality_on(arrays, chip)
+    groups = _Groups(arrays)
+    for _, held in legality.attentions:
+        if legality.allows(held):
+            groups.merge(held)
+    for j in arrays.order:
+        for i in arrays.source[arrays.target == j].tolist():
+            both = groups.of[i] | groups.of[j]
+            if groups.of[i] != groups.of[j] and legality.allows(both):
+                groups.merge(both)
+    return tuple(dict.fromkeys(groups.of))
+
+
+class _Groups:
+    """Kernels of a graph in groups that can run one after the other: ``of`` has each one's mask."""
+
+    def __init__(self, arrays: KernelGraph) -> None:
+        self.of = [1 << i for i in range(arrays.n)]
+        self.succs = arrays.succs
+
+    def merge(self, mask: int) -> None:
+        """Make the kernels of a mask a group, unless another would run between them."""
+        reached = border = self._after(mask) & ~mask
+        while border:
+            further = self._after(border)
+            if further & mask:
+                return
+            border = further & ~reached
+            reached |= border
+        for i in bits(mask):
+            self.of[i] = mask
+
+    def _after(self, mask: int) -> int:
+        """Return all kernels of groups that read what some kernels make."""
+        found = 0
+        for i in bits(mask):
+            for j in bits(self.succs[i] & ~found):
+                found |= self.of[j]
+        return found
+
+
+def waits_for_host(chip: Chip) -> bool:
+    """Whether launches by a host may take longer than kernels."""
+    return chip.framework is not None and bool(chip.framework.dispatch)
+
+
+def host_time(arrays: KernelGraph, chip: Chip, recompute: Recompute = Recompute.NONE) -> float:
+    """Time that the host takes to launch one copy of a graph, once a microbatch. [s]
+
+    Nothing where no framework drives the chip, or where launches are replayed.
+    """
+    dispatch = None if chip.framework is None else chip.framework.dispatch
+    if not dispatch:
+        return 0.0
+    groups = launched(arrays, chip)
+    again = mask_of(np.asarray(computed_again(arrays, recompute)))
+    count = len(groups) + sum(1 for group in groups if group & again)
+    return count * dispatch

@@ -1,0 +1,73 @@
+"""Which strategies a framework runs: how degrees have to divide a model.
+
+Chips that share the tensors of a layer have whole heads and equal parts of the feed-forward network
+each; heads of keys and values are shared out, or had by as many chips each as there are too many. A
+vocabulary is padded, so any degree does. Stages hold whole layers, and as many each unless the
+framework allows others. Sources: ``narayanan2021megatron`` (sections 2.2 and 2.3),
+``nvidia_megatron_core``, ``liang2024torchtitan``. Axes that a graph does not name are not asked.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from crosstack.errors import Problem
+from crosstack.machine.framework import Framework
+from crosstack.workload.workload import Workload
+
+_SHARED = {"heads": "heads", "feed_forward": "columns of the feed-forward network"}
+_REPEATED = {"kv_heads": "heads of keys and values"}
+PATH = "constraints.degrees"
+
+
+def unrunnable(
+    workload: Workload, framework: Framework | None, *, tensor: int, pipeline: int
+) -> Problem | None:
+    """Return why a framework does not run a workload by such degrees; None where it does. [1]
+
+    The problem says the field, what came, what is allowed and the nearest that is.
+    """
+    if framework is None:
+        return None
+    even = not framework.uneven_stages
+    for lacks, degree, word in ((_tensor, tensor, "tp"), (_pipeline, pipeline, "pp")):
+        why = next(lacks(workload, degree, even), None)
+        if why is not None:
+            good = [n for n in range(1, 2 * degree + 1) if not any(lacks(workload, n, even))]
+            near = [*[n for n in good if n < degree][-1:], *[n for n in good if n > degree][:1]]
+            close = " or ".join(f"{word}={n}" for n in near)
+            message = (
+                f"got {word}={degree}; allowed with {framework.name}: {why}. Nearest: {close}."
+            )
+            return Problem(PATH, message)
+    return None
+
+
+def uneven(workload: Workload, *, tensor: int, pipeline: int) -> tuple[str, ...]:
+    """Return, of each degree that does not divide a model, what it would be first of all. [1]"""
+    found = []
+    for lacks, degree, word in ((_tensor, tensor, "tp"), (_pipeline, pipeline, "pp")):
+        whys = itertools.islice(lacks(workload, degree, True), 1)
+        found += [f"{word}={degree} is not {why}" for why in whys]
+    return tuple(found)
+
+
+def _tensor(workload: Workload, degree: int, even: bool) -> Iterator[str]:
+    """Yield what so many tensor-parallel chips would have to divide, and do not."""
+    sizes = {} if workload.made_of is None else workload.made_of.graph.sizes
+    for axis, words in _SHARED.items():
+        if sizes.get(axis, degree) % degree:
+            yield f"a divisor of {sizes[axis]:,} {words}"
+    for axis, words in _REPEATED.items():
+        if axis in sizes and sizes[axis] % degree and degree % sizes[axis]:
+            yield f"a divisor or a multiple of {sizes[axis]:,} {words}"
+
+
+def _pipeline(workload: Workload, degree: int, even: bool) -> Iterator[str]:
+    """Yield what so many stages, each with as many layers if ``even``, would have to be."""
+    layers = workload.graph_repetitions
+    if degree > layers:
+        yield f"up to {layers:,} stages, as many as there are layers"
+    elif even and layers % degree:
+        yield f"a divisor of {layers:,} layers"

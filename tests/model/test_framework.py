@@ -1,0 +1,278 @@
+"""Claims about frameworks: what they fuse, what their host takes, and which strategies they run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+import crosstack
+from crosstack import Constraints, Degrees, InputError, Job
+from crosstack.evaluate.predicted import predict_job
+from crosstack.evaluate.timeline import LAUNCHING
+from crosstack.io import library
+from crosstack.io.native import read_task, write_task
+from crosstack.machine.framework import Framework, Fusion
+from crosstack.model.dispatch import host_time, launched
+from crosstack.model.legality import legality_on
+from crosstack.model.runnable import unrunnable
+from crosstack.workload.kernel_graph import bits
+from crosstack.workload.transformer_training import Recompute, Schedule, Zero
+
+A100 = library.chip("a100-sxm-80gb")
+GPT = Job(model=crosstack.model("gpt3-175b"), batch=8, sequence=2048).workload
+LLAMA = Job(model=crosstack.model("llama3-8b"), batch=8, sequence=2048).workload
+SMALL = Job(model=crosstack.model("llama3.2-1b"), batch=8, sequence=512)
+ONE = Degrees(tensor=1, pipeline=1, data=1)
+
+
+def driven(name: str, **changes):
+    """Return an A100 that a framework drives."""
+    return replace(A100, framework=replace(library.framework(name), **changes))
+
+
+def allows(chip, workload, *names: str) -> bool:
+    graph = workload.graph
+    return legality_on(graph, chip).allows(sum(1 << graph.index[name] for name in names))
+
+
+# ---------------------------------------------------------------- what is fused
+
+BIAS_GELU = "up_biased", "active"
+BIAS_DROPOUT_ADD = "attention_out_biased", "attention_dropped", "attention_added"
+ATTENTION = "scores", "weights", "weights_dropped", "attended"
+ADD_NORM = "attention_added", "feed_forward_norm"
+PRODUCT_BIAS = "up", "up_biased"
+EPILOGUE = "up", "up_biased", "active"
+
+
+@pytest.mark.parametrize(
+    ("name", "fused", "apart"),
+    [
+        # narayanan2021megatron, section 4.2
+        ("megatron", [BIAS_GELU, BIAS_DROPOUT_ADD, ATTENTION, PRODUCT_BIAS], [ADD_NORM, EPILOGUE]),
+        ("eager", [ATTENTION, PRODUCT_BIAS], [BIAS_GELU, BIAS_DROPOUT_ADD, ADD_NORM, EPILOGUE]),
+        # ansel2024pytorch2
+        ("compiled", [BIAS_GELU, BIAS_DROPOUT_ADD, ADD_NORM, ATTENTION, PRODUCT_BIAS], [EPILOGUE]),
+        ("fsdp", [BIAS_GELU, BIAS_DROPOUT_ADD, ADD_NORM, ATTENTION, PRODUCT_BIAS], [EPILOGUE]),
+    ],
+)
+def test_a_framework_fuses_what_it_has_kernels_for(name, fused, apart):
+    assert all(allows(driven(name), GPT, *kernels) for kernels in fused)
+    assert not any(allows(driven(name), GPT, *kernels) for kernels in apart)
+    assert all(allows(A100, GPT, *kernels) for kernels in [*fused, *apart])
+
+
+def test_a_part_of_a_chain_is_fused_and_what_it_skips_is_not():
+    megatron = driven("megatron")
+    assert allows(megatron, GPT, "attention_dropped", "attention_added")
+    assert not allows(megatron, GPT, "attention_out_biased", "attention_added")
+
+
+def test_a_chip_fuses_nothing_that_it_may_not():
+    bare = replace(driven("compiled"), fusions=(Fusion.ELEMENTWISE,))
+    assert bare.fused == (Fusion.ELEMENTWISE,)
+    assert not allows(bare, GPT, *ATTENTION)
+
+
+def test_chains_name_functions():
+    with pytest.raises(InputError, match=r"chains\[0\]: got 'bias gleu'; allowed: two functions"):
+        Framework(chains=("bias gleu",))
+
+
+def test_a_spatial_chip_has_no_framework():
+    with pytest.raises(InputError, match="framework: got 'megatron'; allowed: none"):
+        replace(library.chip("sn30"), framework=library.framework("megatron"))
+
+
+# ---------------------------------------------------------------- what the host takes
+
+
+@pytest.mark.parametrize(
+    ("name", "workload", "count"),
+    [
+        # 23 kernels there, 27 back; 5 biases in products, attention 4 and 5 in one each,
+        # dropout and residual twice.
+        ("megatron", GPT, 50 - 6 - 3 - 4 - 2),
+        ("eager", GPT, 50 - 6 - 3 - 4),
+        ("eager", LLAMA, 49 - 2 - 3),  # attention of 3 kernels there, of 4 back
+        ("megatron", LLAMA, 49 - 2 - 3 - 2),  # and both gradients of the gate
+    ],
+)
+def test_a_framework_launches_what_it_does_not_fuse(name, workload, count):
+    groups = launched(workload.graph, driven(name))
+    assert len(groups) == count
+    assert sum(groups) == (1 << workload.graph.n) - 1
+    assert host_time(workload.graph, driven(name, dispatch=1e-5)) == pytest.approx(count * 1e-5)
+
+
+def test_what_is_computed_again_is_launched_again():
+    chip = driven("eager", dispatch=1.0)
+    again = [host_time(LLAMA.graph, chip, each) for each in Recompute]
+    forward = sum(1 for g in launched(LLAMA.graph, chip) if not LLAMA.graph.backward[bits(g)[0]])
+    assert again == [44, 44 + 1, 44 + forward]
+
+
+def test_replayed_launches_take_the_host_no_time():
+    assert host_time(LLAMA.graph, driven("eager", dispatch=None)) == 0.0
+    assert host_time(LLAMA.graph, A100) == 0.0
+
+
+@cache
+def planned(framework: Framework | None):
+    system = crosstack.system("a100-dgx-80gb", chips=1).driven_by(framework)
+    constraints = Constraints(degrees=ONE, microbatch_size=1, recompute=Recompute.NONE)
+    return crosstack.optimise(SMALL, system, constraints=constraints)
+
+
+def test_a_step_takes_the_longer_of_its_host_and_its_chip():
+    eager = replace(library.framework("eager"), dispatch=None)
+    chip = planned(eager)
+    layer = chip.evaluation.layer_time
+    for dispatch in (0.5 * layer / 44, 2 * layer / 44):
+        found = planned(replace(eager, dispatch=dispatch))
+        assert found.certificate.status == "optimal"
+        assert found.evaluation.host_time == pytest.approx(44 * dispatch)
+        # 16 layers, 8 microbatches; embedding and head are launched in no time to speak of.
+        waited = 16 * 8 * max(44 * dispatch - layer, 0.0)
+        ends = (found.evaluation.time - chip.evaluation.time) - waited
+        assert abs(ends) <= 8 * 12 * dispatch
+        assert found.evaluation.layer_time == pytest.approx(layer, rel=1e-9)
+
+
+def test_what_waits_for_the_host_is_named():
+    system = crosstack.system("a100-dgx-80gb", chips=1, framework="megatron")
+    found = predict_job(SMALL, system, microbatches=8)
+    parts = dict(found.parts)
+    assert parts[LAUNCHING] > 0
+    assert sum(parts.values()) == pytest.approx(found.time, rel=1e-9)
+
+
+def test_events_of_a_host_bound_pipeline_end_when_the_closed_form_says():
+    system = crosstack.system("a100-dgx-80gb", chips=4, framework="eager")
+    found = predict_job(SMALL, system, "tp=1,pp=4,dp=1", microbatches=8)
+    (timeline,) = found.timelines()
+    assert timeline.makespan == pytest.approx(found.time, rel=1e-9)
+
+
+def test_without_a_framework_nothing_is_waited_for_and_all_is_fused():
+    plain, eager = planned(None).evaluation, planned(library.framework("eager")).evaluation
+    assert plain.host_time == 0.0
+    assert plain.layer_time < eager.layer_time
+    assert plain.time < eager.time
+
+
+# ---------------------------------------------------------------- which strategies run
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "pipeline", "why"),
+    [
+        ("megatron", 3, 1, "got tp=3; allowed with megatron: a divisor of 32 heads. "
+         "Nearest: tp=2 or tp=4."),
+        ("eager", 64, 1, "got tp=64; allowed with eager: a divisor of 32 heads. Nearest: tp=32."),
+        ("megatron", 1, 6, "got pp=6; allowed with megatron: a divisor of 32 layers. "
+         "Nearest: pp=4 or pp=8."),
+        ("fsdp", 1, 33, "got pp=33; allowed with fsdp: up to 32 stages, as many as there are "
+         "layers. Nearest: pp=32."),
+        ("fsdp", 1, 6, None),
+        ("megatron", 16, 8, None),  # two chips for each of 8 heads of keys and values
+    ],
+)  # fmt: skip
+def test_what_a_framework_cannot_run_is_refused_with_the_nearest_that_it_can(
+    name, tensor, pipeline, why
+):
+    problem = unrunnable(LLAMA, library.framework(name), tensor=tensor, pipeline=pipeline)
+    assert (None if problem is None else problem.message) == why
+    assert unrunnable(LLAMA, None, tensor=tensor, pipeline=pipeline) is None
+
+
+def test_a_free_search_tries_what_the_framework_runs_alone():
+    model = replace(crosstack.model("llama3.2-1b"), layers=3, heads=6, kv_heads=6, feed_forward=24)
+    job = Job(model=model, batch=8, sequence=64)
+    for name, stages in (("megatron", {1}), ("eager", {1, 2})):
+        system = crosstack.system("h100-dgx", chips=8, framework=name)
+        plan = crosstack.optimise(job, system, work_limit=1e3)
+        parallel = plan.to_dict()["parallelism"]
+        assert parallel["tp"] in (1, 2)
+        assert parallel["pp"] in stages
+
+
+def test_a_saved_mapping_that_the_framework_cannot_run_is_refused():
+    model = replace(crosstack.model("llama3.2-1b"), layers=3)
+    job = Job(model=model, batch=8, sequence=64)
+    system = crosstack.system("h100-dgx", chips=2)
+    given = Constraints(degrees=Degrees(tensor=1, pipeline=2, data=1))
+    plan = crosstack.optimise(job, system, constraints=given, work_limit=1e4)
+    megatron = system.driven_by(replace(library.framework("megatron"), fusions=tuple(Fusion)))
+    with pytest.raises(InputError, match="mapping.parallelism: got pp=2; .* a divisor of 3 layers"):
+        crosstack.evaluate(replace(plan.task, system=megatron), plan.mapping)
+
+
+def test_data_parallel_chips_of_fsdp_share_weights_or_gradients():
+    system = crosstack.system("h100-dgx", chips=4, framework="fsdp")
+    given = Constraints(degrees=Degrees(tensor=1, pipeline=1, data=4))
+    plan = crosstack.optimise(SMALL, system, constraints=given, work_limit=1e4)
+    assert plan.mapping.zero in library.framework("fsdp").sharing
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"zero": Zero.STATE}, "constraints.zero: got '1'; allowed: 2, 3, hsdp with fsdp"),
+        ({"schedule": Schedule.ZB_H1}, "constraints.schedule: got 'zb-h1'; allowed: gpipe, 1f1b"),
+    ],
+)
+def test_what_fsdp_does_not_share_is_refused(given, says):
+    system = crosstack.system("h100-dgx", chips=4, framework="fsdp")
+    constraints = Constraints(degrees=Degrees(tensor=1, pipeline=2, data=2), **given)
+    with pytest.raises(InputError, match=says):
+        crosstack.optimise(SMALL, system, constraints=constraints, work_limit=1e3)
+
+
+def test_serving_kernel_by_kernel_has_no_framework():
+    system = crosstack.system("h100-dgx", framework="eager")
+    with pytest.raises(InputError, match=r"system\.framework: got eager; allowed here: none"):
+        crosstack.serve(SMALL.model, system, context=128, tensor=1, batch=1)
+
+
+# ---------------------------------------------------------------- files
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["megatron", "{library: megatron, dispatch: null}",
+     "{name: mine, fusions: [attention], chains: [bias gelu, bias dropout add], dispatch: 9 us}"],
+)  # fmt: skip
+def test_a_framework_of_a_file_is_written_and_read_again(said):
+    text = f"""
+workload:
+  llm: {{hidden: 64, sequence: 32, heads: 4, layers: 1, feed_forward: 256, vocabulary: 99}}
+system: {{on: a100-dgx-80gb, n_chips: 2, framework: {said}}}
+"""
+    task = read_task(text, "mine.yaml")
+    assert task.system.chip.framework is not None
+    again = read_task(write_task(task), "again.yaml")
+    assert again.system == task.system
+
+
+def test_an_unknown_framework_is_told_the_nearest():
+    with pytest.raises(InputError, match='framework: no framework is called "megatorn". Did you'):
+        crosstack.system("h100-dgx", framework="megatorn")
+
+
+def test_a_result_says_what_drove_the_chips():
+    plan = planned(library.framework("eager"))
+    assert plan.to_dict()["framework"] == "eager"
+    assert plan.to_dict()["host_time_s"] == plan.evaluation.host_time
+
+
+def test_energy_is_least_only_where_no_chip_waits_for_its_host():
+    job, given = SMALL, Constraints(degrees=ONE, microbatch_size=1)
+    system = crosstack.system("a100-dgx-80gb", chips=1, framework="eager")
+    with pytest.raises(InputError, match="objective: needs energy; allowed: time or price"):
+        crosstack.optimise(job, system, constraints=given, objective="energy", work_limit=1e3)
+    replayed = system.driven_by(replace(library.framework("eager"), dispatch=None))
+    found = crosstack.optimise(job, replayed, constraints=given, objective="energy", work_limit=1e3)
+    assert found.certificate.objective > 0
