@@ -86,16 +86,16 @@ def test_what_the_optimizer_keeps_for_a_weight_is_an_option(run, tmp_path):
     asked = ("--set", "packages=1", "--model", "lstm-lm-40k", "--batch", 64, "--parallel",
              "RC-1-1-d1-p1")  # fmt: skip
     adam, none = (
-        predicted(run, tmp_path / "step.json", *asked, "--optimizer-bytes", size)["memory"]["rows"]
+        predicted(run, tmp_path / "step.json", *asked, "--optimizer", size)["memory"]["rows"]
         for size in ("12 B", "0 B")
     )
     assert adam["optimizer_state"] == pytest.approx([6 * size for size in adam["weights"]])
     assert adam["weights"] == adam["gradients"] == none["weights"]
     assert "optimizer_state" not in none
     for wrong, rules in (("-1 B", "crosstack"), ("8 B", "deepflow-2021"), ("3 m", "crosstack")):
-        refused = run("predict", EXAMPLE, *asked, "--optimizer-bytes", wrong, "--rules", rules)
+        refused = run("predict", EXAMPLE, *asked, "--optimizer", wrong, "--rules", rules)
         assert refused.code == 2
-        assert "--optimizer-bytes: " in refused.err
+        assert "--optimizer: " in refused.err
 
 
 def test_printed_and_drawn_pieces_add_up_to_the_step(run, tmp_path):

@@ -30,6 +30,8 @@ class JobOptions:
     context: int | None = None
     dtype: Dtype | None = None
     expert_imbalance: float | None = None
+    gradients: str | None = None
+    optimizer: str | None = None
 
     def refuse(self) -> None:
         """Raise `InputError` for options that a file leaves no room for."""
@@ -43,7 +45,9 @@ class JobOptions:
         if len(kinds) > 1:
             message = f"given with --{kinds[0]}; allowed: one of them."
             raise InputError(Problem(f"--{kinds[1]}", message))
-        names = ("batch", "sequence", "context", "dtype", "expert_imbalance")
+        names = (
+            "batch", "sequence", "context", "dtype", "expert_imbalance", "gradients", "optimizer",
+        )  # fmt: skip
         given = {name: getattr(self, name) for name in names}
         return {"kind": kinds[0] if kinds else "train", **given}
 
@@ -88,7 +92,7 @@ _CONSTRAINTS = {
 _WORDS = {
     **_CONSTRAINTS,
     **{f"constraints.{field}": option for field, option in _CONSTRAINTS.items()},
-    **{field: f"--{field}" for field in ("batch", "sequence", "context", "dtype")},
+    **{f: f"--{f}" for f in ("batch", "sequence", "context", "dtype", "gradients", "optimizer")},
     "expert_imbalance": "--expert-imbalance",
     **MACHINE,
     "workload.global_batch_size": "--batch",

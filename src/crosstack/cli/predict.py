@@ -11,7 +11,6 @@ from crosstack.cli.hardware import hardware_of, source_of
 from crosstack.cli.outputs import PageOptions, asked_files, json_text, show, tell_ways, write
 from crosstack.cli.place import grid_of
 from crosstack.errors import InfeasibleError, InputError, Problem
-from crosstack.units import parse_quantity
 
 if TYPE_CHECKING:
     from crosstack.evaluate.predict import Prediction, Program, Step
@@ -44,7 +43,8 @@ class StepOptions:
     interleave: int | None = None
     zero: str | None = None
     expert_imbalance: float | None = None
-    optimizer_bytes: str | None = None
+    gradients: str | None = None
+    optimizer: str | None = None
     package: str | None = None
     packages: str | None = None
     torus: bool = False
@@ -224,6 +224,7 @@ def _predicted(
     from crosstack.evaluate.step_settings import StepSettings
     from crosstack.io.step_machines import joined, typed_chip
     from crosstack.model.rules import MAPPED
+    from crosstack.workload.optimizer import optimizer_named
     from crosstack.workload.transformer_training import CHOICES
 
     file = source_of(asked.file, asked.on)
@@ -236,10 +237,9 @@ def _predicted(
     options |= {f: f"--{f.replace('_', '-')}" for f in StepSettings.__dataclass_fields__}
     with inputs.options_named(options | _called(*CHOICES, "interleave")):
         settings = StepSettings()
-        if asked.optimizer_bytes is not None:
-            with inputs.options_named({"": "--optimizer-bytes"}):
-                state = parse_quantity(asked.optimizer_bytes, "B")
-            settings = replace(settings, optimizer_bytes=state)
+        if asked.optimizer is not None:
+            with inputs.options_named({"": "--optimizer"}):
+                settings = replace(settings, optimizer=optimizer_named(asked.optimizer))
         strategy = _strategy(file, hardware, workload, asked)
         if asked.levels is not None and asked.package is not None:
             message = "allowed without --package, which places on a mesh or torus of its own."
@@ -254,8 +254,8 @@ def _predicted(
         except InfeasibleError as error:
             if counted.lacking(MAPPED):  # a release, which is given every decision
                 raise
-            task, rules = settled(*given, counted)
-            raise tell_ways(error, task, rules, PageOptions(json_out=json_out)) from error
+            pages = PageOptions(json_out=json_out)
+            raise tell_ways(error, settled(*given), counted, pages) from error
 
 
 def _strategy(file: Path, hardware: Machine, workload: Step, asked: StepOptions) -> Strategy:

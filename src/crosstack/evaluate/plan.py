@@ -85,6 +85,8 @@ class Plan:
             "runtime_s": c.runtime,
             "certificate": plain(c),
             "item": task.workload.item,
+            "gradients": plain(task.workload.gradients),
+            "optimizer": plain(task.workload.optimizer),
             "n_chips": task.system.n_chips,
             "system_price_usd": priced["price_usd"]["total"],
             "system_power_w": priced["power_w"]["total"],

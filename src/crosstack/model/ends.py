@@ -56,13 +56,14 @@ def least_ends(workload: Workload, system: System, plan: MeshPlan, rules: Rules)
         once = end.shared_size if plan.pipeline == 1 else 0.0
         weights = (float(own[~graph.backward].sum()) + end.table_size - once) / ways
         numbers = weights / end.element_size if workload.training else 0.0
+        kept = rules.memory.as_trained(workload)
         costs.append(
             EndCost(
                 time=end.count * rules.clock.least_time(system.chip, done) / ways,
-                summed=end.count * weights * workload.training,
+                summed=end.count * weights * workload.training * gradient_share(workload, end),
                 weights=end.count * weights,
-                gradients=end.count * rules.memory.gradient_bytes * numbers,
-                optimizer_state=end.count * rules.memory.optimizer_bytes * numbers,
+                gradients=end.count * kept.gradient_bytes * numbers,
+                optimizer_state=end.count * kept.optimizer_bytes * numbers,
             )
         )
     return with_ends(workload, plan, costs)
@@ -122,15 +123,17 @@ def end_cost(
     numbers = own / end.element_size if workload.training else 0.0
     summed = float(choices.summed[codes].sum())
     if workload.training:
-        summed += table
+        once = table
         if end in workload.after and plan.pipeline > 1:  # a copy, whose gradients are a part
-            summed += end.shared_size / plan.tensor
+            once += end.shared_size / plan.tensor
+        summed += once * gradient_share(workload, end)
     clock, chip = rules.clock, system.chip
     peak, slower = clock.peak_rate(chip, graph.dtype), clock.slower(chip, graph)
     joules = 0.0 if choices.clocked is None else float(choices.clocked.joules[codes].sum())
     # Its weights are sent before a microbatch, its gradients behind it, and nothing runs beside.
     sent = float(plan.bringing_time(summed)) / plan.microbatch_size
     left = float(plan.leaving_time(summed)) / plan.microbatch_size
+    trained = rules.memory.as_trained(workload)
     one = EndCost(
         time=sum(cost.time for cost in priced.costs) + sent + left,
         forward=_forward(priced) + sent,
@@ -140,8 +143,8 @@ def end_cost(
         on_chip=joules,
         summed=summed,
         weights=float(held.weights.sum()) + own,
-        gradients=float(held.gradients.sum()) + rules.memory.gradient_bytes * numbers,
-        optimizer_state=float(held.optimizer_state.sum()) + rules.memory.optimizer_bytes * numbers,
+        gradients=float(held.gradients.sum()) + trained.gradient_bytes * numbers,
+        optimizer_state=float(held.optimizer_state.sum()) + trained.optimizer_bytes * numbers,
         caches=float(held.caches[keeps_cache(graph)].sum()),
         buffers=float(held.buffers.sum()),
         kept=float(held.kept.sum()),
@@ -154,6 +157,12 @@ def end_runs(cost: EndCost, count: int) -> EndCost:
     """Return what so many runs take; what is alive is that of one."""
     sizes = {f.name: count * getattr(cost, f.name) for f in fields(cost)}
     return EndCost(**{**sizes, "live": cost.live})
+
+
+def gradient_share(workload: Workload, end: End) -> float:
+    """Bytes of the gradient of each byte of the weights of an end. [1]"""
+    said = workload.gradients
+    return 1.0 if said is None else said.size / end.element_size
 
 
 def own_table(workload: Workload, end: End, plan: MeshPlan) -> float:

@@ -93,7 +93,8 @@ class MeshPlan:
     at the same time. [1] ``ends``: what runs before the first layer and behind the last one, where
     that is decided. ``summed`` are gradients of one copy of the graph that a chip sums once an
     iteration, at least where its sharding is not decided [B], ``update`` what it takes to update
-    the weights of each byte of those, ``casting`` to cast them [s/B];
+    the weights of each byte of those, ``casting`` to cast them [s/B], and ``weight_share`` bytes of
+    weights for each byte of their gradients [1];
     ``zero``: what data-parallel chips hold shares of, by its number (`Zero.number`); ``scatter``
     is then the time of a sum that leaves each its share, ``gather`` of sending round; ``near`` are
     both where shares are among the chips that the fastest links join;
@@ -135,6 +136,7 @@ class MeshPlan:
     summed: Any = 0.0
     update: Any = 0.0
     casting: Any = 0.0
+    weight_share: float = 1.0
     overlapped: bool = True
 
     @property
@@ -185,12 +187,17 @@ class MeshPlan:
         return np.where(self.exchanged > 0, taken, 0.0)
 
     def bringing_time(self, size: Any) -> Floats:
-        """Time of bringing whole weights whenever layers run. [s]"""
+        """Time of bringing whole weights, of gradients of a size, whenever layers run. [s]"""
+        size = size * self.weight_share
         taken = np.where(self.hybrid, self.near.gather.time(size), self.gather.time(size))
         return np.where(self.exchanged > 1, taken, 0.0)
 
     def gathering_time(self, size: Any) -> Floats:
-        """Time of sending round weights that shares of the data-parallel chips updated. [s]"""
+        """Time of sending round weights that shares of the data-parallel chips updated. [s]
+
+        ``size`` is that of their gradients. [B]
+        """
+        size = size * self.weight_share
         updated = (np.asarray(self.zero) > 0) & (self.exchanged < 2)  # else whenever layers run
         return np.where(updated, self.gather.time(size), 0.0)
 
@@ -239,8 +246,8 @@ def _update(workload: Workload, system: System, rules: Rules) -> float:
     if not workload.training:
         return 0.0
     element = gradient_element(workload.graph)
-    traffic = rules.memory.update_traffic(element) / element
-    return traffic / system.chip.memory_speed(spilled=False)
+    traffic = rules.memory.as_trained(workload).update_traffic(element * _weight_share(workload))
+    return traffic / element / system.chip.memory_speed(spilled=False)
 
 
 def _casting(workload: Workload, system: System) -> float:
@@ -254,6 +261,15 @@ def _casting(workload: Workload, system: System) -> float:
     numbers = np.where(graph.backward, 0.0, graph.parameters / graph.sharers)
     moved = float((numbers * graph.weight_cast).sum() / numbers.sum())
     return moved / gradient_element(graph) / system.chip.memory_speed(spilled=False)
+
+
+def _weight_share(workload: Workload) -> float:
+    """Bytes of weights for each byte of their gradients: in the type that products make. [1]"""
+    graph = workload.graph
+    if workload.gradients is None:
+        return 1.0
+    made = graph.output_element[graph.gemm & ~graph.backward]
+    return float(made.max()) / workload.gradients.size if made.size else 1.0
 
 
 def gradient_element(graph: KernelGraph) -> float:
@@ -369,5 +385,6 @@ def _network_plan(
         training=workload.training,
         update=_update(workload, system, rules),
         casting=_casting(workload, system),
+        weight_share=_weight_share(workload),
         overlapped=not workload.graph.shares_weights,  # whose gradients are known last of all
     )

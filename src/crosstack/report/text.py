@@ -252,6 +252,7 @@ def _workload_words(workload: Workload) -> tuple[tuple[str, str], ...]:
         ("layers", f"{workload.n_layers:,}, {workload.layers_in_graph:,} in this graph"),
         ("batch", plural(workload.global_batch_size, workload.item)),
         (length[0], f"{length[1]:,}"),
+        *wording.trained_by(workload),
         *wording.not_mapped(workload),
         ("element", wording.element_words(graph)),
         *([("placement", workload.placement.value)] if placed else []),

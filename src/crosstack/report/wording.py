@@ -254,6 +254,7 @@ def splits(answer: Plan) -> tuple[tuple[str, str], ...]:
         (f"tiles of {one(workload.item)}", f"{m.n_tiles:,}"),
         *([("computed again in the backward pass", RECOMPUTATION[m.recompute])] if again else []),
         *([("shared by data-parallel chips", ZERO[m.zero])] if m.zero is not Zero.NONE else []),
+        *trained_by(workload),
         *not_mapped(workload),
         ("stage time, one microbatch", time_words(e.stage_time)),
         ("bubble factor", f"{e.bubble_factor:.4g}"),
@@ -267,6 +268,18 @@ ZERO = {
     Zero.WEIGHTS: "the optimizer's state, gradients and weights",
     Zero.HYBRID: "the optimizer's state, gradients and weights, inside a server",
 }
+
+
+def trained_by(workload: Workload) -> tuple[tuple[str, str], ...]:
+    """Return what is said of gradients and the optimizer, as (label, value)."""
+    optimizer, pairs = workload.optimizer, list[tuple[str, str]]()
+    if workload.gradients is not None:
+        pairs.append(("gradients of weights", workload.gradients.value))
+    if optimizer is not None:
+        state = format_quantity(optimizer.state, "B")
+        named = "" if optimizer.source == "" else f"{optimizer.name}, "
+        pairs.append(("optimizer", f"{named}{state} of state a weight"))
+    return tuple(pairs)
 
 
 def not_mapped(workload: Workload) -> tuple[tuple[str, str], ...]:

@@ -93,6 +93,8 @@ def as_step(given: Work, changes: Mapping[str, Any]) -> tuple[Work, Dtype | None
         step = TransformerTraining(
             model=given.model, batch=given.batch, sequence=given.sequence,
             expert_imbalance=given.expert_imbalance,
+            gradients=None if given.gradients is None else Dtype(given.gradients),
+            optimizer=given.updating,
         )  # fmt: skip
     return changed_step(step, changes), Dtype(given.dtype)
 

@@ -10,6 +10,8 @@ from typing import Annotated
 from crosstack.errors import require, require_quantity
 from crosstack.records import Checked, Count, Number, require_types
 from crosstack.workload.architectures import Transformer
+from crosstack.workload.dtype import Dtype
+from crosstack.workload.optimizer import Optimizer
 
 
 class Exchange(StrEnum):
@@ -88,6 +90,7 @@ CHOICES: dict[str, type[StrEnum]] = {
     "recompute": Recompute,
     "schedule": Schedule,
     "zero": Zero,
+    "gradients": Dtype,
 }
 
 
@@ -110,6 +113,8 @@ class TransformerTraining(Checked):
         Stages on every chip, spread over the model; above 1 with `Schedule.ONE_F_ONE_B`. [1]
     expert_imbalance : float
         As of a `Job`. [1]
+    gradients, optimizer
+        As of a `Job`.
     tokens : float
         Of a whole training run, of which a step is a part; 0 where only a step is asked for. [1]
     ideal_stages, communication : int, float
@@ -127,6 +132,8 @@ class TransformerTraining(Checked):
     interleave: Count | None = None
     zero: Zero | None = None
     expert_imbalance: Number | None = None
+    gradients: Dtype | None = None
+    optimizer: Optimizer | None = None
     tokens: Number = 0.0
     ideal_stages: Count = 1
     communication: Annotated[float, partial(require_quantity, unit="s")] = 0.0
