@@ -146,6 +146,7 @@ def test_weights_sent_round_delay_the_first_microbatch_as_events_say(seed, overl
         behind=rng.choice([0.0, 0.1, 1.0]),
         update=0.25,
         overlapped=overlapped,
+        ahead=overlapped,
     )
     one = pipeline(rng, step)
     one = replace(one, transfer=0.0 if one.stages == 1 else rng.choice([0.0, 0.2]))
@@ -177,7 +178,7 @@ def test_what_of_weights_sent_round_is_waited_for_by_hand():
     assert [float(t) for t in step_times(slow, 12.0)] == [0.0, 0.0, 18.0]
     head = replace(one, step=OptimizerStep(gather=2.0, behind=5.0))  # needed at 4 s
     assert [float(t) for t in step_times(head, 12.0)] == [0.0, 0.0, 3.0]
-    behind = replace(one, step=OptimizerStep(gather=2.0, behind=1.0, overlapped=False))
+    behind = replace(one, step=OptimizerStep(gather=2.0, behind=1.0, ahead=False))
     assert [float(t) for t in step_times(behind, 12.0)] == [0.0, 0.0, 3.0]
 
 

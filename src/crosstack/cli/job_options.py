@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from crosstack.cli.inputs import MACHINE, MachineOptions, in_file, options_named, refuse, zero_given
 from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.transformer_training import Recompute, Schedule, overlap_named
 
 if TYPE_CHECKING:
     from crosstack.mapping.mapping import Constraints, Task
@@ -62,6 +62,7 @@ class GivenOptions:
     schedule: Schedule | None = None
     interleave: int | None = None
     zero: str | None = None
+    overlap: str | None = None
 
     def refuse(self) -> None:
         """Raise `InputError` for options that a saved result leaves no room for."""
@@ -75,6 +76,8 @@ class GivenOptions:
         given = asdict(self) | {"zero": zero_given(self.zero)}
         changes = {name: value for name, value in given.items() if value is not None}
         with options_named(_WORDS):
+            if self.overlap is not None:
+                changes["overlap"] = overlap_named(self.overlap)
             if "parallel" in changes:
                 changes["degrees"] = parse_degrees(changes.pop("parallel"))
             return replace(constraints, **changes)
@@ -88,6 +91,7 @@ _CONSTRAINTS = {
     "schedule": "--schedule",
     "interleave": "--interleave",
     "zero": "--zero",
+    "overlap": "--overlap",
 }
 _WORDS = {
     **_CONSTRAINTS,

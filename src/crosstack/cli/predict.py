@@ -42,6 +42,7 @@ class StepOptions:
     schedule: str | None = None
     interleave: int | None = None
     zero: str | None = None
+    overlap: str | None = None
     expert_imbalance: float | None = None
     gradients: str | None = None
     optimizer: str | None = None
@@ -235,7 +236,7 @@ def _predicted(
     options |= {"constraints.degrees": "--parallel", "workload.global_batch_size": "--batch"}
     options |= dict.fromkeys(("topology", "shape", "package"), "--topology")
     options |= {f: f"--{f.replace('_', '-')}" for f in StepSettings.__dataclass_fields__}
-    with inputs.options_named(options | _called(*CHOICES, "interleave")):
+    with inputs.options_named(options | _called(*CHOICES, "interleave", "overlap")):
         settings = StepSettings()
         if asked.optimizer is not None:
             with inputs.options_named({"": "--optimizer"}):

@@ -105,6 +105,7 @@ class Plan:
             "schedule": m.schedule.value,
             "interleave": m.interleave,
             "zero": m.zero.value,
+            "overlap": None if m.overlap is None else plain(m.overlap),
             "n_tiles": m.n_tiles,
             "tile_size": -(-task.workload.sequence_length // m.n_tiles),
             **priced,

@@ -276,6 +276,7 @@ def _said(
         schedule=step.schedule or Schedule.ONE_F_ONE_B,
         interleave=step.interleave,
         zero=step.zero,
+        overlap=step.overlap,
     )
     if step.microbatches is not None:
         replicas = given.degrees.data or 1

@@ -161,7 +161,8 @@ def all_strategies(
         parts = use.sizes, use.parallelism, use.microbatches[0]
         plan = make_plan(workload, system, *parts, rules, use.dimensions)
         if plan is not None and plan.graph_stages == 1:
-            plan = replace(plan, summed=least_summed(workload.graph, plan))
+            summed = least_summed(workload.graph, plan)
+            plan = replace(plan, summed=summed, hidden=given.overlap)
             for zero in useful_zero_stages(plan, rules, given.zero):
                 plans.append(replace(plan, zero=zero.number, summed=0.0))
                 sizes.append(use.microbatches)
@@ -392,6 +393,7 @@ def with_strategy(mapping: Mapping, strategies: Strategies, number: int) -> Mapp
         parallelism=plan.parallelism,
         dimensions=plan.dimensions,
         zero=ZEROS[plan.zero],
+        overlap=plan.hidden,
         recompute=RECOMPUTED[strategies.recompute[number]],
         schedule=ORDERS[strategies.schedule[number]],
         interleave=int(strategies.interleave[number]),

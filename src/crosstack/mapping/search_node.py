@@ -185,6 +185,8 @@ class SearchState:
             plan if self.pricing.splits(plan) else replace(plan, graph_stages=1)
             for plan in use.plans(microbatch, self.workload, self.system, self.rules)
         ]
+        hidden = (like or self.constraints).overlap
+        plans = [replace(plan, hidden=hidden) for plan in plans]
         if self.sums:
             plans = [replace(plan, summed=least_summed(self.arrays, plan)) for plan in plans]
         if self.ends:
@@ -426,6 +428,7 @@ class SearchState:
             schedule=plan.schedule,
             interleave=plan.interleave,
             zero=ZEROS[plan.zero],
+            overlap=plan.hidden,
             ends=ended.mappings,
         )
         self.incumbent.keep(total, mapping)

@@ -15,6 +15,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from crosstack.errors import require
+from crosstack.machine.chip import Overlap
 from crosstack.machine.system import Parallelism, System, dimension_sizes
 from crosstack.model.collectives import (
     NO_SHARES,
@@ -29,7 +30,7 @@ from crosstack.model.rules import Rules
 from crosstack.records import known_again
 from crosstack.workload.kernel_graph import Floats, KernelGraph
 from crosstack.workload.kernels import Collective, Placement
-from crosstack.workload.transformer_training import Recompute, Schedule, Zero
+from crosstack.workload.transformer_training import Hidden, Recompute, Schedule, Zero
 from crosstack.workload.workload import Workload
 
 
@@ -98,7 +99,9 @@ class MeshPlan:
     ``zero``: what data-parallel chips hold shares of, by its number (`Zero.number`); ``scatter``
     is then the time of a sum that leaves each its share, ``gather`` of sending round; ``near`` are
     both where shares are among the chips that the fastest links join;
-    ``overlapped``: whether sums run beside the backward pass.
+    ``overlapped``: whether sums of gradients can run beside the backward pass, and weights be
+    brought layer by layer; ``hidden``: what is sent beside the work, None: as much as can be, but
+    between stages what the chip does.
     """
 
     sizes: tuple[int, ...]
@@ -138,6 +141,7 @@ class MeshPlan:
     casting: Any = 0.0
     weight_share: float = 1.0
     overlapped: bool = True
+    hidden: tuple[Hidden, ...] | None = None
 
     @property
     def dimension_sizes(self) -> tuple[int, ...]:
@@ -200,6 +204,16 @@ class MeshPlan:
         size = size * self.weight_share
         updated = (np.asarray(self.zero) > 0) & (self.exchanged < 2)  # else whenever layers run
         return np.where(updated, self.gather.time(size), 0.0)
+
+    def hides(self, what: Hidden) -> bool:
+        """Whether sums of gradients run, or weights are brought, beside the work of layers."""
+        return self.overlapped and (self.hidden is None or what in self.hidden)
+
+    def sending(self, overlap: Overlap) -> Overlap:
+        """How a stage sends, on chips that overlap so: beside its work where that is all."""
+        if self.hidden is None:
+            return overlap
+        return Overlap.ALL if Hidden.SENDS in self.hidden else Overlap.NONE
 
     @property
     def borders(self) -> int:

@@ -25,7 +25,7 @@ from crosstack.model.rules import Rules, rules_named
 from crosstack.units import format_quantity
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Axis
-from crosstack.workload.transformer_training import Recompute, Schedule, Zero
+from crosstack.workload.transformer_training import Hidden, Recompute, Schedule, Zero
 from crosstack.workload.workload import Workload
 
 NOT_GIVEN = "not given"
@@ -254,6 +254,7 @@ def splits(answer: Plan) -> tuple[tuple[str, str], ...]:
         (f"tiles of {one(workload.item)}", f"{m.n_tiles:,}"),
         *([("computed again in the backward pass", RECOMPUTATION[m.recompute])] if again else []),
         *([("shared by data-parallel chips", ZERO[m.zero])] if m.zero is not Zero.NONE else []),
+        *([("sent beside the work", hidden_words(m.overlap))] if m.overlap is not None else []),
         *trained_by(workload),
         *not_mapped(workload),
         ("stage time, one microbatch", time_words(e.stage_time)),
@@ -267,6 +268,18 @@ ZERO = {
     Zero.GRADIENTS: "the optimizer's state and gradients",
     Zero.WEIGHTS: "the optimizer's state, gradients and weights",
     Zero.HYBRID: "the optimizer's state, gradients and weights, inside a server",
+}
+
+
+def hidden_words(overlap: tuple[Hidden, ...]) -> str:
+    """Return what is sent beside the work of chips."""
+    return " and ".join(HIDDEN[what] for what in overlap) or "nothing"
+
+
+HIDDEN = {
+    Hidden.GRADIENTS: "sums of gradients",
+    Hidden.WEIGHTS: "weights of shares",
+    Hidden.SENDS: "activations between stages",
 }
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Annotated
 
-from crosstack.errors import require, require_quantity
+from crosstack.errors import require, require_quantity, unknown_name
 from crosstack.records import Checked, Count, Number, require_types
 from crosstack.workload.architectures import Transformer
 from crosstack.workload.dtype import Dtype
@@ -84,6 +85,43 @@ class Zero(StrEnum):
 
 ZEROS: tuple[Zero, ...] = tuple(Zero)
 
+
+class Hidden(StrEnum):
+    """What chips send beside their work, instead of waiting until it is sent.
+
+    ``GRADIENTS``: sums of gradients of a layer, or of a bucket of them, while others run backward
+    (``li2020pytorch``, section 3.2). ``WEIGHTS``: what layers bring of weights that data-parallel
+    chips have shares of, before they need it (prefetching, ``zhao2023fsdp`` section 3.3).
+    ``SENDS``: activations and their gradients from stage to stage.
+    """
+
+    GRADIENTS = "gradients"
+    WEIGHTS = "weights"
+    SENDS = "sends"
+
+
+def overlap_named(said: str | Iterable[str]) -> tuple[Hidden, ...]:
+    """Return what is hidden, each once and in the order of `Hidden`.
+
+    Parameters
+    ----------
+    said : str or iterable of str
+        Words with commas between them, or ``none``; or the words.
+
+    Raises
+    ------
+    InputError
+        If a word is not known, at ``overlap``.
+    """
+    if isinstance(said, str):
+        said = () if said == "none" else said.split(",")
+    words = tuple(word.strip() for word in said)
+    for word in words:
+        if word not in list(Hidden):
+            raise unknown_name("overlap", "traffic is", word, [*Hidden, "none"])
+    return tuple(kind for kind in Hidden if kind in words)
+
+
 # Fields of a step that take a word.
 CHOICES: dict[str, type[StrEnum]] = {
     "exchange": Exchange,
@@ -111,6 +149,8 @@ class TransformerTraining(Checked):
         in which order a stage takes its microbatches, and what data-parallel chips have shares of.
     interleave : int
         Stages on every chip, spread over the model; above 1 with `Schedule.ONE_F_ONE_B`. [1]
+    overlap
+        As of `crosstack.mapping.mapping.Constraints`.
     expert_imbalance : float
         As of a `Job`. [1]
     gradients, optimizer
@@ -131,6 +171,7 @@ class TransformerTraining(Checked):
     schedule: Schedule | None = None
     interleave: Count | None = None
     zero: Zero | None = None
+    overlap: tuple[Hidden, ...] | None = None
     expert_imbalance: Number | None = None
     gradients: Dtype | None = None
     optimizer: Optimizer | None = None

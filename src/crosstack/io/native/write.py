@@ -46,6 +46,8 @@ def write_task(task: Task) -> str:
         for name in ("partitions", "sharding"):
             if name in values:
                 values[name] = dict(values[name])
+        if "overlap" in values:
+            values["overlap"] = [str(what) for what in values["overlap"]]
         fields["constraints"] = values
     if task.rules is not None:
         fields["rules"] = task.rules
