@@ -56,7 +56,7 @@ class JobOptions:
 class GivenOptions:
     """Decisions that are given and not searched."""
 
-    parallel: str | None = None
+    given: str | None = None
     microbatch_size: int | None = None
     recompute: Recompute | None = None
     schedule: Schedule | None = None
@@ -72,20 +72,24 @@ class GivenOptions:
     def over(self, constraints: Constraints) -> Constraints:
         """Return constraints with what the options give."""
         from crosstack.mapping.degrees import parse_degrees
+        from crosstack.mapping.given import split_given
 
-        given = asdict(self) | {"zero": zero_given(self.zero)}
-        changes = {name: value for name, value in given.items() if value is not None}
+        alone = asdict(self) | {"zero": zero_given(self.zero)}
+        changes = {name: value for name, value in alone.items() if value is not None}
         with options_named(_WORDS):
             if self.overlap is not None:
                 changes["overlap"] = overlap_named(self.overlap)
-            if "parallel" in changes:
-                changes["degrees"] = parse_degrees(changes.pop("parallel"))
+            if "given" in changes:
+                degrees, decided = split_given(changes.pop("given"), changes)
+                changes |= decided
+                if degrees:
+                    changes["degrees"] = parse_degrees(degrees)
             return replace(constraints, **changes)
 
 
 # How a problem of a job, a machine or a constraint is said by the option that gave it.
 _CONSTRAINTS = {
-    "degrees": "--parallel",
+    "degrees": "--given",
     "microbatch_size": "--microbatch-size",
     "recompute": "--recompute",
     "schedule": "--schedule",
@@ -94,6 +98,7 @@ _CONSTRAINTS = {
     "overlap": "--overlap",
 }
 _WORDS = {
+    "given": "--given",
     **_CONSTRAINTS,
     **{f"constraints.{field}": option for field, option in _CONSTRAINTS.items()},
     **{f: f"--{f}" for f in ("batch", "sequence", "context", "dtype", "gradients", "optimizer")},

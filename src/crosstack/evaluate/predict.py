@@ -275,6 +275,7 @@ def _said(
         recompute=step.recompute,
         schedule=step.schedule or Schedule.ONE_F_ONE_B,
         interleave=step.interleave,
+        microbatch_size=step.microbatch_size,
         zero=step.zero,
         overlap=step.overlap,
     )

@@ -22,7 +22,8 @@ from crosstack.workload.workload import Workload
 Step = TypeVar("Step", bound=Work)
 # Fields of a step that are asked for beside its model.
 CHANGES = (
-    "batch", "sequence", "microbatches", *CHOICES, "interleave", "expert_imbalance", "overlap",
+    "batch", "sequence", "microbatches", "microbatch_size", *CHOICES, "interleave",
+    "expert_imbalance", "overlap",
 )  # fmt: skip
 
 

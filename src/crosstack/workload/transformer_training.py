@@ -142,8 +142,9 @@ class TransformerTraining(Checked):
         What is trained.
     batch, sequence : int
         Sequences of one step, and tokens of each. [1]
-    microbatches : int
-        Parts of a replica's batch that follow one another through the pipeline. [1]
+    microbatches, microbatch_size : int
+        Parts of a replica's batch that follow one another through the pipeline, or sequences of
+        each: one of the two. [1]
     exchange, recompute, schedule, zero
         What the chips of a kernel split send one another, what the backward pass computes again,
         in which order a stage takes its microbatches, and what data-parallel chips have shares of.
@@ -166,6 +167,7 @@ class TransformerTraining(Checked):
     batch: Count
     sequence: Count
     microbatches: Count | None = None
+    microbatch_size: Count | None = None
     exchange: Exchange | None = None
     recompute: Recompute | None = None
     schedule: Schedule | None = None
@@ -181,6 +183,8 @@ class TransformerTraining(Checked):
 
     def __post_init__(self) -> None:
         require_types(self)
+        one = self.microbatches is None or self.microbatch_size is None
+        require(one, "microbatch_size", self.microbatch_size, "none beside microbatches")
         if self.expert_imbalance is not None:
             require_imbalance(self.model, self.expert_imbalance)
 

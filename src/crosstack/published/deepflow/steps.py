@@ -36,7 +36,7 @@ from crosstack.workload.transformer_training import TransformerTraining
 # What a release knows of a step: no other way to run it.
 USUAL = {
     "exchange": "gathered", "recompute": "none", "schedule": "gpipe", "interleave": 1,
-    "gradients": "bf16", "optimizer": "none",
+    "gradients": "bf16", "optimizer": "none", "overlap": (), "microbatch_size": 0,
 }  # fmt: skip
 
 
