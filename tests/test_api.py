@@ -154,7 +154,7 @@ def test_a_job_is_predicted_as_the_command_does(tmp_path):
     options = [word for name, value in how.items() for word in (f"--{name}", value)]
     saved = tmp_path / "step.json"
     arguments = ["llama3-8b", "--on", "h100-dgx", "--chips", "8", "--batch", "8", "--sequence",
-                 "2048", "--parallel", "tp=4,pp=2", "--microbatches", "8", *options]  # fmt: skip
+                 "2048", "--given", "tp=4,pp=2", "--microbatches", "8", *options]  # fmt: skip
     with pytest.raises(SystemExit):
         main(["predict", *arguments, "--json", str(saved)])
     assert json.loads(saved.read_text())["time"] == found.time

@@ -40,7 +40,7 @@ def test_a_model_is_mapped_by_its_name(mapped):
     [("tp=2,pp=2,dp=2", (2, 2, 2)), ("dp=8", (1, 1, 8)), ("pp=1,tp=4", (4, 1, 2))],
 )
 def test_degrees_that_are_given_are_kept(mapped, degrees, expected):
-    outcome, found = mapped(*READ, "--parallel", degrees)
+    outcome, found = mapped(*READ, "--given", degrees)
     assert outcome.code == 0
     assert tuple(found["parallelism"].values()) == expected
     assert any(name.startswith("degrees ") for name in found["certificate"]["given"])
@@ -48,7 +48,7 @@ def test_degrees_that_are_given_are_kept(mapped, degrees, expected):
 
 def test_other_decisions_are_given_too(mapped):
     given = ("--microbatch-size", 2, "--recompute", "full", "--schedule", "gpipe")
-    outcome, found = mapped(*STEP, "--parallel", "tp=1,pp=2", *given)
+    outcome, found = mapped(*STEP, "--given", "tp=1,pp=2", *given)
     assert outcome.code == 0
     assert (found["microbatch_size"], found["recompute"], found["schedule"]) == (2, "full", "gpipe")
     assert found["parallelism"]["pp"] == 2
@@ -62,7 +62,7 @@ def test_gradients_of_weights_may_wait(mapped):
         0,
         "--recompute",
         "none",
-        "--parallel",
+        "--given",
         "tp=1,pp=2,dp=4",
     )
     took = {}
@@ -77,7 +77,7 @@ def test_gradients_of_weights_may_wait(mapped):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("--parallel", "pp=8,dp=1,tp=1", "--microbatch-size", 8), "--schedule: got zb-h1; allowed: 1f1b, or as many microbatches as stages"),
+        (("--given", "pp=8,dp=1,tp=1", "--microbatch-size", 8), "--schedule: got zb-h1; allowed: 1f1b, or as many microbatches as stages"),
         (("--zero", 2), "--zero: got '2'; allowed: 0 or 1 with schedule zb-h1"),
         (("--interleave", 2), "--interleave: got 2; allowed: 1 with schedule zb-h1"),
         (("--prefill",), "--schedule: got 'zb-h1'; allowed: 1f1b for"),
@@ -108,7 +108,7 @@ def test_a_type_of_number_halves_what_weights_take(mapped):
         "--decode",
         "--context",
         64,
-        "--parallel",
+        "--given",
         "dp=1,pp=1",
     )
     sizes = [
@@ -152,13 +152,13 @@ def test_what_is_saved_is_mapped_and_priced_again(mapped, run, tmp_path):
 
 
 def test_a_model_is_explained(run):
-    outcome = run("explain", *SMALL, "--prefill", "--parallel", "tp=1,pp=1", "--microbatch-size", 1)
+    outcome = run("explain", *SMALL, "--prefill", "--given", "tp=1,pp=1", "--microbatch-size", 1)
     assert outcome.code == 0, outcome.err
     assert outcome.out.startswith("Llama 68M, a draft model, prefill on h100-dgx\n")
 
 
 def test_degrees_of_a_file_are_given_by_option_or_field(run, small):
-    by_option = run("map", small, "--parallel", "tp=2,dp=2")
+    by_option = run("map", small, "--given", "tp=2,dp=2")
     by_field = run("map", small, "--set", "constraints.degrees={tensor: 2, data: 2}")
     assert by_option.code == by_field.code == 0
     assert "tensor 2 x pipeline 1 x data 2" in by_field.out
@@ -173,9 +173,9 @@ def test_degrees_of_a_file_are_given_by_option_or_field(run, small):
         (("lama3-8b", "--on", "h100-dgx"), 'FILE|MODEL: no file or model is called "lama3-8b". Did you mean "llama3-8b"?'),
         (("llama3-8b",), "--on: required with a model"),
         (("llama3-8b", "--on", "h100-dxg"), 'Did you mean "h100-dgx"?'),
-        ((*SMALL, "--parallel", "tp=3"), "--parallel: got 'tp=3'; allowed: degrees whose product is a divisor of 8"),
-        ((*SMALL, "--parallel", "tp=8,pp=8,dp=8"), "--parallel: got 'tp=8,pp=8,dp=8'; allowed: degrees whose product is 8"),
-        ((*SMALL, "--parallel", "8x8"), "--parallel: got '8x8'; allowed: degrees such as tp=8,pp=4,dp=16"),
+        ((*SMALL, "--given", "tp=3"), "--given: got 'tp=3'; allowed: degrees whose product is a divisor of 8"),
+        ((*SMALL, "--given", "tp=8,pp=8,dp=8"), "--given: got 'tp=8,pp=8,dp=8'; allowed: degrees whose product is 8"),
+        ((*SMALL, "--given", "8x8"), "--given: got '8x8'; allowed: degrees such as tp=8,pp=4,dp=16"),
         ((*SMALL, "--microbatch-size", 5), "--batch: got 32"),
         ((*SMALL, "--prefill", "--decode"), "--decode: given with --prefill"),
         ((*SMALL, "--context", 8), "--context: allowed to decode"),
@@ -203,3 +203,52 @@ def test_what_does_not_fit_says_what_would_make_it_fit(run):
     assert outcome.code == 3
     assert "infeasible: main memory" in outcome.err
     assert "What would make it fit" in outcome.err
+
+
+def test_decisions_beside_degrees_are_those_of_options(run, tmp_path):
+    found = []
+    for number, asked in enumerate(
+        (
+            ("--given", "tp=2,dp=4,microbatch=2,zero=1,recompute=full,interleave=1"),
+            ("--given", "tp=2,dp=4", "--microbatch-size", "2", "--zero", "1", "--recompute", "full",
+             "--interleave", "1"),
+        )
+    ):  # fmt: skip
+        out = tmp_path / f"{number}.json"
+        assert run("map", *STEP, *asked, "--work-limit", "1e5", "--json", out).code in (0, 4)
+        found.append(json.loads(out.read_text()))
+    for name in ("time_s", "microbatch_size", "zero", "recompute", "interleave", "parallelism"):
+        assert found[0][name] == found[1][name]
+    assert (found[0]["microbatch_size"], found[0]["zero"]) == (2, "1")
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (("--given", "tp=2,zero=7"), '--given: no zero is called "7"'),
+        (("--given", "zero=1", "--zero", "2"), "--zero: got 2; another place gives 1"),
+        (("--overlap", "sums"), '--overlap: no traffic is called "sums"'),
+        (("--gradients", "fp8"), "--gradients: got 'fp8'; allowed: fp32 or bf16"),
+        (("--optimizer", "adm"), "--optimizer: got 'adm'; allowed: adamw"),
+        (("--decode", "--context", "64", "--optimizer", "sgd"), "--optimizer: got 'sgd'"),
+    ],
+)
+def test_what_cannot_be_said_of_a_run_is_refused_by_its_option(run, asked, message):
+    outcome = run("map", *SMALL, *asked)
+    assert outcome.code == 2
+    assert message in outcome.err
+
+
+def test_what_is_said_of_a_run_is_in_the_answer(run, tmp_path):
+    out = tmp_path / "answer.json"
+    said = ("--gradients", "fp32", "--optimizer", "sgd", "--overlap", "none")
+    outcome = run("map", *SMALL, "--given", "dp=8", *said, "--work-limit", "1e5", "--json", out)
+    assert outcome.code in (0, 4)
+    for words in ("sent beside the work", "sgd, 4 B of state a weight", "gradients of weights"):
+        assert words in outcome.out
+    data = json.loads(out.read_text())
+    assert (data["overlap"], data["gradients"], data["optimizer"]["name"]) == ([], "fp32", "sgd")
+    again = run("evaluate", *SMALL, "--gradients", "fp32", "--optimizer", "sgd", "--mapping", out)
+    assert again.code == 0
+    step = run("predict", *SMALL, "--given", "dp=8,microbatch=1", *said)
+    assert step.code == 0

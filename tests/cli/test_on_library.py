@@ -111,7 +111,7 @@ def test_a_model_is_served_on_a_machine_by_name(run, small):
 
 
 SMALL = ("--model", "llama3.2-1b", "--batch", "4", "--sequence", "512", "--microbatches", "4")
-ONE = (*SMALL, "--parallel", "tp=1")
+ONE = (*SMALL, "--given", "tp=1")
 
 
 def test_a_framework_drives_the_machine_of_a_command(run, tmp_path):
@@ -133,9 +133,9 @@ def test_a_framework_drives_the_machine_of_a_command(run, tmp_path):
     [
         ("predict", ("--on", "a100-dgx-80gb", *ONE, "--framework", "megatorn"),
          '--framework: no framework is called "megatorn". Did you mean "megatron"?'),
-        ("predict", ("--on", "a100-dgx-80gb", "--chips", "3", *SMALL, "--parallel", "tp=3",
+        ("predict", ("--on", "a100-dgx-80gb", "--chips", "3", *SMALL, "--given", "tp=3",
          "--framework", "eager"),
-         "--parallel: got tp=3; allowed with eager: a divisor of 32 heads. Nearest: tp=2 or tp=4."),
+         "--given: got tp=3; allowed with eager: a divisor of 32 heads. Nearest: tp=2 or tp=4."),
         ("predict", ("--on", "a100-dgx-80gb", *ONE, "--framework", "eager", "--rules",
          "deepflow-2025"), "--framework: allowed under rules that map"),
         ("map", ("llama3-8b", "--on", "sn40l-node", "--batch", "8", "--framework", "eager"),
@@ -155,7 +155,7 @@ def test_the_framework_of_a_study_may_vary(run, tmp_path):
     study.write_text(
         "base: none\nevaluate: predict\naxes:\n  options.framework: [megatron, eager]\n"
         "options: {on: a100-dgx-80gb, model: llama3.2-1b, batch: 4, sequence: 512, "
-        "parallel: tp=1}\n"
+        "given: tp=1}\n"
     )
     outcome = run("sweep", study, "--store", tmp_path / "store", "--jobs", 1)
     assert (outcome.code, outcome.err) == (0, "")
@@ -279,7 +279,7 @@ def test_a_step_is_predicted_on_one_machine_after_another(run, tmp_path):
     study = tmp_path / "steps.yaml"
     study.write_text(
         f"{PREDICT}axes:\n  options.on: [a100-dgx-80gb, h100-dgx, b200-dgx]\n"
-        "options: {model: gpt-22b, parallel: RC-1-8-d1-p1, recompute: full}\n"
+        "options: {model: gpt-22b, given: RC-1-8-d1-p1, recompute: full}\n"
     )
     out, csv = tmp_path / "one.json", tmp_path / "rows.csv"
     store = tmp_path / "store"
@@ -288,7 +288,7 @@ def test_a_step_is_predicted_on_one_machine_after_another(run, tmp_path):
     header, *rows = [line.split(",") for line in csv.read_text().splitlines()]
     times = [float(row[header.index("time")]) for row in rows]
     assert times == sorted(times, reverse=True)
-    asked = ("--model", "gpt-22b", "--parallel", "RC-1-8-d1-p1", "--recompute", "full")
+    asked = ("--model", "gpt-22b", "--given", "RC-1-8-d1-p1", "--recompute", "full")
     assert run("predict", "--on", "h100-dgx", *asked, "--json", out).code == 0
     assert json.loads(out.read_text())["time"] == times[1]
 

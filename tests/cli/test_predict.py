@@ -25,7 +25,7 @@ def seconds(run, out, *arguments):
 
 @public
 def test_a_product_is_predicted(run, tmp_path):
-    arguments = ("--gemm", "4096,4096,4096", "--parallel", "RC-1-1-d1-p1")
+    arguments = ("--gemm", "4096,4096,4096", "--given", "RC-1-1-d1-p1")
     out = tmp_path / "gemm.json"
     # deepflow_code, run gemm_A100_4096_4096_4096 of 2025.
     recorded = seconds(run, out, *arguments, "--rules", "deepflow-2025")
@@ -45,7 +45,7 @@ def test_unknown_rules_name_the_nearest(run):
 @public
 def test_a_step_has_parts_and_memory(run, tmp_path):
     out = tmp_path / "step.json"
-    arguments = ("--model", "gpt-22b", "--batch", "4", "--parallel", "RC-1-8-d1-p2")
+    arguments = ("--model", "gpt-22b", "--batch", "4", "--given", "RC-1-8-d1-p2")
     grid = ("--package", "1x1", "--packages", "8x2")
     outcome = run("predict", HARDWARE, *arguments, *grid, "--json", out)
     assert (outcome.code, outcome.err) == (0, "")
@@ -56,18 +56,18 @@ def test_a_step_has_parts_and_memory(run, tmp_path):
 
 
 def test_a_step_that_does_not_fit_says_so(run):
-    outcome = run("predict", *DGX, "--model", "gpt-22b", "--batch", 8, "--parallel", "dp=8",
+    outcome = run("predict", *DGX, "--model", "gpt-22b", "--batch", 8, "--given", "dp=8",
                   "--zero", 0)  # fmt: skip
     assert outcome.code == 3
     assert outcome.out.startswith("What would make it fit, cheapest first")
-    assert "--parallel" in outcome.out
+    assert "--given" in outcome.out
     for words in ("main memory", "recomputation full", "optimizer state"):
         assert words in " ".join(outcome.err.split())
 
 
 def test_scores_that_are_never_written_take_no_memory(run):
     outcome = run("predict", *DGX, "--model", "llama3-8b", "--sequence", "65536", "--batch", 1,
-                  "--parallel", "tp=8")  # fmt: skip
+                  "--given", "tp=8")  # fmt: skip
     assert (outcome.code, outcome.err) == (0, "")
 
 
@@ -83,19 +83,19 @@ def test_printed_traffic_over_printed_bandwidth_is_the_printed_time(run, sides, 
 
 
 def test_what_the_optimizer_keeps_for_a_weight_is_an_option(run, tmp_path):
-    asked = ("--set", "packages=1", "--model", "lstm-lm-40k", "--batch", 64, "--parallel",
+    asked = ("--set", "packages=1", "--model", "lstm-lm-40k", "--batch", 64, "--given",
              "RC-1-1-d1-p1")  # fmt: skip
     adam, none = (
-        predicted(run, tmp_path / "step.json", *asked, "--optimizer-bytes", size)["memory"]["rows"]
+        predicted(run, tmp_path / "step.json", *asked, "--optimizer", size)["memory"]["rows"]
         for size in ("12 B", "0 B")
     )
     assert adam["optimizer_state"] == pytest.approx([6 * size for size in adam["weights"]])
     assert adam["weights"] == adam["gradients"] == none["weights"]
     assert "optimizer_state" not in none
     for wrong, rules in (("-1 B", "crosstack"), ("8 B", "deepflow-2021"), ("3 m", "crosstack")):
-        refused = run("predict", EXAMPLE, *asked, "--optimizer-bytes", wrong, "--rules", rules)
+        refused = run("predict", EXAMPLE, *asked, "--optimizer", wrong, "--rules", rules)
         assert refused.code == 2
-        assert "--optimizer-bytes: " in refused.err
+        assert "--optimizer: " in refused.err
 
 
 def test_printed_and_drawn_pieces_add_up_to_the_step(run, tmp_path):
@@ -128,7 +128,7 @@ def test_a_model_file_is_read(run):
 @public
 def test_a_trace_and_a_chart_are_saved(run, tmp_path):
     trace, chart = tmp_path / "trace.json", tmp_path / "chart.svg"
-    outcome = run("trace", HARDWARE, "--model", "lstm-lm-40k", "--parallel", "RC-1-1-d1-p4",
+    outcome = run("trace", HARDWARE, "--model", "lstm-lm-40k", "--given", "RC-1-1-d1-p4",
                   "--rules", "deepflow-2021", *PLACED, "-o", trace, "--svg", chart)  # fmt: skip
     assert (outcome.code, outcome.err) == (0, "")
     events = json.loads(trace.read_text())["traceEvents"]
@@ -146,9 +146,9 @@ def test_a_trace_and_a_chart_are_saved(run, tmp_path):
         (("--model", "gpt-22c"), 2, "gpt-22b"),
         (("--model", "lstm-lm-40k", "--microbatches", "2"), 2, "--microbatches"),
         (("--model", "lstm-lm-40k", "--batch", "0"), 2, "--batch"),
-        (("--gemm", "64,64,64", "--parallel", "RC-2"), 2, "--parallel"),
-        (("--gemm", "64,64,64", "--parallel", "RC-1-64-d1-p1"), 2, "there are 16"),
-        (("--model", "lstm-lm-40k", "--parallel", "RC-1-1-d4-p1"), 2, "no bandwidth"),
+        (("--gemm", "64,64,64", "--given", "RC-2"), 2, "--given"),
+        (("--gemm", "64,64,64", "--given", "RC-1-64-d1-p1"), 2, "there are 16"),
+        (("--model", "lstm-lm-40k", "--given", "RC-1-1-d4-p1"), 2, "no bandwidth"),
         (("--model", "gpt-530b", *ONE), 3, "main memory"),
         (("--model", "gpt-530b"), 2, "set system_hierarchy.num_devices_per_node and num_nodes"),
         (("--gemm", "1,1,1", "--batch", "2"), 2, "--batch"),
@@ -170,7 +170,7 @@ def test_a_trace_needs_a_place_to_go(run):
     assert "--output" in outcome.err
 
 
-CLUSTER = ("--set", "packages=512", "--model", "gpt3-175b", "--parallel", "RC-1-8-d8-p8")
+CLUSTER = ("--set", "packages=512", "--model", "gpt3-175b", "--given", "RC-1-8-d8-p8")
 
 
 def predicted(run, out, *arguments):
@@ -204,20 +204,20 @@ def test_a_denser_node_is_faster(run, tmp_path):
 def test_a_chip_file_needs_a_strategy(run):
     outcome = run("predict", EXAMPLE, "--model", "gpt-22b")
     assert (outcome.code, len(outcome.problems)) == (2, 1)
-    assert "--parallel: required" in outcome.err
+    assert "--given: required" in outcome.err
 
 
 def test_more_chips_than_there_are_is_refused(run):
-    outcome = run("predict", EXAMPLE, "--model", "gpt-22b", "--parallel", "RC-1-8-d2-p1")
+    outcome = run("predict", EXAMPLE, "--model", "gpt-22b", "--given", "RC-1-8-d2-p1")
     assert outcome.code == 2
     assert "needs 16 chips; there are 8" in outcome.err
 
 
-SERVER = (*DGX, "--gemm", "8192,8192,8192", "--parallel", "RC-1-8-d1-p1")
+SERVER = (*DGX, "--gemm", "8192,8192,8192", "--given", "RC-1-8-d1-p1")
 
 
 def summed(run, out, *arguments):
-    given = ("predict", *DGX, "--gemm", "8192,8192,8192", "--parallel", "CR-8-d1-p1")
+    given = ("predict", *DGX, "--gemm", "8192,8192,8192", "--given", "CR-8-d1-p1")
     outcome = run(*given, *arguments, "--json", out)
     assert (outcome.code, outcome.err) == (0, "")
     return json.loads(out.read_text())["time"]
@@ -236,7 +236,7 @@ def test_chips_of_a_server_are_joined_as_the_option_says(run, tmp_path):
 
 def test_the_order_says_which_dimension_leaves_the_servers_under_a_release(run, tmp_path):
     out = tmp_path / "step.json"
-    asked = ("--model", "lstm-lm-40k", "--batch", "128", "--parallel", "RC-1-4-d4-p1")
+    asked = ("--model", "lstm-lm-40k", "--batch", "128", "--given", "RC-1-4-d4-p1")
     times = {}
     for order in ("kp2,dp", "dp,kp2", None):
         given = () if order is None else ("--order", order)
@@ -359,7 +359,7 @@ def test_a_product_on_a_chip_file_needs_no_strategy(run):
             '--set accumulator: "a100-pcie-80gb" has no rate for bf16 added up in fp16',
         ),
         ((*CARD, "--gemm", "8,8,8", "--library", "x.yaml"), 2, "--library"),
-        ((*CARD, "--gemm", "8,8,8", "--parallel", "RC-2-1-d1-p1"), 2, "needs 2 chips"),
+        ((*CARD, "--gemm", "8,8,8", "--given", "RC-2-1-d1-p1"), 2, "needs 2 chips"),
         ((*CARD, "--gemm", "1000000,1000000,1000000"), 3, "HBM2e"),
         ((*CARD, "--gemm", "8,8,8", "--rules", "deepflow"), 2, "--rules"),
     ],
@@ -370,7 +370,7 @@ def test_what_a_chip_by_name_cannot_do_is_one_line(run, arguments, code, says):
     assert says in outcome.err
 
 
-LONG = ("--set", "packages=64", "--model", "gpt3-175b", "--parallel", "RC-1-8-d1-p8",
+LONG = ("--set", "packages=64", "--model", "gpt3-175b", "--given", "RC-1-8-d1-p8",
         "--microbatches", "64")  # fmt: skip
 
 
@@ -398,14 +398,14 @@ def test_ways_to_run_a_step_are_checked(run, asked, message):
     assert message in outcome.err
 
 
-LLAMA = ("--on", "h100-dgx", "--chips", 512, "--parallel", "tp=8,pp=4,dp=16")
+LLAMA = ("--on", "h100-dgx", "--chips", 512, "--given", "tp=8,pp=4,dp=16")
 RUN = ("--microbatches", 128, "--schedule", "1f1b", "--recompute", "attention", "--exchange",
        "sequence")  # fmt: skip
 
 
 def test_a_graph_of_ones_own_is_predicted_and_traced_as_it_is_mapped(run, tmp_path):
     graph = "examples/graphs/my_transformer.yaml"
-    asked = (graph, "--on", "h100-dgx", "--chips", "16", "--parallel", "tp=4,pp=2,dp=2")
+    asked = (graph, "--on", "h100-dgx", "--chips", "16", "--given", "tp=4,pp=2,dp=2")
     said, mapped, chart = (tmp_path / name for name in ("said.json", "mapped.json", "chart.svg"))
     assert run("predict", *asked, "--json", str(said)).code == 0
     assert run("map", *asked, "--json", str(mapped)).code == 0
@@ -428,7 +428,7 @@ def test_the_argument_is_a_model_where_a_machine_is_named(run):
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("llama3-405b", "--on", "h100-dgx", "--parallel", "tp=8"), 3, "main memory"),
+        (("llama3-405b", "--on", "h100-dgx", "--given", "tp=8"), 3, "main memory"),
         (("llama3-70b",), 2, "llama3-70b: a model; give a machine beside it, with --on."),
         (("llama3-7b", *LLAMA), 2, '--model: no model is called "llama3-7b". Did you mean'),
         (("qwen3-8b", *LLAMA, "--batch", 64), 2, "--sequence: required"),
@@ -439,9 +439,9 @@ def test_the_argument_is_a_model_where_a_machine_is_named(run):
             "--recompute: allowed for the training",
         ),
         (("none.json", *LLAMA), 2, "none.json: no such file"),
-        (("gpt-22b", *DGX, "--parallel", "tp=8,tp=2"), 2, "--parallel: got 'tp=8,tp=2'"),
-        (("gpt-22b", *DGX, "--parallel", "tp=0"), 2, "kp2: got 0"),
-        (("llama3-8b", *DGX, "--parallel", "dp=8", "--rules", "deepflow-2025"), 2, "model.gated"),
+        (("gpt-22b", *DGX, "--given", "tp=8,tp=2"), 2, "--given: got 'tp=8,tp=2'"),
+        (("gpt-22b", *DGX, "--given", "tp=0"), 2, "kp2: got 0"),
+        (("llama3-8b", *DGX, "--given", "dp=8", "--rules", "deepflow-2025"), 2, "model.gated"),
     ],
 )
 def test_a_model_of_the_library_that_cannot_be_predicted_is_one_line(run, arguments, code, says):

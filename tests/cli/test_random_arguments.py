@@ -22,7 +22,7 @@ map small.yaml --gap 0.5 --json out.json --html out.html --svg out.svg --kernels
 map small.txt --time-limit 1 --rules dfmodel-e4 --jobs 1
 map small.yaml --start result.json --work-limit 1e9 --set system.memory.bandwidth=1GB/s
 evaluate small.yaml --mapping result.json --rules crosstack --svg out.svg
-show small.yaml --parallel RC-2-1-d1-p1 --svg out.svg
+show small.yaml --given RC-2-1-d1-p1 --svg out.svg
 show result.json
 show prediction.json
 show technology hbm3
@@ -45,10 +45,10 @@ serve-sweep small.yaml --model llama3-8b --tp 1,2 --pp 1,2 --batch 1,4 --context
 speculate small.yaml --draft llama-68m --target llama-68m --context 64 --window 2 --acceptance 0.8
 chip generate chip.yaml --set node=N3 -o out.yaml --json out.json
 predict --on a100-pcie-80gb --gemm 64,64,64 --json out.json
-predict chip.yaml --model lstm-lm-40k --parallel RC-1-1-d1-p1 --batch 64 --json out.json
-predict --on a100-dgx-80gb --model gpt-22b --parallel RC-1-8-d1-p1 --microbatches 4 --recompute full
-predict --on a100-dgx-80gb --model gpt-22b --parallel RC-1-4-d1-p4 --package 4x4 --torus
-trace chip.yaml --model lstm-lm-40k --parallel RC-1-1-d1-p1 -o out.json --svg out.svg
+predict chip.yaml --model lstm-lm-40k --given RC-1-1-d1-p1 --batch 64 --json out.json
+predict --on a100-dgx-80gb --model gpt-22b --given RC-1-8-d1-p1 --microbatches 4 --recompute full
+predict --on a100-dgx-80gb --model gpt-22b --given RC-1-4-d1-p4 --package 4x4 --torus
+trace chip.yaml --model lstm-lm-40k --given RC-1-1-d1-p1 -o out.json --svg out.svg
 place RC-4-2-d8-p1 --package 4x4 --packages 2x2 --all --json out.json --svg out.svg
 sweep study.yaml --jobs 1 --store new.store --resume
 study init new.yaml --base small.yaml

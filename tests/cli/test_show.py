@@ -47,15 +47,15 @@ def test_an_output_without_a_directory_is_refused(run, small):
 
 def test_a_graph_is_shown_as_a_strategy_transforms_it(run, small, tmp_path):
     svg = tmp_path / "steps.svg"
-    outcome = run("show", small, "--parallel", "RC-1-2-d2-p2", "--svg", svg)
+    outcome = run("show", small, "--given", "RC-1-2-d2-p2", "--svg", svg)
     assert (outcome.code, outcome.err) == (0, "")
     assert "cross edges" in outcome.out
     assert svg.read_text().startswith("<svg")
 
 
 def test_what_is_no_strategy_is_refused(run, small):
-    outcome = run("show", small, "--parallel", "RC-0-1")
-    assert (outcome.code, outcome.problems[0][:10]) == (2, "--parallel")
+    outcome = run("show", small, "--given", "RC-0-1")
+    assert (outcome.code, outcome.problems[0][:7]) == (2, "--given")
 
 
 def test_a_graph_over_named_axes_is_shown_operation_by_operation(run):
@@ -65,7 +65,7 @@ def test_a_graph_over_named_axes_is_shown_operation_by_operation(run):
     assert "softmax_gradient" in outcome.out
 
 
-@pytest.mark.parametrize("option", [("--svg", "out.svg"), ("--parallel", "RC-1-2"), ("--chips", 4)])
+@pytest.mark.parametrize("option", [("--svg", "out.svg"), ("--given", "RC-1-2"), ("--chips", 4)])
 def test_a_graph_over_named_axes_has_no_machine(run, option):
     outcome = run("show", GRAPH, *option)
     assert (outcome.code, outcome.problems) == (
@@ -102,7 +102,7 @@ def prediction(run, tmp_path):
     return make
 
 
-STEP = (CHIP, "--set", "packages=16", "--model", "gpt-22b", "--parallel", "RC-1-4-d2-p2")
+STEP = (CHIP, "--set", "packages=16", "--model", "gpt-22b", "--given", "RC-1-4-d2-p2")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ STEP = (CHIP, "--set", "packages=16", "--model", "gpt-22b", "--parallel", "RC-1-
     [
         (*STEP, "--batch", "2"),
         ("--on", "a100-pcie-80gb", "--gemm", "512,512,512"),
-        (CHIP, "--gemm", "512,512,512", "--parallel", "CR-2-d1-p1", "--set", "packages=2"),
+        (CHIP, "--gemm", "512,512,512", "--given", "CR-2-d1-p1", "--set", "packages=2"),
     ],
     ids=["step", "product", "product of two chips"],
 )

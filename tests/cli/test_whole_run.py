@@ -77,7 +77,7 @@ def test_a_trace_of_the_answer_is_saved(run, tmp_path):
 
 @pytest.mark.slow
 def test_a_prediction_says_the_same_as_the_mapping_of_its_decisions(run, tmp_path):
-    given = ("--parallel", "tp=2,pp=1,dp=4", "--recompute", "none", "--zero", 0, "--tokens", "1T")
+    given = ("--given", "tp=2,pp=1,dp=4", "--recompute", "none", "--zero", 0, "--tokens", "1T")
     said, mapped = tmp_path / "said.json", tmp_path / "mapped.json"
     predicted = run("predict", *ASKED[1:-2], *given, "--microbatches", 1, "--json", said)
     more = ("--microbatch-size", 4, "--work-limit", 4e5)

@@ -36,6 +36,7 @@ from crosstack.mapping.strategy import Strategy, parse_strategy
 from crosstack.model.choice_index import axis_names, choice_index
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.graph_workload import workload_of
+from crosstack.workload.optimizer import optimizer_named
 from crosstack.workload.passes.backward import training
 from crosstack.workload.product import Product
 from crosstack.workload.published_steps import BATCHES
@@ -290,7 +291,7 @@ def test_what_a_step_says_is_what_is_mapped():
 def test_the_state_of_the_optimizer_is_as_large_as_it_is_said_to_be(chip):
     usual, none = (
         predicted(GPT, "tp=8", chip, settings)
-        for settings in (None, StepSettings(optimizer_bytes=0.0))
+        for settings in (None, StepSettings(optimizer=optimizer_named("0 B")))
     )
     weights = usual.memory.stages[0].weights / 2
     assert usual.memory.stages[0].optimizer_state == pytest.approx(12 * weights)

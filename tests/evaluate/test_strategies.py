@@ -24,7 +24,7 @@ from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.graphs.hpl import hpl
 from crosstack.workload.architectures import graphs
 from crosstack.workload.graph_workload import workload_of
-from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.transformer_training import Hidden, Recompute, Schedule
 from crosstack.workload.workload import Workload
 from tests.builders.small_models import SMALL
 
@@ -111,6 +111,17 @@ class TestEqualsEvaluate:
             assert (strategies.interleave > 1).any()
             cut = some(strategies.at(strategies.interleave > 1), 10)
             assert compare(cut, table) < len(cut)
+
+    @pytest.mark.parametrize("hidden", [(), (Hidden.GRADIENTS, Hidden.SENDS), tuple(Hidden)])
+    def test_what_is_sent_beside_the_work(self, hidden):
+        workload = trained("opt-125m", layers=8, sequence=1024, batch=16)
+        system = servers(40e9)
+        given = Constraints(overlap=hidden)
+        strategies = all_strategies(workload, system, RULES, given, orders=BOTH)
+        table = BlockTable(workload=workload, system=system, rules=RULES, work_limit=1e3)
+        drawn = some(strategies, 20)
+        assert compare(drawn, table) < len(drawn)
+        assert mapping_of(drawn, 0, table).overlap == hidden
 
     def test_a_second_memory_takes_what_the_first_does_not_hold(self):
         workload = trained("opt-125m", layers=8, sequence=1024, batch=16)

@@ -144,7 +144,7 @@ evaluate: predict
 options: {model: gpt-22b, batch: 32, microbatches: 4}
 axes:
   node: [N7, N5]
-  strategy: {path: options.parallel, values: [RC-1-8-d1-p8, RC-1-8-d4-p2]}
+  strategy: {path: options.given, values: [RC-1-8-d1-p8, RC-1-8-d4-p2]}
   chips: {path: packages, values: [64]}
 keep: [run_time]
 """
@@ -176,7 +176,7 @@ def test_a_study_varies_the_topology(write):
     text = """\
 base: chip.yaml
 evaluate: predict
-options: {model: lstm-lm-40k, batch: 64, parallel: RC-1-16-d1-p1}
+options: {model: lstm-lm-40k, batch: 64, given: RC-1-16-d1-p1}
 axes:
   topology: {path: options.topology, values: ["ring,switch", "ring,ring"]}
 """
@@ -209,7 +209,7 @@ def test_the_busiest_stage_of_a_prediction_works_and_waits(tmp_path):
     study = tmp_path / "study.yaml"
     study.write_text(
         f"base: {example}\nevaluate: predict\n"
-        "options: {model: gpt-22b, parallel: RC-1-4-d1-p4, batch: 4, interleave: 1}\n"
+        "options: {model: gpt-22b, given: RC-1-4-d1-p4, batch: 4, interleave: 1}\n"
         "axes:\n  packages: [16]\n  options.microbatches: [1, 2, 4]\nobjectives: {time: min}\n"
     )
     table = sweep(study, jobs=1, table="arrow").to_pydict()

@@ -45,27 +45,27 @@ GPT3 = ("--model", "gpt3-175b")
 LSTM = ("--model", "lstm-lm-40k")
 MEGATRON = ("--schedule", "1f1b", "--exchange", "paired", "--recompute", "full")
 PREDICTED = [
-    (N5, "--set", "packages=512", *GPT3, "--parallel", "RC-1-8-d8-p8", "--microbatches", 8),
-    (N5, "--set", "packages=512", "--set", "node=N7", *GPT3, "--parallel", "RC-1-8-d8-p8"),
-    (N5, *LSTM, "--parallel", "RC-1-1-d1-p4", "--rules", "deepflow-2021"),
-    (N5, *LSTM, "--parallel", "RC-1-4-d1-p1"),
-    (N5, *LSTM, "--parallel", "CR-4-d2-p1"),
+    (N5, "--set", "packages=512", *GPT3, "--given", "RC-1-8-d8-p8", "--microbatches", 8),
+    (N5, "--set", "packages=512", "--set", "node=N7", *GPT3, "--given", "RC-1-8-d8-p8"),
+    (N5, *LSTM, "--given", "RC-1-1-d1-p4", "--rules", "deepflow-2021"),
+    (N5, *LSTM, "--given", "RC-1-4-d1-p1"),
+    (N5, *LSTM, "--given", "CR-4-d2-p1"),
     (N5, "--gemm", "4096,4096,4096"),
-    (*DGX, *GPT3, "--parallel", "RC-1-8-d1-p8", "--microbatches", 64, "--interleave", 3,
+    (*DGX, *GPT3, "--given", "RC-1-8-d1-p8", "--microbatches", 64, "--interleave", 3,
      *MEGATRON),
-    (*DGX, *GPT3, "--parallel", "RC-1-8-d1-p8", "--microbatches", 16, "--exchange",
+    (*DGX, *GPT3, "--given", "RC-1-8-d1-p8", "--microbatches", 16, "--exchange",
      "sequence", "--recompute", "full"),
-    (*DGX, "--model", "gpt-22b", "--parallel", "RC-1-8-d1-p1", "--recompute", "attention"),
-    (*DGX, "--model", "gpt-22b", "--batch", 8, "--parallel", "RC-1-1-d8-p1"),  # too large
-    (*DGX, "--model", "gpt-22b", "--parallel", "RC-4-2-d1-p4", "--recompute", "full",
+    (*DGX, "--model", "gpt-22b", "--given", "RC-1-8-d1-p1", "--recompute", "attention"),
+    (*DGX, "--model", "gpt-22b", "--batch", 8, "--given", "RC-1-1-d8-p1"),  # too large
+    (*DGX, "--model", "gpt-22b", "--given", "RC-4-2-d1-p4", "--recompute", "full",
      "--package", "2x4x4", "--torus"),
-    (*DGX, "--model", "gpt-22b", "--batch", 32, "--parallel", "RC-1-8-d4-p1",
+    (*DGX, "--model", "gpt-22b", "--batch", 32, "--given", "RC-1-8-d4-p1",
      "--recompute", "full", "--topology", "switch"),
-    (*DGX, *LSTM, "--batch", 128, "--parallel", "RC-1-4-d4-p1", "--order", "kp2,dp",
+    (*DGX, *LSTM, "--batch", 128, "--given", "RC-1-4-d4-p1", "--order", "kp2,dp",
      "--topology", "torus:4x2,switch", "--rules", "deepflow-2021"),
-    (*DGX, *LSTM, "--parallel", "RC-4-2-d8-p1", "--package", "4x4", "--packages", "2x2",
+    (*DGX, *LSTM, "--given", "RC-4-2-d8-p1", "--package", "4x4", "--packages", "2x2",
      "--rules", "deepflow-2021"),
-    (*DGX, "--gemm", "8192,8192,8192", "--parallel", "RC-1-8-d1-p1"),
+    (*DGX, "--gemm", "8192,8192,8192", "--given", "RC-1-8-d1-p1"),
     *(
         (*CARD, "--gemm", sides)
         for sides in (

@@ -74,7 +74,7 @@ def step_of(run, tmp_path):
         names = {"batch_size": "batch_size", "seq_len": "seq_len", "vocab_size": "vocab_size",
                  "num_layer": "num_layers", "hidden_dim": "layer_size"}  # fmt: skip
         changes = {f"model_param.{names[name]}": given[name] for name in names}
-        return "--parallel", strategy, *settings(changes)
+        return "--given", strategy, *settings(changes)
     if release_of(run) == "2021":
         return ()
     return "--model", changed_model(run, tmp_path)

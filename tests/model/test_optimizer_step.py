@@ -21,13 +21,7 @@ from crosstack.model.collectives import (
     LeastTime,
     NetworkUse,
 )
-from crosstack.model.iteration import (
-    Pipeline,
-    exact_time,
-    exchange_paths,
-    iteration_time,
-    step_times,
-)
+from crosstack.model.iteration import Pipeline, exact_time, iteration_time, step_times
 from crosstack.model.memory import ROWS
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.optimizer_step import OptimizerStep
@@ -35,6 +29,7 @@ from crosstack.model.parts import MainMemory
 from crosstack.model.rules import rules_named
 from crosstack.model.schedule.events import TaskGraphBuilder, simulate
 from crosstack.model.schedule.pipeline import Ending, Operation, Stage, pipeline_graph
+from crosstack.model.stage_paths import exchange_paths
 from crosstack.workload.job import Job
 from crosstack.workload.transformer_training import ZEROS, Schedule, Zero
 
@@ -146,6 +141,7 @@ def test_weights_sent_round_delay_the_first_microbatch_as_events_say(seed, overl
         behind=rng.choice([0.0, 0.1, 1.0]),
         update=0.25,
         overlapped=overlapped,
+        ahead=overlapped,
     )
     one = pipeline(rng, step)
     one = replace(one, transfer=0.0 if one.stages == 1 else rng.choice([0.0, 0.2]))
@@ -177,7 +173,7 @@ def test_what_of_weights_sent_round_is_waited_for_by_hand():
     assert [float(t) for t in step_times(slow, 12.0)] == [0.0, 0.0, 18.0]
     head = replace(one, step=OptimizerStep(gather=2.0, behind=5.0))  # needed at 4 s
     assert [float(t) for t in step_times(head, 12.0)] == [0.0, 0.0, 3.0]
-    behind = replace(one, step=OptimizerStep(gather=2.0, behind=1.0, overlapped=False))
+    behind = replace(one, step=OptimizerStep(gather=2.0, behind=1.0, ahead=False))
     assert [float(t) for t in step_times(behind, 12.0)] == [0.0, 0.0, 3.0]
 
 

@@ -134,7 +134,7 @@ def test_what_closes_a_gap_is_what_is_free_as_it_is_in_the_mapping(small_answer)
     c = replace(answer.certificate, free=("dimension sizes", "parallelism", "partitions"))
     assert closing_sentence(replace(answer, certificate=c)) == (
         "To close the gap give what is free; here it is --set 'system.network[0].size=4' "
-        "--parallel tp=4,pp=1,dp=1 --microbatch-size 1, or more time (--time-limit)."
+        "--given tp=4,pp=1,dp=1 --microbatch-size 1, or more time (--time-limit)."
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from crosstack.cli.inputs import MACHINE, MachineOptions, in_file, options_named, refuse, zero_given
 from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.transformer_training import Recompute, Schedule, overlap_named
 
 if TYPE_CHECKING:
     from crosstack.mapping.mapping import Constraints, Task
@@ -30,6 +30,8 @@ class JobOptions:
     context: int | None = None
     dtype: Dtype | None = None
     expert_imbalance: float | None = None
+    gradients: str | None = None
+    optimizer: str | None = None
 
     def refuse(self) -> None:
         """Raise `InputError` for options that a file leaves no room for."""
@@ -43,7 +45,9 @@ class JobOptions:
         if len(kinds) > 1:
             message = f"given with --{kinds[0]}; allowed: one of them."
             raise InputError(Problem(f"--{kinds[1]}", message))
-        names = ("batch", "sequence", "context", "dtype", "expert_imbalance")
+        names = (
+            "batch", "sequence", "context", "dtype", "expert_imbalance", "gradients", "optimizer",
+        )  # fmt: skip
         given = {name: getattr(self, name) for name in names}
         return {"kind": kinds[0] if kinds else "train", **given}
 
@@ -52,12 +56,13 @@ class JobOptions:
 class GivenOptions:
     """Decisions that are given and not searched."""
 
-    parallel: str | None = None
+    given: str | None = None
     microbatch_size: int | None = None
     recompute: Recompute | None = None
     schedule: Schedule | None = None
     interleave: int | None = None
     zero: str | None = None
+    overlap: str | None = None
 
     def refuse(self) -> None:
         """Raise `InputError` for options that a saved result leaves no room for."""
@@ -67,28 +72,36 @@ class GivenOptions:
     def over(self, constraints: Constraints) -> Constraints:
         """Return constraints with what the options give."""
         from crosstack.mapping.degrees import parse_degrees
+        from crosstack.mapping.given import split_given
 
-        given = asdict(self) | {"zero": zero_given(self.zero)}
-        changes = {name: value for name, value in given.items() if value is not None}
+        alone = asdict(self) | {"zero": zero_given(self.zero)}
+        changes = {name: value for name, value in alone.items() if value is not None}
         with options_named(_WORDS):
-            if "parallel" in changes:
-                changes["degrees"] = parse_degrees(changes.pop("parallel"))
+            if self.overlap is not None:
+                changes["overlap"] = overlap_named(self.overlap)
+            if "given" in changes:
+                degrees, decided = split_given(changes.pop("given"), changes)
+                changes |= decided
+                if degrees:
+                    changes["degrees"] = parse_degrees(degrees)
             return replace(constraints, **changes)
 
 
 # How a problem of a job, a machine or a constraint is said by the option that gave it.
 _CONSTRAINTS = {
-    "degrees": "--parallel",
+    "degrees": "--given",
     "microbatch_size": "--microbatch-size",
     "recompute": "--recompute",
     "schedule": "--schedule",
     "interleave": "--interleave",
     "zero": "--zero",
+    "overlap": "--overlap",
 }
 _WORDS = {
+    "given": "--given",
     **_CONSTRAINTS,
     **{f"constraints.{field}": option for field, option in _CONSTRAINTS.items()},
-    **{field: f"--{field}" for field in ("batch", "sequence", "context", "dtype")},
+    **{f: f"--{f}" for f in ("batch", "sequence", "context", "dtype", "gradients", "optimizer")},
     "expert_imbalance": "--expert-imbalance",
     **MACHINE,
     "workload.global_batch_size": "--batch",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crosstack.cli import inputs
 from crosstack.cli.hardware import hardware_of, source_of
@@ -20,7 +21,6 @@ from crosstack.cli.outputs import (
 )
 from crosstack.cli.place import grid_of
 from crosstack.errors import InfeasibleError, InputError, Problem
-from crosstack.units import parse_quantity
 
 if TYPE_CHECKING:
     from crosstack.evaluate.plan import Plan
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from crosstack.model.rules import Rules as CountedRules
 
 _NUMBERS = ("batch", "sequence", "context", "expert_imbalance")  # of a model that serves
-_NOT_SAVED = ("parallel", "rules", "set_")  # among what was asked: a result has them elsewhere
+_NOT_SAVED = ("given", "rules", "set_")  # among what was asked: a result has them elsewhere
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,20 +41,23 @@ class StepOptions:
     file: Path | None = None
     gemm: str | None = None
     model: str | None = None
-    parallel: str | None = None
+    given: str | None = None
     prefill: bool = False
     decode: bool = False
     context: int | None = None
     batch: int | None = None
     sequence: int | None = None
     microbatches: int | None = None
+    microbatch_size: int | None = None
     exchange: str | None = None
     recompute: str | None = None
     schedule: str | None = None
     interleave: int | None = None
     zero: str | None = None
+    overlap: str | None = None
     expert_imbalance: float | None = None
-    optimizer_bytes: str | None = None
+    gradients: str | None = None
+    optimizer: str | None = None
     package: str | None = None
     packages: str | None = None
     torus: bool = False
@@ -73,8 +76,8 @@ class StepOptions:
         """What is asked of the step itself; None: as published."""
         from crosstack.workload.published_steps import CHANGES
 
-        given = {name: getattr(self, name) for name in CHANGES}
-        return given | {"zero": inputs.zero_given(self.zero)}
+        asked = {name: getattr(self, name) for name in CHANGES}
+        return asked | {"zero": inputs.zero_given(self.zero)}
 
     @property
     def levels(self) -> Levels | None:
@@ -90,8 +93,24 @@ class StepOptions:
         paths = {name: path and str(path) for name, path in kept.items() if isinstance(path, Path)}
         return kept | paths | {"set": self.set_ or []}
 
-    def named_first(self) -> StepOptions:
-        """Return them; the argument is a model or a graph where the machine has a name."""
+    def settled(self) -> StepOptions:
+        """Return them with each decision of ``given`` in its place.
+
+        The argument is a model or a graph where the machine has a name.
+        """
+        from crosstack.mapping.given import split_given
+
+        named = self._named_first()
+        if named.given is None:
+            return named
+        with inputs.options_named({"given": "--given"} | _called(*asdict(named))):
+            strategy, decided = split_given(named.given, asdict(named))
+        words: dict[str, Any] = {
+            name: str(one) if isinstance(one, StrEnum) else one for name, one in decided.items()
+        }
+        return replace(named, given=strategy or None, **words)
+
+    def _named_first(self) -> StepOptions:
         if None in (self.file, self.on) or self.model is not None or self.gemm is not None:
             return self
         return replace(self, file=None, model=str(self.file))
@@ -114,7 +133,7 @@ def predict(
         prediction_tables,
     )
 
-    asked, count = asked.named_first(), inputs.many_tokens(tokens)
+    asked, count = asked.settled(), inputs.many_tokens(tokens)
     inputs.check_outputs(asked.file, {"--json": json_out, "--html": html_out})
     counted = inputs.rules_asked(asked.rules, PREDICTED)
     found, typed = _predicted(asked, counted, json_out, electricity)
@@ -149,7 +168,7 @@ def trace(asked: StepOptions, output: Path | None = None, svg_out: Path | None =
     if output is None and svg_out is None:
         raise InputError(Problem("--output", "nothing to save; give --output OUT or --svg OUT."))
     counted = inputs.rules_asked(asked.rules, PREDICTED)
-    found, typed = _predicted(asked.named_first(), counted)
+    found, typed = _predicted(asked.settled(), counted)
     timelines = found.timelines()
     if not timelines:
         message = f"{counted.name} estimates a transformer without events; try deepflow-2025-graph."
@@ -281,22 +300,23 @@ def _predicted(
     from crosstack.evaluate.step_settings import StepSettings
     from crosstack.io.step_machines import joined, typed_chip
     from crosstack.model.rules import MAPPED
+    from crosstack.workload.optimizer import optimizer_named
     from crosstack.workload.transformer_training import CHOICES
 
     file = source_of(asked.file, asked.on)
     machine = inputs.MachineOptions(on=asked.on, chips=asked.chips, fabric=asked.fabric)
     hardware = hardware_of(asked.file, machine, asked.library, asked.set_ or [])
     workload = _workload(file, hardware, asked)
-    options = {"strategy": "--parallel", "order": "--order"}
-    options |= {"constraints.degrees": "--parallel", "workload.global_batch_size": "--batch"}
+    options = {"strategy": "--given", "order": "--order"}
+    options |= {"constraints.degrees": "--given", "workload.global_batch_size": "--batch"}
     options |= dict.fromkeys(("topology", "shape", "package"), "--topology")
     options |= {f: f"--{f.replace('_', '-')}" for f in StepSettings.__dataclass_fields__}
-    with inputs.options_named(options | _called(*CHOICES, "interleave")):
+    options |= _called(*CHOICES, "interleave", "overlap", "microbatch_size")
+    with inputs.options_named(options):
         settings = StepSettings()
-        if asked.optimizer_bytes is not None:
-            with inputs.options_named({"": "--optimizer-bytes"}):
-                state = parse_quantity(asked.optimizer_bytes, "B")
-            settings = replace(settings, optimizer_bytes=state)
+        if asked.optimizer is not None:
+            with inputs.options_named({"": "--optimizer"}):
+                settings = replace(settings, optimizer=optimizer_named(asked.optimizer))
         strategy = _strategy(file, hardware, workload, asked)
         if asked.levels is not None and asked.package is not None:
             message = "allowed without --package, which places on a mesh or torus of its own."
@@ -314,8 +334,8 @@ def _predicted(
         except InfeasibleError as error:
             if counted.lacking(MAPPED):  # a release, which is given every decision
                 raise
-            task, rules = settled(*given, counted)
-            raise tell_ways(error, task, rules, PageOptions(json_out=json_out)) from error
+            pages = PageOptions(json_out=json_out)
+            raise tell_ways(error, settled(*given), counted, pages) from error
 
 
 def _strategy(file: Path, hardware: Machine, workload: Step, asked: StepOptions) -> Strategy:
@@ -326,8 +346,8 @@ def _strategy(file: Path, hardware: Machine, workload: Step, asked: StepOptions)
     from crosstack.mapping.strategy import Strategy, parse_strategy
     from crosstack.workload.job import is_product
 
-    if asked.parallel is not None:
-        return parse_strategy(asked.parallel)
+    if asked.given is not None:
+        return parse_strategy(asked.given)
     if isinstance(hardware, DeepflowHardware):
         with inputs.in_file(file):
             if asked.package is None:
@@ -336,7 +356,7 @@ def _strategy(file: Path, hardware: Machine, workload: Step, asked: StepOptions)
     if isinstance(hardware, ChipDescription) and not is_product(workload):
         chips = f"{hardware.chips_per_package * hardware.n_packages:,}"
         message = f"required: {file} has no strategy for its chips, {chips}; such as RC-1-8-d4-p2."
-        raise InputError(Problem("--parallel", message))
+        raise InputError(Problem("--given", message))
     return Strategy()
 
 

@@ -22,10 +22,10 @@ def show_(
     svg_out: Path | None = None,
     json_out: Path | None = None,
     library: Path | None = None,
-    parallel: str | None = None,
+    given: str | None = None,
 ) -> None:
     """Describe the workload and the machine of a file, a saved result, or a model, in words."""
-    of_tasks: dict[str, object] = {"--set": set_, "--svg": svg_out, "--parallel": parallel}
+    of_tasks: dict[str, object] = {"--set": set_, "--svg": svg_out, "--given": given}
     if str(file) == "library" and name != "technology":
         inputs.refuse(of_tasks | {"--library": library}, "allowed: with a file alone.")
         _show_library(name, json_out)
@@ -50,18 +50,18 @@ def show_(
 
     inputs.check_outputs(file, {"--svg": svg_out})
     if holds_graph(file):
-        given: dict[str, object] = {
+        others: dict[str, object] = {
             "--on": machine.on,
             "--chips": machine.chips,
             "--fabric": machine.fabric,
         }
-        options = {"--svg": svg_out, "--parallel": parallel}
-        inputs.refuse(given | options, "allowed: with a workload and a machine alone.")
+        options = {"--svg": svg_out, "--given": given}
+        inputs.refuse(others | options, "allowed: with a workload and a machine alone.")
         outputs.show(graph_tables(file.stem, read_graph(file, set_ or [])))
         return
     task = machine.task(file, set_)
-    if parallel is not None:
-        _show_transformed(task, parallel, svg_out)
+    if given is not None:
+        _show_transformed(task, given, svg_out)
         return
     outputs.show(task_text(task))
     outputs.write(*outputs.asked_files((svg_out, lambda: task_svg(task))))
@@ -100,14 +100,14 @@ def _show_result(file: Path) -> None:
     outputs.show(saved_result(file, tree).tables())
 
 
-def _show_transformed(task: Task, parallel: str, svg_out: Path | None) -> None:
+def _show_transformed(task: Task, given: str, svg_out: Path | None) -> None:
     """Print and draw a graph after every step of its transformation."""
     from crosstack.mapping.strategy import parse_strategy
     from crosstack.mapping.transform import transform
     from crosstack.report.transform_figure import transform_svg, transform_table
 
-    with inputs.options_named({"strategy": "--parallel"}):
-        strategy = parse_strategy(parallel)
+    with inputs.options_named({"strategy": "--given"}):
+        strategy = parse_strategy(given)
         steps = transform(task.workload.graph, strategy)
     title = f"{task.workload.name} under {strategy}"
     outputs.show(transform_table(steps, title))

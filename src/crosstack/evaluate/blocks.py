@@ -152,6 +152,7 @@ class BlockTable:
             microbatch_size=None,
             recompute=plan.recompute if plan.training else None,
             zero=ZEROS[plan.zero],
+            overlap=plan.hidden,
             **given,
         )
         mapping, certificate = search(

@@ -114,6 +114,8 @@ class Plan:
             "certificate": plain(c),
             "warnings": list(self.warnings),
             "item": task.workload.item,
+            "gradients": plain(task.workload.gradients),
+            "optimizer": plain(task.workload.optimizer),
             "n_chips": task.system.n_chips,
             "system_price_usd": priced["price_usd"]["total"],
             "system_power_w": priced["power_w"]["total"],
@@ -198,6 +200,7 @@ def _general(mapping: Mapping) -> dict[str, Any]:
         "schedule": mapping.schedule.value,
         "interleave": mapping.interleave,
         "zero": mapping.zero.value,
+        "overlap": None if mapping.overlap is None else plain(mapping.overlap),
         "n_tiles": mapping.n_tiles,
     }
 

@@ -30,6 +30,7 @@ from crosstack.model.schedule.events import Timeline
 from crosstack.records import brief
 from crosstack.units import format_quantity
 from crosstack.workload.dtype import Dtype
+from crosstack.workload.graph_workload import require_trained
 from crosstack.workload.job import Work, as_workload
 from crosstack.workload.transformer_training import Schedule, TransformerTraining, training_of
 from crosstack.workload.workload import Workload
@@ -164,7 +165,7 @@ def predict(
     if order is not None:
         message = "allowed under the rules of a release; the best places of ranks are found here."
         raise InputError(Problem("order", message))
-    task, rules = settled(workload, strategy, system, dtype, settings, rules)
+    task = settled(workload, strategy, system, dtype, settings)
     if mapping is None:
         answer = optimise(task, rules=rules, work_limit=work_limit)
     else:
@@ -178,22 +179,27 @@ def settled(
     system: System,
     dtype: Dtype,
     settings: StepSettings | None,
-    rules: Rules,
-) -> tuple[Task, Rules]:
-    """Return the task and the rules that a prediction under some settings is of.
+) -> Task:
+    """Return the task that a prediction under some settings is of.
 
     Parameters
     ----------
-    workload, strategy, system, dtype, settings, rules
+    workload, strategy, system, dtype, settings
         As of `predict`.
+
+    Raises
+    ------
+    InputError
+        As `strategy_task`; or an optimizer is said of what is not trained.
     """
     chosen = settings or StepSettings()
-    if chosen.optimizer_bytes != StepSettings().optimizer_bytes:
-        kept = replace(rules.memory, optimizer_bytes=chosen.optimizer_bytes)
-        rules = replace(rules, memory=kept)
     if not chosen.enforces_capacity:
         system = replace(system, chip=system.chip.with_memory(capacity=None))
-    return strategy_task(workload, strategy, system, dtype), rules
+    task = strategy_task(workload, strategy, system, dtype)
+    if chosen.optimizer is None:
+        return task
+    require_trained(task.workload.training, None, chosen.optimizer)
+    return replace(task, workload=replace(task.workload, optimizer=chosen.optimizer))
 
 
 def least_step(
@@ -269,7 +275,9 @@ def _said(
         recompute=step.recompute,
         schedule=step.schedule or Schedule.ONE_F_ONE_B,
         interleave=step.interleave,
+        microbatch_size=step.microbatch_size,
         zero=step.zero,
+        overlap=step.overlap,
     )
     if step.microbatches is not None:
         replicas = given.degrees.data or 1

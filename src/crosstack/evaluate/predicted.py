@@ -8,6 +8,7 @@ from crosstack.errors import require
 from crosstack.evaluate.predict import Prediction, Program, Step
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.machine.system import System
+from crosstack.mapping.given import split_given
 from crosstack.mapping.strategy import Strategy, parse_order, parse_strategy, whole_order
 from crosstack.model.rules import PREDICTED, Rules, chosen_rules
 from crosstack.records import require_type
@@ -18,7 +19,7 @@ from crosstack.workload.published_steps import as_step
 def predict_job(
     job: Step,
     system: System,
-    parallel: str | Strategy = "tp=1",
+    given: str | Strategy = "tp=1",
     *,
     dtype: Dtype | str | None = None,
     order: str | None = None,
@@ -34,9 +35,9 @@ def predict_job(
         What is computed; programs of releases know steps of training alone.
     system : System
         What `crosstack.system` returns, or a machine of one's own.
-    parallel : str or Strategy
+    given : str or Strategy
         How it is spread over the chips, such as ``tp=8,pp=4,dp=16`` or ``RC-4-2-d8-p1``; a degree
-        that is left out is 1.
+        that is left out is 1. Other decisions may follow, see `crosstack.mapping.given`.
     dtype : Dtype or str, optional
         What is computed in; the job's own, or ``bf16``.
     order : str, optional
@@ -58,14 +59,15 @@ def predict_job(
         If the step does not fit the main memory of a chip; says what would.
     """
     require_type("system", system, System)
-    require_type("parallel", parallel, str | Strategy)
+    require_type("given", given, str | Strategy)
     require_type("settings", settings, StepSettings | None)
     require_type("order", order, str | None)
     chosen = chosen_rules(rules, PREDICTED)
-    step, own = as_step(job, changes)
+    spread, decided = split_given(given, changes) if isinstance(given, str) else (given, {})
+    step, own = as_step(job, changes | decided)
     computed = own or Dtype.BF16 if dtype is None else dtype
     require(computed in list(Dtype), "dtype", computed, ", ".join(Dtype))
-    strategy = parse_strategy(parallel) if isinstance(parallel, str) else parallel
+    strategy = parse_strategy(spread or "tp=1") if isinstance(spread, str) else spread
     ranks = None if order is None else whole_order(strategy, parse_order(order))
     program: Program = chosen.step
     return program(step, strategy, system, Dtype(computed), settings, rules=chosen, order=ranks)

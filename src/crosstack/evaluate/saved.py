@@ -12,7 +12,7 @@ from crosstack.mapping.mapping import EndMapping, Mapping, Task
 from crosstack.model.choice_index import named_axis
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Axis
-from crosstack.workload.transformer_training import Recompute, Schedule, Zero
+from crosstack.workload.transformer_training import Hidden, Recompute, Schedule, Zero
 
 MOST_PROBLEMS = 20  # names looked up; a foreign result would list every kernel
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -39,6 +39,7 @@ def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
     again = read.choice(data.get("recompute", Recompute.NONE), Recompute, "recompute")
     order = read.choice(data.get("schedule", order), Schedule, "schedule")
     zero = read.choice(data.get("zero", Zero.NONE), Zero, "zero")
+    overlap = read.overlap(data)
     if read.problems or layers is None or again is None or order is None or zero is None:
         raise InputError(read.problems)
     places = tuple(place for place, *_ in uses)
@@ -57,6 +58,7 @@ def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
         schedule=order,
         interleave=data.get("interleave", 1),
         zero=zero,
+        overlap=overlap,
     )
 
 
@@ -173,6 +175,17 @@ class _Reader:
             path = f"kernels[{i}].pipeline_stage"
             self.wrong(path, f"got {stages[i]!r}; allowed: {allowed}.")
         return tuple(stage for stage in stages if isinstance(stage, int))
+
+    def overlap(self, data: dict[str, Any]) -> tuple[Hidden, ...] | None:
+        """Return what is sent beside the work, None where that is not said."""
+        said = data.get("overlap")
+        if said is None:
+            return None
+        if not isinstance(said, list):
+            self.wrong("overlap", f"got {said!r:.60}; allowed: null, or a list of what is hidden.")
+            return None
+        found = (self.choice(one, Hidden, f"overlap[{i}]") for i, one in enumerate(said))
+        return tuple(one for one in found if one is not None)
 
     def choice(self, value: object, kind: type[Choice], path: str) -> Choice | None:
         """Return a member of an enum by its name, None where it has none of that."""

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from crosstack.records import Bytes, Checked
+from crosstack.records import Checked
+from crosstack.workload.optimizer import Optimizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSettings(Checked):
     """Settings of the optimizer, and whether a step has to fit the memory of a chip.
 
-    ``optimizer_bytes`` are its state for each weight [B]; 12: a weight and two moments in single
-    precision (``rajbhandari2020zero``, section 3.1). Weights and gradients come on top.
+    ``optimizer`` is what updates the weights, in place of what the step says; None: that, or what
+    keeps as much as the rules count. Weights and gradients come on top of its state.
 
     Raises `InputError` where a number is out of range.
     """
 
-    optimizer_bytes: Bytes = 12.0
+    optimizer: Optimizer | None = None
     enforces_capacity: bool = True

@@ -188,6 +188,7 @@ def with_strategy(mapping: Mapping, strategies: Strategies, number: int) -> Mapp
         parallelism=plan.parallelism,
         dimensions=plan.dimensions,
         zero=ZEROS[plan.zero],
+        overlap=plan.hidden,
         recompute=RECOMPUTED[strategies.recompute[number]],
         schedule=ORDERS[strategies.schedule[number]],
         interleave=int(strategies.interleave[number]),

@@ -20,6 +20,7 @@ from crosstack.evaluate.terms import end_terms, kernel_terms, partition_terms
 from crosstack.machine.chip import Execution
 from crosstack.machine.prices import system_power, system_price
 from crosstack.machine.system import Parallelism, System
+from crosstack.mapping.checks import check_overlap
 from crosstack.mapping.mapping import GeneralDecisions, Mapping
 from crosstack.model.choice_index import axis_names, sharding_codes
 from crosstack.model.choices import Choices, make_choices, summing
@@ -358,7 +359,9 @@ def decided_plan(
     shares = zero_stages(plan, rules)
     allowed = f"{', '.join(map(str, shares))} of {plan.data} data-parallel chips {where}"
     require(mapping.zero in shares, "mapping.zero", mapping.zero.value, allowed)
-    return with_recompute(replace(plan, interleave=pieces, zero=mapping.zero.number), arrays, again)
+    check_overlap(workload, rules, mapping.overlap, "mapping.overlap")
+    plan = replace(plan, interleave=pieces, zero=mapping.zero.number, hidden=mapping.overlap)
+    return with_recompute(plan, arrays, again)
 
 
 def _problems(

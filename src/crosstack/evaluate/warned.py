@@ -16,9 +16,9 @@ from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.time import mapped_plan
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Mapping, Task
-from crosstack.model.iteration import exchange_paths
 from crosstack.model.rules import Rules
 from crosstack.model.runnable import uneven
+from crosstack.model.stage_paths import exchange_paths
 from crosstack.units import format_quantity
 from crosstack.workload.kernels import Axis, Placement
 from crosstack.workload.transformer_training import Zero

@@ -107,7 +107,7 @@ class Way:
         if "degrees" not in self.change.fields:
             return self.change.option
         degrees = Degrees(**{use.value: self.plan.mapping.degree(use) for use in Parallelism})
-        return f"{self.change.option} --parallel {degrees}".strip()
+        return f"{self.change.option} --given {degrees}".strip()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the way as JSON holds it; ``option`` may be given to a command as it is."""

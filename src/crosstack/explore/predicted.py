@@ -60,7 +60,7 @@ class Predicted(FileEvaluator):
 
     name: str = "predict"
     allowed: tuple[str, ...] = (
-        "model", "gemm", "parallel", "rules", "order", "topology", "framework", *LIBRARY, *CHANGES,
+        "model", "gemm", "given", "rules", "order", "topology", "framework", *LIBRARY, *CHANGES,
     )  # fmt: skip
     parts: tuple[str, ...] = PREDICTED
     units: Mapping[str, str | None] = field(default_factory=lambda: TERMS)
@@ -181,7 +181,7 @@ def _workload(machine: step_machines.Machine, options: dict[str, Any]) -> Step:
 
 
 def _strategy(machine: step_machines.Machine, workload: Step, options: dict[str, Any]) -> Strategy:
-    given = options.get("parallel")
+    given = options.get("given")
     if given is not None:
         return parse_strategy(str(given))
     if is_product(workload) and not isinstance(machine, deepflow.DeepflowHardware):
@@ -189,7 +189,7 @@ def _strategy(machine: step_machines.Machine, workload: Step, options: dict[str,
     if isinstance(machine, deepflow.DeepflowHardware):
         deepflow.check_devices(machine)
         return strategy_of(machine)
-    raise InputError(Problem("options.parallel", "required: a strategy such as RC-1-8-d4-p2."))
+    raise InputError(Problem("options.given", "required: a strategy such as RC-1-8-d4-p2."))
 
 
 @contextmanager

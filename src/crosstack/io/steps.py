@@ -47,8 +47,9 @@ def job_named(name: str, kind: JobKind | str = JobKind.TRAIN, **numbers: Any) ->
     kind : JobKind or str
         ``train``, ``prefill`` or ``decode``.
     **numbers
-        ``batch``, ``sequence``, ``context``, ``dtype`` and ``expert_imbalance`` of `Job`; what is
-        None is as published, where that is known of training, else as usual.
+        ``batch``, ``sequence``, ``context``, ``dtype``, ``expert_imbalance``, ``gradients`` and
+        ``optimizer`` of `Job`; what is None is as published, where that is known of training, else
+        as usual.
     """
     model = transformer(name)
     given = {field: value for field, value in numbers.items() if value is not None}

@@ -12,7 +12,7 @@ from crosstack.mapping.parallelism import network_uses
 from crosstack.model.memory import recomputations, weight_gradients
 from crosstack.model.rules import Rules
 from crosstack.workload.kernels import Placement
-from crosstack.workload.transformer_training import Schedule, Zero
+from crosstack.workload.transformer_training import Hidden, Schedule, Zero
 from crosstack.workload.workload import Workload
 
 
@@ -24,6 +24,21 @@ def check_given(workload: Workload, system: System, constraints: Constraints, ru
     _schedule(workload, constraints, rules)
     if workload.training:
         _sharing(system, constraints)
+    check_overlap(workload, rules, constraints.overlap, "constraints.overlap")
+
+
+def check_overlap(
+    workload: Workload, rules: Rules, overlap: tuple[Hidden, ...] | None, path: str
+) -> None:
+    """Raise `InputError` at ``path`` where what is hidden cannot be said of a workload."""
+    if overlap is None:
+        return
+    said = ",".join(overlap) or "none"
+    counted = workload.training and rules.iteration.has_schedules
+    where = f"for {workload.name} by rules {rules.name}"
+    require(counted, path, said, f"nothing {where}")
+    apart = not workload.graph.shares_weights or {*overlap} <= {Hidden.SENDS}
+    require(apart, path, said, f"none or sends: layers of {workload.name} share weights")
 
 
 def _degrees(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:

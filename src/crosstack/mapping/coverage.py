@@ -62,6 +62,7 @@ def covered(state: SearchState) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
         f"sharding of {len(constraints.sharding)} kernels": constraints.sharding,
         f"partition of {len(constraints.partitions)} kernels": constraints.partitions,
         f"at most {most} partitions": most is not None,
+        "what is sent beside the work": constraints.overlap is not None,
         "forward and backward in separate partitions": constraints.separate_directions,
     }
     given += [words for words, is_said in said.items() if is_said]

@@ -43,6 +43,7 @@ def mapping_order(mapping: Mapping) -> tuple[object, ...]:
         list(Schedule).index(mapping.schedule),
         mapping.interleave,
         mapping.zero.number,
+        mapping.overlap or (),
         mapping.n_tiles,
         mapping.partitions,
         tuple(AXIS_CODE[axis] for axis in mapping.sharding),

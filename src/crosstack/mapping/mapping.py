@@ -13,7 +13,7 @@ from crosstack.mapping.degrees import FREE, Degrees, degree_of
 from crosstack.model.objective import Objective
 from crosstack.records import brief, require_types
 from crosstack.workload.kernels import Axis
-from crosstack.workload.transformer_training import Recompute, Schedule, Zero
+from crosstack.workload.transformer_training import Hidden, Recompute, Schedule, Zero, overlap_named
 from crosstack.workload.workload import Workload
 
 
@@ -66,6 +66,9 @@ class Constraints:
         Pieces of every stage, spread over the model; above 1 with one forward, one backward. [1]
     zero : Zero or None
         What data-parallel chips have shares of, instead of all of it each.
+    overlap : tuple of Hidden or None
+        What training sends beside the work of its chips; None: gradients and weights, and between
+        stages what the chip does (`crosstack.machine.chip.Overlap`).
     partitions : tuple of (kernel name, int)
         Pinned kernels: the number of their partition, from 0.
     sharding : tuple of (kernel name, str)
@@ -83,6 +86,7 @@ class Constraints:
     schedule: Schedule = Schedule.ONE_F_ONE_B
     interleave: int | None = None
     zero: Zero | None = None
+    overlap: tuple[Hidden, ...] | None = None
     partitions: tuple[tuple[str, int], ...] = ()
     sharding: tuple[tuple[str, str], ...] = ()
 
@@ -91,6 +95,8 @@ class Constraints:
     def __post_init__(self) -> None:
         """Check the numbers."""
         require_types(self)
+        if self.overlap is not None:
+            object.__setattr__(self, "overlap", overlap_named(self.overlap))
         for name in ("microbatch_size", "n_tiles", "tile_size", "max_partitions", "interleave"):
             if getattr(self, name) is not None:
                 require_whole(name, getattr(self, name))
@@ -165,6 +171,7 @@ class GeneralDecisions(NamedTuple):
     schedule: Schedule
     interleave: int
     zero: Zero
+    overlap: tuple[Hidden, ...] | None
     dimensions: tuple[int, ...]
 
 
@@ -181,7 +188,7 @@ class Mapping:
         What each of those is used for.
     dimensions : tuple of int
         The network dimension of each of those, ascending; empty: one for every dimension.
-    microbatch_size, n_tiles, recompute, schedule, interleave, zero
+    microbatch_size, n_tiles, recompute, schedule, interleave, zero, overlap
         See `Constraints`.
     sharding : tuple of Axis
         One per kernel, in the order of the graph.
@@ -210,6 +217,7 @@ class Mapping:
     schedule: Schedule = Schedule.ONE_F_ONE_B
     interleave: int = 1
     zero: Zero = Zero.NONE
+    overlap: tuple[Hidden, ...] | None = None
     dimensions: tuple[int, ...] = ()
     ends: tuple[EndMapping, ...] = ()
 

@@ -110,7 +110,7 @@ class Room:
 
     def _most_of_ends(self, plan: MeshPlan) -> float:
         """Bytes that ends take at most: of chips that each have all of them. [B]"""
-        memory, most = self.rules.memory, 0.0
+        memory, most = self.rules.memory.as_trained(self.workload), 0.0
         for end in self.workload.ends:
             graph = end.graph
             own, table = graph.parameters / graph.sharers, end.table_size

@@ -175,12 +175,17 @@ class SearchState:
             return iter((self.use,))
         return workload_uses(self.workload, self.system, self.constraints, self.rules)
 
-    def bare_plans(self, use: Use, microbatch: int) -> list[MeshPlan]:
-        """Return the plans of a use of the network but for its schedules and recomputation."""
+    def bare_plans(self, use: Use, microbatch: int, like: Mapping | None = None) -> list[MeshPlan]:
+        """Return the plans of a use of the network but for its schedules and recomputation.
+
+        ``like``: a mapping whose decision on what is hidden is taken; None: what is given.
+        """
         plans = [
             plan if self.pricing.splits(plan) else replace(plan, graph_stages=1)
             for plan in use.plans(microbatch, self.workload, self.system, self.rules)
         ]
+        hidden = (like or self.constraints).overlap
+        plans = [replace(plan, hidden=hidden) for plan in plans]
         if self.sums:
             plans = [replace(plan, summed=least_summed(self.arrays, plan)) for plan in plans]
         if self.ends:
@@ -193,7 +198,7 @@ class SearchState:
         ``like``: a mapping whose decisions on schedule and recomputation are taken; None: those
         given, or else all that may help.
         """
-        plans, given = self.bare_plans(use, microbatch), like or self.constraints
+        plans, given = self.bare_plans(use, microbatch, like), like or self.constraints
         return self.room.variants(plans, given, only_time=self.pricing.weights.only_time)
 
     def ended(self, plan: MeshPlan) -> MeshPlan | None:
@@ -430,6 +435,7 @@ class SearchState:
             schedule=plan.schedule,
             interleave=plan.interleave,
             zero=ZEROS[plan.zero],
+            overlap=plan.hidden,
             ends=ended.mappings,
         )
         self.incumbent.keep(total, mapping)

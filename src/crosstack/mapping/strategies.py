@@ -266,7 +266,8 @@ def all_strategies(
         parts = use.sizes, use.parallelism, use.microbatches[0]
         plan = make_plan(workload, system, *parts, rules, use.dimensions)
         if plan is not None and plan.graph_stages == 1:
-            plan = replace(plan, summed=least_summed(workload.graph, plan))
+            summed = least_summed(workload.graph, plan)
+            plan = replace(plan, summed=summed, hidden=given.overlap)
             for shared in with_shares(plan, rules, given):
                 plans.append(replace(shared, summed=0.0))
                 sizes.append(use.microbatches)

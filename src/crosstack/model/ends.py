@@ -57,13 +57,14 @@ def least_ends(workload: Workload, system: System, plan: MeshPlan, rules: Rules)
         once = end.shared_size if plan.pipeline == 1 else 0.0
         weights = (float(own[~graph.backward].sum()) + end.table_size - once) / ways
         numbers = weights / end.element_size if workload.training else 0.0
+        kept = rules.memory.as_trained(workload)
         costs.append(
             EndCost(
                 time=end.count * rules.clock.least_time(system.chip, done) / ways,
-                summed=end.count * weights * workload.training,
+                summed=end.count * weights * workload.training * gradient_share(workload, end),
                 weights=end.count * weights,
-                gradients=end.count * rules.memory.gradient_bytes * numbers,
-                optimizer_state=end.count * rules.memory.optimizer_bytes * numbers,
+                gradients=end.count * kept.gradient_bytes * numbers,
+                optimizer_state=end.count * kept.optimizer_bytes * numbers,
             )
         )
     return with_ends(workload, plan, costs)
@@ -123,9 +124,10 @@ def end_cost(
     numbers = own / end.element_size if workload.training else 0.0
     summed = float(choices.summed[codes].sum())
     if workload.training:
-        summed += table
+        once = table
         if end in workload.after and plan.pipeline > 1:  # a copy, whose gradients are a part
-            summed += end.shared_size / plan.tensor
+            once += end.shared_size / plan.tensor
+        summed += once * gradient_share(workload, end)
     clock, chip = rules.clock, system.chip
     peak, slower = clock.peak_rate(chip, graph.dtype), clock.slower(chip, graph)
     joules = 0.0 if choices.clocked is None else float(choices.clocked.joules[codes].sum())
@@ -136,6 +138,7 @@ def end_cost(
     if plan.driven is not None:  # nothing is as long before its host has launched it
         launched = max(taken, host_time(graph, chip) / plan.microbatch_size)
         taken, forward = launched, forward * (launched / taken if taken else 1.0)
+    trained = rules.memory.as_trained(workload)
     one = EndCost(
         time=taken + sent + left,
         forward=forward + sent,
@@ -145,8 +148,8 @@ def end_cost(
         on_chip=joules,
         summed=summed,
         weights=float(held.weights.sum()) + own,
-        gradients=float(held.gradients.sum()) + rules.memory.gradient_bytes * numbers,
-        optimizer_state=float(held.optimizer_state.sum()) + rules.memory.optimizer_bytes * numbers,
+        gradients=float(held.gradients.sum()) + trained.gradient_bytes * numbers,
+        optimizer_state=float(held.optimizer_state.sum()) + trained.optimizer_bytes * numbers,
         caches=float(held.caches[keeps_cache(graph)].sum()),
         buffers=float(held.buffers.sum()),
         kept=float(held.kept.sum()),
@@ -159,6 +162,12 @@ def end_runs(cost: EndCost, count: int) -> EndCost:
     """Return what so many runs take; what is alive is that of one."""
     sizes = {f.name: count * getattr(cost, f.name) for f in fields(cost)}
     return EndCost(**{**sizes, "live": cost.live})
+
+
+def gradient_share(workload: Workload, end: End) -> float:
+    """Bytes of the gradient of each byte of the weights of an end. [1]"""
+    said = workload.gradients
+    return 1.0 if said is None else said.size / end.element_size
 
 
 def own_table(workload: Workload, end: End, plan: MeshPlan) -> float:

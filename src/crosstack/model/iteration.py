@@ -30,8 +30,9 @@ from crosstack.model.schedule.closed import (
     zero_bubble_ways,
 )
 from crosstack.model.schedule.uneven import uneven_ends
+from crosstack.model.stage_paths import ALONE, stage_paths
 from crosstack.workload.kernel_graph import Floats, Ints
-from crosstack.workload.transformer_training import Schedule
+from crosstack.workload.transformer_training import Hidden, Schedule
 
 if TYPE_CHECKING:
     from crosstack.model.mesh_plan import MeshPlan
@@ -53,9 +54,6 @@ class Iteration:
     sums: float = 0.0
     update: float = 0.0
     gather: float = 0.0
-
-
-ALONE: tuple[Path, ...] = ((1.0, 0.0),)  # a stage takes as long as its work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,43 +198,6 @@ class Pipelining:
 NOTHING: tuple[Path, ...] = ((0.0, 0.0),)
 
 
-def exchange_paths(plan: MeshPlan) -> tuple[Path, ...]:
-    """Return how long a stage takes for the work W of a microbatch, by what its layers exchange.
-
-    Of L layers that take F forward, B backward, each is sent its weights before it runs, A in all,
-    and leaves its gradients behind, R in all, while others run: as through two machines one after
-    the other, ``(A + F) / L + (L - 1) / L max(A, F + x A)`` forward, and backward, with gradients
-    and weights on the same links, ``(A + R + B) / L + (L - 1) / L max(A + R, B + x (A + R))``:
-    while anything is sent, a share x of the chip works on nothing else. Every piece of a stage
-    begins and ends a pass.
-
-    Source: zhao2023fsdp (sections 3.3 and 4); rajbhandari2020zero for gradients alone;
-    deepseek2024v3 (section 3.5.1) for the units that communication takes.
-    """
-    if not np.any(plan.exchanged):
-        return ALONE
-    layers, share = plan.layers_per_stage, plan.forward
-    one = plan.interleave / np.asarray(layers)  # layers that nothing runs beside
-    weights = plan.bringing_time(plan.summed) * layers
-    both = plan.leaving_time(plan.summed) * layers + weights
-    slowed = one + plan.taken * (1 - one)
-    forward = (share, slowed * weights), (share * one, weights)
-    backward = (1 - share, slowed * both), ((1 - share) * one, both)
-    return tuple((a + c, b + d) for a, b in forward for c, d in backward)
-
-
-def stage_paths(plan: MeshPlan) -> tuple[Path, ...]:
-    """Return how long a stage takes for the work of a microbatch, by all that it waits for.
-
-    What its layers exchange (`exchange_paths`), and the host that launches its kernels, which works
-    ahead: no stage takes less than that.
-    """
-    paths = exchange_paths(plan)
-    if plan.driven is None:
-        return paths
-    return (*paths, (0.0, plan.host * plan.layers_per_stage))
-
-
 def step_paths(pipeline: Pipeline) -> tuple[tuple[Path, ...], ...]:
     """Return what is done once an iteration: paths of sums, of the update, of sending round."""
     step, share = pipeline.step, pipeline.forward
@@ -245,13 +206,17 @@ def step_paths(pipeline: Pipeline) -> tuple[tuple[Path, ...], ...]:
     if pipeline.schedule.defers_weights:  # which stage is through last depends, see `exact_time`
         alone = np.asarray(pipeline.stages) == 1
         step = replace(step, first=step.first * alone, last=step.last * alone)
+    elif pipeline.has_ends and not step.overlapped:  # the first stage has one behind all others
+        step = replace(step, last=step.last * (np.asarray(pipeline.stages) == 1))
     counts = {
         "stages": pipeline.stages, "layers": pipeline.layers, "pieces": pipeline.interleave,
     }  # fmt: skip
     sent = pipeline.transfer / 2
+    # A stage that sends by itself is through when it has sent.
+    hops = np.maximum(pipeline.stages - 1 - (pipeline.overlap is not Overlap.ALL), 0)
     summing = NOTHING
     if np.any(step.summed):
-        summing = summing_paths(step, **counts, backward=pipeline.last_pass)
+        summing = summing_paths(step, **counts, backward=pipeline.last_pass, sent=hops * sent)
     return (
         summing,
         ((0.0, step.update),),
@@ -352,24 +317,25 @@ def optimizer_step(plan: MeshPlan) -> OptimizerStep:
         return NO_STEP
     layers = plan.layers_per_stage
 
-    def whole(time: Callable[[Any], Floats]) -> Floats:
+    def whole(time: Callable[[Any], Floats], what: Hidden) -> Floats:
         """Of all layers of a stage, layer by layer or at once."""
         size = plan.summed
-        return time(size) * layers if plan.overlapped else time(size * layers)
+        return time(size) * layers if plan.hides(what) else time(size * layers)
 
     first, last = (plan.summing_time(size) for size in sizes)
     alone = np.asarray(plan.pipeline) == 1  # a stage has both ends
     most = np.where(alone, sum(sizes), np.maximum(sizes[0], sizes[1]))
     return OptimizerStep(
-        sums=whole(plan.summing_time),
+        sums=whole(plan.summing_time, Hidden.GRADIENTS),
         first=first,
         last=last + alone * first,
         update=plan.update * (plan.summed * layers + most) / plan.sharers(1)
         + plan.casting * plan.summed * layers,
-        gather=whole(plan.gathering_time),
+        gather=whole(plan.gathering_time, Hidden.WEIGHTS),
         before=plan.gathering_time(sizes[0]),
         behind=plan.gathering_time(sizes[1]),
-        overlapped=plan.overlapped,
+        overlapped=plan.hides(Hidden.GRADIENTS),
+        ahead=plan.hides(Hidden.WEIGHTS),
     )
 
 
@@ -383,7 +349,7 @@ def pipeline_of(plan: MeshPlan, overlap: Overlap, rules: Rules) -> Pipeline:
         microbatches=plan.n_microbatches,
         layers=plan.layers_per_stage,
         transfer=rules.iteration.transfer(plan),
-        overlap=overlap,
+        overlap=plan.sending(overlap),
         training=plan.training,
         schedule=plan.schedule,
         interleave=plan.interleave,
@@ -406,7 +372,8 @@ def exact_time(pipeline: Pipeline, work: float, rules: Rules) -> float:
     """
     paths = float(iteration_time(pipeline, work, rules))
     ends = pipeline.has_ends and pipeline.training and int(pipeline.stages) > 1
-    if not ends or pipeline.schedule is Schedule.GPIPE:
+    apart = not pipeline.step.overlapped or pipeline.schedule.defers_weights
+    if not ends or (pipeline.schedule is Schedule.GPIPE and not apart):
         return paths
     share, work = float(pipeline.forward), float(pipeline.stage_work(work))
     times = list(step_times(pipeline, work))
@@ -417,8 +384,9 @@ def exact_time(pipeline: Pipeline, work: float, rules: Rules) -> float:
         float(pipeline.transfer) / rules.iteration.directions(training=True),
         pipeline.schedule,
         beside=pipeline.overlap is Overlap.ALL,
+        apart=apart,
     )
-    if pipeline.schedule.defers_weights and times:
+    if apart and times:
         summed = zip(through, _sums_behind(pipeline, work), strict=True)
         return max(max(map(sum, summed)) + float(sum(times[1:])), paths)
     return max(max(through) + float(sum(times)), paths)
@@ -430,6 +398,9 @@ def _sums_behind(pipeline: Pipeline, work: float) -> list[float]:
     Those of the first stage's end go last, of the last stage's with those of its layers.
     """
     step, count = pipeline.step, int(pipeline.stages)
+    if not step.overlapped:
+        alone = float(step.sums)
+        return [alone + float(step.first), *[alone] * (count - 2), alone + float(step.last)]
     bucket = step.sums / pipeline.layers
     most = step.sums - work * pipeline.last_pass * (1 - 1 / pipeline.layers)
     plain = float(max(bucket, most))
@@ -472,7 +443,9 @@ def iteration(plan: MeshPlan, layer_time: float, overlap: Overlap, rules: Rules)
     if pipeline.has_ends:  # all that the slowest stage waits for
         bubble = (taken - sum(ended)) / plan.n_microbatches / slowest
     return Iteration(
-        stage_time=float(rules.iteration.stage(np.asarray(slowest), transfer, overlap)),
+        stage_time=float(
+            rules.iteration.stage(np.asarray(slowest), transfer, plan.sending(overlap))
+        ),
         bubble_factor=bubble,
         transfer=float(transfer),
         time=taken / plan.copies,

@@ -338,7 +338,8 @@ def passing_size(plan: MeshPlan, weights: Any, copies: Any) -> Any:
     Of two ``copies`` of the graph that have ``weights`` each, if there are two: the one that runs,
     and the one whose weights come or whose gradients go. [B] Source: zhao2023fsdp.
     """
-    return weights * np.minimum(copies, AT_ONCE) * plan.exchanged
+    gradients = (plan.exchanged > 0) / plan.weight_share
+    return weights * np.minimum(copies, AT_ONCE) * (gradients + (plan.exchanged > 1))
 
 
 def copy_memory(
@@ -370,10 +371,11 @@ def copy_memory(
     forward = np.where(arrays.backward, 0.0, weight)
     parameters = forward / arrays.weight_element if workload.training else np.zeros(arrays.n)
     copies = arrays.weight_held / arrays.weight_element
+    trained = rules.memory.as_trained(workload)
     return CopyMemory(
         weights=rules.memory.weights(weight * copies, forward * copies),
-        gradients=rules.memory.gradient_bytes * parameters,
-        optimizer_state=rules.memory.optimizer_bytes * parameters,
+        gradients=trained.gradient_bytes * parameters,
+        optimizer_state=trained.optimizer_bytes * parameters,
         caches=cache * -(-workload.global_batch_size // plan.data),
         buffers=arrays.memory_extra,
         kept=kept,

@@ -15,7 +15,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from crosstack.errors import require
-from crosstack.machine.chip import Chip
+from crosstack.machine.chip import Chip, Overlap
 from crosstack.machine.system import Parallelism, System, dimension_sizes
 from crosstack.model.collectives import (
     NO_SHARES,
@@ -30,7 +30,7 @@ from crosstack.model.rules import Rules
 from crosstack.records import known_again
 from crosstack.workload.kernel_graph import Floats, KernelGraph
 from crosstack.workload.kernels import Collective, Placement
-from crosstack.workload.transformer_training import Recompute, Schedule, Zero
+from crosstack.workload.transformer_training import Hidden, Recompute, Schedule, Zero
 from crosstack.workload.workload import Workload
 
 
@@ -94,14 +94,17 @@ class MeshPlan:
     at the same time. [1] ``ends``: what runs before the first layer and behind the last one, where
     that is decided. ``summed`` are gradients of one copy of the graph that a chip sums once an
     iteration, at least where its sharding is not decided [B], ``update`` what it takes to update
-    the weights of each byte of those, ``casting`` to cast them [s/B];
+    the weights of each byte of those, ``casting`` to cast them [s/B], and ``weight_share`` bytes of
+    weights for each byte of their gradients [1];
     ``zero``: what data-parallel chips hold shares of, by its number (`Zero.number`); ``scatter``
     is then the time of a sum that leaves each its share, ``gather`` of sending round; ``near`` are
     both where shares are among the chips that the fastest links join;
-    ``overlapped``: whether sums run beside the backward pass; ``taken`` is the share of a chip's
-    units that work on nothing else while layers exchange weights or gradients [1]. ``driven``: the
-    chip, where a framework drives it; ``host`` is what its host takes to launch a copy of the
-    graph, once a microbatch (`crosstack.model.dispatch`). [s]
+    ``overlapped``: whether sums of gradients can run beside the backward pass, and weights be
+    brought layer by layer; ``hidden``: what is sent beside the work, None: as much as can be, but
+    between stages what the chip does; ``taken`` is the share of a chip's units that work on nothing
+    else while layers exchange weights or gradients [1]. ``driven``: the chip, where a framework
+    drives it; ``host`` is what its host takes to launch a copy of the graph, once a microbatch
+    (`crosstack.model.dispatch`). [s]
     """
 
     sizes: tuple[int, ...]
@@ -139,10 +142,12 @@ class MeshPlan:
     summed: Any = 0.0
     update: Any = 0.0
     casting: Any = 0.0
+    weight_share: float = 1.0
     overlapped: bool = True
     taken: float = 0.0
     driven: Chip | None = None
     host: Any = 0.0
+    hidden: tuple[Hidden, ...] | None = None
 
     @property
     def dimension_sizes(self) -> tuple[int, ...]:
@@ -192,14 +197,29 @@ class MeshPlan:
         return np.where(self.exchanged > 0, taken, 0.0)
 
     def bringing_time(self, size: Any) -> Floats:
-        """Time of bringing whole weights whenever layers run. [s]"""
+        """Time of bringing whole weights, of gradients of a size, whenever layers run. [s]"""
+        size = size * self.weight_share
         taken = np.where(self.hybrid, self.near.gather.time(size), self.gather.time(size))
         return np.where(self.exchanged > 1, taken, 0.0)
 
     def gathering_time(self, size: Any) -> Floats:
-        """Time of sending round weights that shares of the data-parallel chips updated. [s]"""
+        """Time of sending round weights that shares of the data-parallel chips updated. [s]
+
+        ``size`` is that of their gradients. [B]
+        """
+        size = size * self.weight_share
         updated = (np.asarray(self.zero) > 0) & (self.exchanged < 2)  # else whenever layers run
         return np.where(updated, self.gather.time(size), 0.0)
+
+    def hides(self, what: Hidden) -> bool:
+        """Whether sums of gradients run, or weights are brought, beside the work of layers."""
+        return self.overlapped and (self.hidden is None or what in self.hidden)
+
+    def sending(self, overlap: Overlap) -> Overlap:
+        """How a stage sends, on chips that overlap so: beside its work where that is all."""
+        if self.hidden is None:
+            return overlap
+        return Overlap.ALL if Hidden.SENDS in self.hidden else Overlap.NONE
 
     @property
     def borders(self) -> int:
@@ -246,8 +266,8 @@ def _update(workload: Workload, system: System, rules: Rules) -> float:
     if not workload.training:
         return 0.0
     element = gradient_element(workload.graph)
-    traffic = rules.memory.update_traffic(element) / element
-    return traffic / system.chip.memory_speed(spilled=False)
+    traffic = rules.memory.as_trained(workload).update_traffic(element * _weight_share(workload))
+    return traffic / element / system.chip.memory_speed(spilled=False)
 
 
 def _casting(workload: Workload, system: System) -> float:
@@ -261,6 +281,15 @@ def _casting(workload: Workload, system: System) -> float:
     numbers = np.where(graph.backward, 0.0, graph.parameters / graph.sharers)
     moved = float((numbers * graph.weight_cast).sum() / numbers.sum())
     return moved / gradient_element(graph) / system.chip.memory_speed(spilled=False)
+
+
+def _weight_share(workload: Workload) -> float:
+    """Bytes of weights for each byte of their gradients: in the type that products make. [1]"""
+    graph = workload.graph
+    if workload.gradients is None:
+        return 1.0
+    made = graph.output_element[graph.gemm & ~graph.backward]
+    return float(made.max()) / workload.gradients.size if made.size else 1.0
 
 
 def gradient_element(graph: KernelGraph) -> float:
@@ -376,6 +405,7 @@ def _network_plan(
         training=workload.training,
         update=_update(workload, system, rules),
         casting=_casting(workload, system),
+        weight_share=_weight_share(workload),
         overlapped=not workload.graph.shares_weights,  # whose gradients are known last of all
         taken=system.chip.communicating_share,
         driven=None if system.chip.framework is None else system.chip,

@@ -26,8 +26,8 @@ class OptimizerStep:
     of what the first and the last stage have besides, the last one's with the first one's where
     they are one; ``update`` is the update of the slowest stage, ``gather`` sending round the
     weights of all layers of a stage, ``before`` and ``behind`` those of its ends [s].
-    ``overlapped``: whether layers are summed while others run backward, and sent round while others
-    run forward.
+    ``overlapped``: whether layers are summed while others run backward, ``ahead``: whether they are
+    sent round while others run forward; else all at once, and nothing runs meanwhile.
     """
 
     sums: Any = 0.0
@@ -38,6 +38,7 @@ class OptimizerStep:
     before: Any = 0.0
     behind: Any = 0.0
     overlapped: bool = True
+    ahead: bool = True
 
     @property
     def summed(self) -> Any:
@@ -49,7 +50,7 @@ NO_STEP = OptimizerStep()
 
 
 def summing_paths(
-    step: OptimizerStep, *, stages: Any, layers: Any, pieces: Any, backward: Any
+    step: OptimizerStep, *, stages: Any, layers: Any, pieces: Any, backward: Any, sent: Any
 ) -> tuple[Path, ...]:
     """Return how long after the last backward pass gradients are summed.
 
@@ -63,11 +64,13 @@ def summing_paths(
         Of the pipeline, of a stage, of a stage. [1]
     backward : float or array
         Share of the work of a stage that the backward pass is. [1]
+    sent : float or array
+        What sends take from the last stage to the first, behind the last one's pass. [s]
     """
     one = backward / pieces  # a pass of a piece
     early = (stages - 1) * one
     if not step.overlapped:
-        return (0.0, step.sums + step.first), (-early, step.sums + step.last)
+        return (0.0, step.sums + step.first), (-early, step.sums + step.last - sent)
     begun = one * (1 - pieces / layers)
     others = begun + (pieces - 1) * stages * one
     return (
@@ -106,7 +109,7 @@ def gathering_paths(
     """
     one = forward / pieces
     reached = stages * pieces * one, begun + (stages * pieces - 1) * sent  # the head
-    if not step.overlapped:
+    if not step.ahead:
         last = (stages - 1) * one, (begun + (stages - 1) * sent) * (stages > 1)
         one_stage = step.behind * (stages == 1)
         return (

@@ -7,9 +7,9 @@ release of a published tool does is a part of its own in `crosstack.published`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import get_type_hints
+from typing import Self, get_type_hints
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from crosstack.model.kernels.clock import KernelClock
 from crosstack.records import meaning
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Bools, Floats, KernelGraph
+from crosstack.workload.workload import Workload
 
 
 def check_fields(part: object, counts: Mapping[str, tuple[int, ...]] | None = None) -> None:
@@ -74,6 +75,15 @@ class MainMemory:
         For all layers of a stage and all microbatches in flight (`crosstack.model.memory`).
         """
         return True
+
+    def as_trained(self, workload: Workload) -> Self:
+        """Return the same with the gradients and the optimizer that a workload says, if it does."""
+        said: dict[str, float] = {}
+        if workload.gradients is not None:
+            said["gradient_bytes"] = workload.gradients.size
+        if workload.optimizer is not None:
+            said["optimizer_bytes"] = workload.optimizer.state
+        return replace(self, **said) if said else self
 
     def update_traffic(self, word: float) -> float:
         """Bytes of main memory that the update of a weight of ``word`` bytes reads and writes. [B]

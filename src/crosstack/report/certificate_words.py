@@ -121,6 +121,6 @@ def _settings(answer: Plan, values: dict[str, object]) -> str:
 
 
 _OPTIONS = {
-    "constraints.degrees": "--parallel",
+    "constraints.degrees": "--given",
     "constraints.microbatch_size": "--microbatch-size",
 }

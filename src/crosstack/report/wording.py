@@ -24,7 +24,7 @@ from crosstack.model.rules import Rules, rules_named
 from crosstack.units import format_quantity
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Axis
-from crosstack.workload.transformer_training import Recompute, Schedule, Zero
+from crosstack.workload.transformer_training import Hidden, Recompute, Schedule, Zero
 from crosstack.workload.workload import Workload
 
 NOT_GIVEN = "not given"
@@ -233,6 +233,8 @@ def splits(answer: Plan) -> tuple[tuple[str, str], ...]:
         (f"tiles of {one(workload.item)}", f"{m.n_tiles:,}"),
         *([("computed again in the backward pass", RECOMPUTATION[m.recompute])] if again else []),
         *([("shared by data-parallel chips", ZERO[m.zero])] if m.zero is not Zero.NONE else []),
+        *([("sent beside the work", hidden_words(m.overlap))] if m.overlap is not None else []),
+        *trained_by(workload),
         *not_mapped(workload),
         ("stage time, one microbatch", time_words(e.stage_time)),
         ("bubble factor", f"{e.bubble_factor:.4g}"),
@@ -254,6 +256,30 @@ ZERO = {
     Zero.WEIGHTS: "the optimizer's state, gradients and weights",
     Zero.HYBRID: "the optimizer's state, gradients and weights, inside a server",
 }
+
+
+def hidden_words(overlap: tuple[Hidden, ...]) -> str:
+    """Return what is sent beside the work of chips."""
+    return " and ".join(HIDDEN[what] for what in overlap) or "nothing"
+
+
+HIDDEN = {
+    Hidden.GRADIENTS: "sums of gradients",
+    Hidden.WEIGHTS: "weights of shares",
+    Hidden.SENDS: "activations between stages",
+}
+
+
+def trained_by(workload: Workload) -> tuple[tuple[str, str], ...]:
+    """Return what is said of gradients and the optimizer, as (label, value)."""
+    optimizer, pairs = workload.optimizer, list[tuple[str, str]]()
+    if workload.gradients is not None:
+        pairs.append(("gradients of weights", workload.gradients.value))
+    if optimizer is not None:
+        state = format_quantity(optimizer.state, "B")
+        named = "" if optimizer.source == "" else f"{optimizer.name}, "
+        pairs.append(("optimizer", f"{named}{state} of state a weight"))
+    return tuple(pairs)
 
 
 def not_mapped(workload: Workload) -> tuple[tuple[str, str], ...]:

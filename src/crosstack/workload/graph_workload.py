@@ -7,19 +7,30 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-from crosstack.errors import InputError, Problem
+from crosstack.errors import InputError, Problem, require
 from crosstack.workload.axes import AxisUse
 from crosstack.workload.dataflow import Graph
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import OperationKind
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.lowering import lowered
 from crosstack.workload.operations import Block, Role
+from crosstack.workload.optimizer import Optimizer
 from crosstack.workload.passes.routing import of_one_item
+from crosstack.workload.passes.wide_gradients import GRADIENTS, with_gradients
 from crosstack.workload.validation import unknown
 from crosstack.workload.workload import BlockOf, End, Workload
 
 
-def workload_of(graph: Graph, *, block: str = "", items: str = "", name: str = "graph") -> Workload:
+def workload_of(
+    graph: Graph,
+    *,
+    block: str = "",
+    items: str = "",
+    name: str = "graph",
+    gradients: Dtype | None = None,
+    optimizer: Optimizer | None = None,
+) -> Workload:
     """Return the workload of a graph, with its backward pass where there is one.
 
     The layers are the block that repeats most; what runs before and behind it are its ends.
@@ -35,6 +46,8 @@ def workload_of(graph: Graph, *, block: str = "", items: str = "", name: str = "
         the graph is of one item.
     name : str
         For people.
+    gradients, optimizer
+        As of a `Workload`.
 
     Raises
     ------
@@ -53,6 +66,9 @@ def workload_of(graph: Graph, *, block: str = "", items: str = "", name: str = "
     if items:
         _check_name("items", items, graph.sizes, "axis")
         graph = of_one_item(graph, items)
+    require_trained(any(b.twin for b in graph.blocks), gradients, optimizer)
+    if gradients is not None:
+        graph = with_gradients(graph, gradients)
     chosen, before, after = _chosen(graph, block)
     kernels = lowered(graph, chosen.name)
     ends = tuple(_end(graph, each) for each in before), tuple(_end(graph, each) for each in after)
@@ -67,11 +83,22 @@ def workload_of(graph: Graph, *, block: str = "", items: str = "", name: str = "
         data_size=_size(graph, _tables(graph, chosen)),
         before=ends[0],
         after=ends[1],
+        gradients=gradients,
+        optimizer=optimizer,
         name=name,
         made_of=of,
         item="sequence" if of_tokens else "sample",
         item_part="token" if of_tokens else "",
     )
+
+
+def require_trained(trained: bool, gradients: Dtype | None, optimizer: Optimizer | None) -> None:
+    """Raise `InputError` unless gradients and an optimizer are said of what is trained alone."""
+    said = {"gradients": gradients, "optimizer": optimizer}
+    for name, value in said.items():
+        require(trained or value is None, name, str(value), "nothing, of what is not trained")
+    listed = " or ".join(GRADIENTS)
+    require(gradients in (None, *GRADIENTS), "gradients", str(gradients), listed)
 
 
 def _check_name(field: str, name: str, known: Collection[str], what: str) -> None:

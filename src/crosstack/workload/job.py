@@ -14,8 +14,9 @@ from crosstack.workload.architectures import Transformer
 from crosstack.workload.architectures.graphs import decode, forward, prefill, training
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.graph_workload import workload_of
+from crosstack.workload.graph_workload import require_trained, workload_of
 from crosstack.workload.lstm import LstmModel, language_model
+from crosstack.workload.optimizer import Optimizer, optimizer_named
 from crosstack.workload.passes.quantized import RECIPES, quantized
 from crosstack.workload.product import Product, product
 from crosstack.workload.transformer_training import TransformerTraining, require_imbalance
@@ -68,6 +69,12 @@ class Job:
         (``shazeer2017moe``). [1]
     block : str
         Which layers are mapped, where a model has several kinds; those that repeat most, if empty.
+    gradients : Dtype or str, optional
+        What training keeps and sums gradients of weights in, ``fp32`` or ``bf16``; as many bytes as
+        rules count where it is left out, 2.
+    optimizer : Optimizer or str, optional
+        What updates the weights: a name of `crosstack.workload.optimizer.OPTIMIZERS`, or what it
+        keeps of each, such as ``14 B``; as many bytes as rules count where it is left out, 12.
 
     Raises
     ------
@@ -83,13 +90,18 @@ class Job:
     dtype: Dtype | str = Dtype.BF16
     expert_imbalance: Number = 1.0
     block: str = ""
+    gradients: Dtype | str | None = None
+    optimizer: Optimizer | str | None = None
 
     __repr__ = brief
 
     def __post_init__(self) -> None:
         require_types(self)
-        for name, known in (("kind", JobKind), ("dtype", Dtype)):
+        self._as_optimizer()
+        for name, known in (("kind", JobKind), ("dtype", Dtype), ("gradients", Dtype)):
             value = getattr(self, name)
+            if name == "gradients" and value is None:
+                continue
             if value not in list(known):
                 raise unknown_name(name, f"{name} is", value, list(known))
             object.__setattr__(self, name, known(value))
@@ -109,6 +121,21 @@ class Job:
         require_imbalance(self.model, self.expert_imbalance)
         if self.context is not None:
             require_whole("context", self.context)
+        gradients = None if self.gradients is None else Dtype(self.gradients)
+        require_trained(self.kind is JobKind.TRAIN, gradients, self.updating)
+
+    def _as_optimizer(self) -> None:
+        """Replace the name of an optimizer by what it is."""
+        if isinstance(self.optimizer, str):
+            try:
+                object.__setattr__(self, "optimizer", optimizer_named(self.optimizer))
+            except InputError as error:
+                raise error.under("optimizer") from None
+
+    @property
+    def updating(self) -> Optimizer | None:
+        """The optimizer, where one is said."""
+        return self.optimizer if isinstance(self.optimizer, Optimizer) else None
 
     def __str__(self) -> str:
         """Return what is done with which model, and how much of it."""
@@ -152,7 +179,9 @@ class Job:
 
 @lru_cache(16)
 def _workload(job: Job) -> Workload:
-    return workload_of(job.graph, block=job.block, items="batch", name=job.name)
+    gradients = None if job.gradients is None else Dtype(job.gradients)
+    said: dict[str, Any] = {"gradients": gradients, "optimizer": job.updating}
+    return workload_of(job.graph, block=job.block, items="batch", name=job.name, **said)
 
 
 Work = Workload | Job | Product | LstmModel | TransformerTraining
@@ -191,7 +220,8 @@ def as_workload(given: Work, dtype: Dtype = Dtype.BF16, *, rows: int = 1) -> Wor
     if isinstance(given, TransformerTraining):
         given = Job(
             model=given.model, batch=given.batch, sequence=given.sequence, dtype=dtype,
-            expert_imbalance=given.expert_imbalance or 1.0,
+            expert_imbalance=given.expert_imbalance or 1.0, gradients=given.gradients,
+            optimizer=given.optimizer,
         )  # fmt: skip
     if isinstance(given, Job):
         return given.workload

@@ -221,12 +221,16 @@ def _weight_columns(
 def _elements(graph: Graph, operation: Operation, read: Sequence[str]) -> dict[str, Any]:
     """Return what an operation computes with, and bytes of an element of what it reads and makes.
 
-    Of what it reads and makes the widest floating-point type; products of what they read alone,
-    whatever they are added up in. Two operands are told, the last one again where there are fewer.
+    Of what it reads and makes the widest floating-point type; products, rows that are added up, and
+    gradients of weights, of what they read alone, whatever they are added up in. Two operands are
+    told, the last one again where there are fewer.
     """
-    made = graph.tensor[operation.made].dtype
+    tensor = graph.tensor[operation.made]
+    made, of_weight = tensor.dtype, tensor.of and graph.tensor[tensor.of].role is Role.WEIGHT
     types = [graph.tensor[name].dtype for name in operation.reads]
-    floating = [d for d in (types if operation.multiplies else [*types, made]) if d.floating]
+    scatters = operation.kind is OperationKind.SCATTER
+    alone = operation.multiplies or scatters or of_weight
+    floating = [d for d in (types if alone else [*types, made]) if d.floating]
     sizes = [*(graph.tensor[name].dtype.size for name in read), made.size, made.size]
     return {
         "dtypes": max(floating or [made], key=lambda dtype: dtype.size),

@@ -16,12 +16,15 @@ from crosstack.workload.dtype import Dtype
 from crosstack.workload.job import Job, JobKind, Work
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
-from crosstack.workload.transformer_training import CHOICES, TransformerTraining
+from crosstack.workload.transformer_training import CHOICES, TransformerTraining, overlap_named
 from crosstack.workload.workload import Workload
 
 Step = TypeVar("Step", bound=Work)
 # Fields of a step that are asked for beside its model.
-CHANGES = ("batch", "sequence", "microbatches", *CHOICES, "interleave", "expert_imbalance")
+CHANGES = (
+    "batch", "sequence", "microbatches", "microbatch_size", *CHOICES, "interleave",
+    "expert_imbalance", "overlap",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +96,8 @@ def as_step(given: Work, changes: Mapping[str, Any]) -> tuple[Work, Dtype | None
         step = TransformerTraining(
             model=given.model, batch=given.batch, sequence=given.sequence,
             expert_imbalance=given.expert_imbalance,
+            gradients=None if given.gradients is None else Dtype(given.gradients),
+            optimizer=given.updating,
         )  # fmt: skip
     return changed_step(step, changes), Dtype(given.dtype)
 
@@ -109,6 +114,8 @@ def changed_step(step: Step, changes: Mapping[str, Any]) -> Step:
         sized = not isinstance(step, Workload) and name in ("batch", "sequence")
         if not sized and not isinstance(step, TransformerTraining):
             raise InputError(Problem(name, "allowed for the training of a transformer only."))
+        if name == "overlap":
+            given[name] = overlap_named(value)
         if name in CHOICES:
             known = words_of(CHOICES[name])
             if str(value) not in known:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Annotated
 
-from crosstack.errors import require, require_quantity
+from crosstack.errors import require, require_quantity, unknown_name
 from crosstack.records import Checked, Count, Number, require_types
 from crosstack.workload.architectures import Transformer
+from crosstack.workload.dtype import Dtype
+from crosstack.workload.optimizer import Optimizer
 
 
 class Exchange(StrEnum):
@@ -82,12 +85,50 @@ class Zero(StrEnum):
 
 ZEROS: tuple[Zero, ...] = tuple(Zero)
 
+
+class Hidden(StrEnum):
+    """What chips send beside their work, instead of waiting until it is sent.
+
+    ``GRADIENTS``: sums of gradients of a layer, or of a bucket of them, while others run backward
+    (``li2020pytorch``, section 3.2). ``WEIGHTS``: what layers bring of weights that data-parallel
+    chips have shares of, before they need it (prefetching, ``zhao2023fsdp`` section 3.3).
+    ``SENDS``: activations and their gradients from stage to stage.
+    """
+
+    GRADIENTS = "gradients"
+    WEIGHTS = "weights"
+    SENDS = "sends"
+
+
+def overlap_named(said: str | Iterable[str]) -> tuple[Hidden, ...]:
+    """Return what is hidden, each once and in the order of `Hidden`.
+
+    Parameters
+    ----------
+    said : str or iterable of str
+        Words with commas between them, or ``none``; or the words.
+
+    Raises
+    ------
+    InputError
+        If a word is not known, at ``overlap``.
+    """
+    if isinstance(said, str):
+        said = () if said == "none" else said.split(",")
+    words = tuple(word.strip() for word in said)
+    for word in words:
+        if word not in list(Hidden):
+            raise unknown_name("overlap", "traffic is", word, [*Hidden, "none"])
+    return tuple(kind for kind in Hidden if kind in words)
+
+
 # Fields of a step that take a word.
 CHOICES: dict[str, type[StrEnum]] = {
     "exchange": Exchange,
     "recompute": Recompute,
     "schedule": Schedule,
     "zero": Zero,
+    "gradients": Dtype,
 }
 
 
@@ -101,15 +142,20 @@ class TransformerTraining(Checked):
         What is trained.
     batch, sequence : int
         Sequences of one step, and tokens of each. [1]
-    microbatches : int
-        Parts of a replica's batch that follow one another through the pipeline. [1]
+    microbatches, microbatch_size : int
+        Parts of a replica's batch that follow one another through the pipeline, or sequences of
+        each: one of the two. [1]
     exchange, recompute, schedule, zero
         What the chips of a kernel split send one another, what the backward pass computes again,
         in which order a stage takes its microbatches, and what data-parallel chips have shares of.
     interleave : int
         Stages on every chip, spread over the model; above 1 with `Schedule.ONE_F_ONE_B`. [1]
+    overlap
+        As of `crosstack.mapping.mapping.Constraints`.
     expert_imbalance : float
         As of a `Job`. [1]
+    gradients, optimizer
+        As of a `Job`.
     tokens : float
         Of a whole training run, of which a step is a part; 0 where only a step is asked for. [1]
     ideal_stages, communication : int, float
@@ -121,18 +167,24 @@ class TransformerTraining(Checked):
     batch: Count
     sequence: Count
     microbatches: Count | None = None
+    microbatch_size: Count | None = None
     exchange: Exchange | None = None
     recompute: Recompute | None = None
     schedule: Schedule | None = None
     interleave: Count | None = None
     zero: Zero | None = None
+    overlap: tuple[Hidden, ...] | None = None
     expert_imbalance: Number | None = None
+    gradients: Dtype | None = None
+    optimizer: Optimizer | None = None
     tokens: Number = 0.0
     ideal_stages: Count = 1
     communication: Annotated[float, partial(require_quantity, unit="s")] = 0.0
 
     def __post_init__(self) -> None:
         require_types(self)
+        one = self.microbatches is None or self.microbatch_size is None
+        require(one, "microbatch_size", self.microbatch_size, "none beside microbatches")
         if self.expert_imbalance is not None:
             require_imbalance(self.model, self.expert_imbalance)
 

@@ -9,8 +9,10 @@ from crosstack.errors import require
 from crosstack.records import Bytes, Checked, Count, brief, require_types
 from crosstack.workload.axes import AxisSize, AxisUse
 from crosstack.workload.dataflow import Graph
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Placement
+from crosstack.workload.optimizer import Optimizer
 
 LONGEST_SEQUENCE = 2**28  # it is cut into tiles of twice the root of that many lengths
 
@@ -97,6 +99,10 @@ class Workload:
     item_part : str
         What they call one of the ``item_length`` that an item has, such as token; empty where
         that has no name.
+    gradients : Dtype or None
+        What gradients of weights are kept and summed in; None: as the rules count them.
+    optimizer : Optimizer or None
+        What updates the weights; None: what keeps as much as the rules count.
     made_of : BlockOf or None
         Of which graph over named axes it is, if it is of one; a file says it by that.
     """
@@ -111,6 +117,8 @@ class Workload:
     data_size: Bytes = 0.0
     before: tuple[End, ...] = ()
     after: tuple[End, ...] = ()
+    gradients: Dtype | None = None
+    optimizer: Optimizer | None = None
     name: str = "workload"
     item: str = field(default="sample", compare=False)
     item_part: str = field(default="", compare=False)

@@ -30,6 +30,7 @@ from crosstack.published.deepflow.release import RELEASES
 from crosstack.published.deepflow.steps import step_of
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.lstm import LstmModel
+from crosstack.workload.optimizer import OPTIMIZERS
 from crosstack.workload.product import Product
 from crosstack.workload.transformer_training import CHOICES
 
@@ -233,8 +234,8 @@ def test_a_model_that_does_not_fit_is_reported_and_timed(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_settings_that_a_release_lacks_are_refused(name):
-    with pytest.raises(InputError, match="optimizer_bytes: got 8.0; allowed: nothing"):
-        predicted(name, LSTM, "RC-1-1-d1-p1", StepSettings(optimizer_bytes=8.0))
+    with pytest.raises(InputError, match="optimizer: got 'sgd'; allowed: nothing"):
+        predicted(name, LSTM, "RC-1-1-d1-p1", StepSettings(optimizer=OPTIMIZERS["sgd"]))
 
 
 @pytest.mark.parametrize("text", ["RC-1-1-d1-p1", "RC-2-4-d2-p1", "CR-2-d4-p4", "RC-1-1-d1-p8"])

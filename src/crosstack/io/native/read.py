@@ -150,6 +150,7 @@ def _constraints(
     if workload is not None:
         problems.extend(_unknown_axes(values["sharding"], workload))
     degrees = Degrees() if file.degrees is None else file.degrees.record(Degrees)
+    overlap = None if file.overlap is None else tuple(file.overlap)
     with collecting(problems, "constraints"):
-        return file.record(Constraints, degrees=degrees, **values)
+        return file.record(Constraints, degrees=degrees, overlap=overlap, **values)
     return Constraints()

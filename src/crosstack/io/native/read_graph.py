@@ -75,9 +75,13 @@ def graph_of(file: FileModel) -> Graph:
     raise InputError(problems)
 
 
-def workload_in(file: FileModel, name: str) -> Workload:
-    """Return the workload of a graph's block that is mapped, and how many items it is for."""
-    return workload_of(graph_of(file), block=file.block or "", items=file.items or "", name=name)
+def workload_in(file: FileModel, name: str, **trained: Any) -> Workload:
+    """Return the workload of a graph's block that is mapped, and how many items it is for.
+
+    ``trained`` are gradients and the optimizer, as of `workload_of`.
+    """
+    said: dict[str, Any] = {"block": file.block or "", "items": file.items or "", "name": name}
+    return workload_of(graph_of(file), **said, **trained)
 
 
 def _own(said: FileModel) -> dict[str, Any]:

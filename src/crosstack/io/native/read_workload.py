@@ -15,7 +15,12 @@ from typing import Any, assert_never
 from crosstack.errors import MOST_SHOWN, InputError, Problem
 from crosstack.io.native.problems import collecting, unknown_kernel
 from crosstack.io.native.read_graph import workload_in
-from crosstack.io.native.ready_made import READY_MADE, made_of_section, section_of
+from crosstack.io.native.ready_made import (
+    READY_MADE,
+    made_of_section,
+    section_of,
+    trained_by,
+)
 from crosstack.io.native.schema import FileModel
 from crosstack.workload.kernel_graph import SIZES_DISAGREE, KernelGraph, kernel_graph
 from crosstack.workload.kernels import (
@@ -31,6 +36,7 @@ from crosstack.workload.kernels import (
 )
 from crosstack.workload.workload import Workload
 
+_TRAINED = {"gradients", "optimizer"}
 _MOST_ALIKE = 3  # sizes that disagree and are said one by one
 
 
@@ -131,14 +137,15 @@ def read_workload(file: FileModel, name: str | None, problems: list[Problem]) ->
     """
     name = file.name or name
     if section := section_of(file):
-        _refuse_beside(file, section, {"dtype"}, problems)
+        also = _TRAINED if section == "llm" else set()
+        _refuse_beside(file, section, {"dtype"} | also, problems)
         with collecting(problems, f"workload.{section}"):
             return made_of_section(file, section, name)
         return None
     if file.graph is not None:
-        _refuse_beside(file, "graph", {"item"}, problems)
+        _refuse_beside(file, "graph", {"item"} | _TRAINED, problems)
         with collecting(problems, "workload.graph"):
-            made = workload_in(file.graph, name or "graph")
+            made = workload_in(file.graph, name or "graph", **trained_by(file))
             return replace(made, item=file.item or made.item)
         return None
     return _Builder(file, problems).workload(name or "workload")
@@ -186,6 +193,8 @@ class _Builder:
             if first != i:
                 taken = f"the name {kernel.name!r} is taken by workload.kernels[{first}]."
                 self._note(f"kernels[{i}].name", taken)
+        if file.gradients is not None:
+            self._note("gradients", "allowed with llm or graph; kernels say what they sum.")
         self._read_inputs()
         self._read_tensors(file.tensors or [])
         for tensor in self.tensors:

@@ -55,8 +55,14 @@ def made_of_section(file: FileModel, section: str, name: str | None) -> Workload
     model = shaped(values.pop("model", None), shape, name or section)
     kind = JOBS[section] if values.pop("training", True) else JobKind.FORWARD
     tokens = {"sequence": values.pop("tokens")} if "tokens" in values else {}
-    made = Job(model=model, kind=kind, **values, **tokens).workload
+    made = Job(model=model, kind=kind, **values, **tokens, **trained_by(file)).workload
     return replace(made, name=name) if name else made
+
+
+def trained_by(file: FileModel) -> dict[str, Any]:
+    """Return what a section says of its gradients and of its optimizer."""
+    said = {"gradients": file.gradients, "optimizer": file.optimizer}
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _of_release(file: FileModel, source: str, name: str | None) -> Workload:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import PlainValidator
 
 from crosstack.errors import InputError, Problem
+from crosstack.io.native.schema import one_of, refused
 from crosstack.io.native.tables import Table
+from crosstack.workload.dtype import Dtype
+from crosstack.workload.optimizer import Optimizer, optimizer_named
+from crosstack.workload.passes.wide_gradients import GRADIENTS
 
 GRAPH_SECTION = "workload.graph."  # where a graph is in the file of a task
 
@@ -40,9 +46,19 @@ def _of_a_release_alone(value: Any) -> Any:
     return value
 
 
+def _optimizer(value: Any) -> Optimizer:
+    if not isinstance(value, str):
+        raise refused(value, "an optimizer by name, or a size such as 14 B")
+    return optimizer_named(value)
+
+
 FIELDS = Table(
     __package__,
     "fields.yaml",
+    {
+        "gradients": Annotated[Dtype, one_of({dtype.value: dtype for dtype in GRADIENTS})],
+        "optimizer": Annotated[Optimizer, PlainValidator(_optimizer)],
+    },
     before={
         "operation": _one_read_alone,
         "graph": _trained_or_not,

@@ -49,6 +49,8 @@ def write_task(task: Task) -> str:
         for name in ("partitions", "sharding"):
             if name in values:
                 values[name] = dict(values[name])
+        if "overlap" in values:
+            values["overlap"] = [str(what) for what in values["overlap"]]
         fields["constraints"] = values
     if task.rules is not None:
         fields["rules"] = task.rules
@@ -70,13 +72,15 @@ def _over_named_axes(workload: Workload) -> Section | None:
     of = workload.made_of
     if of is None:
         return None
-    again = workload_of(of.graph, block=of.block, items=of.items, name=workload.name)
+    trained: dict[str, Any] = {"gradients": workload.gradients, "optimizer": workload.optimizer}
+    again = workload_of(of.graph, block=of.block, items=of.items, name=workload.name, **trained)
     if again != workload:
         return None
     said = {"items": of.items, "block": of.block}
     graph = _graph(of.graph) | {name: value for name, value in said.items() if value}
     item = {} if workload.item == again.item else {"item": workload.item}
-    return Section({"name": workload.name, **item, "graph": Section(graph)})
+    told = {name: str(value) for name, value in trained.items() if value is not None}
+    return Section({"name": workload.name, **item, **told, "graph": Section(graph)})
 
 
 def _of_kernels(workload: Workload) -> Section:
@@ -94,6 +98,8 @@ def _of_kernels(workload: Workload) -> Section:
         fields["dtype"] = graph.dtype
     fields |= {name: getattr(workload, name) for name in always}
     fields |= {name: value for name, value in changed(workload).items() if name in others}
+    if workload.optimizer is not None:
+        fields["optimizer"] = str(workload.optimizer)
     makes: dict[str, OutputSize] = {}
     for k in graph.kernels:
         usual = default_output_size(k.outer, k.m, k.n, graph.word)

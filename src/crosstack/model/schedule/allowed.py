@@ -107,7 +107,8 @@ def useful_zero_stages(plan: MeshPlan, rules: Rules, given: Zero | None = None) 
         return (given,) if given in stages else ()
     if Zero.NONE not in stages or len(stages) == 1:
         return stages
-    whole, sent = plan.periodic.time(plan.summed), plan.gather.time(plan.summed)
+    whole = plan.periodic.time(plan.summed)
+    sent = plan.gather.time(plan.summed * plan.weight_share)
     faster = float(plan.scatter.time(plan.summed) + sent) <= float(whole) * (1 + ROUNDING)
     return stages[1:] if faster else stages
 

@@ -416,7 +416,7 @@ def _add_gathers(
     for chip in range(chips):
         own = partial(build.add, resource=f"weights {chip}", kind="transfer")
         besides = step.before * (chip == 0), step.behind * (chip == chips - 1)
-        if not step.overlapped:
+        if not step.ahead:
             whole = own("weights sent round", step.gather + sum(besides))
             found.update({s: (whole, []) for s in range(chip, count, chips)})
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from crosstack.model.schedule.closed import pass_time
 from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_time, stage_ends
 from crosstack.workload.transformer_training import Schedule
 
@@ -19,8 +20,9 @@ def uneven_ends(
     schedule: Schedule,
     *,
     beside: bool,
+    apart: bool,
 ) -> tuple[float, ...]:
-    """When the last stage is through; where gradients of weights wait, when each is. [s]
+    """When all stages are through, or each ``apart``. [s]
 
     Parameters
     ----------
@@ -32,6 +34,8 @@ def uneven_ends(
         What the first and the last stage work besides: forward, and in all. [s]
     send : float
         From a piece to the next, on a link ``beside`` the work of stages or by themselves. [s]
+    apart : bool
+        Whether what each stage does next depends on when it is through.
     """
     count = stages * pieces
     sent = 0.0 if beside else send
@@ -45,6 +49,11 @@ def uneven_ends(
         weights = min(work[2] / pieces, back)
         layers = Operation(name="layers", forward=there, backward=back, weights=weights)
         passed.append(Stage(operations=(layers,), send=send if beside else 0.0))
-    if schedule.defers_weights:
-        return tuple(stage_ends(passed, microbatches, schedule))
-    return (pipeline_time(passed, microbatches, schedule, interleave=pieces),)
+    if not apart:
+        return (pipeline_time(passed, microbatches, schedule, interleave=pieces),)
+    if schedule is not Schedule.GPIPE:
+        return tuple(stage_ends(passed, microbatches, schedule, interleave=pieces))
+    sends = [stage.send for stage in passed]
+    turn = pass_time(forward, sends, microbatches)
+    returned = (pass_time(backward[stage:], sends, microbatches) for stage in range(count))
+    return tuple(turn + each for each in returned)

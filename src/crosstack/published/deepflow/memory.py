@@ -13,6 +13,7 @@ from crosstack.evaluate.step_settings import StepSettings
 from crosstack.mapping.strategy import KernelSplit, Strategy
 from crosstack.model.memory import ROWS, MemoryAccount, StageMemory
 from crosstack.workload.lstm import LstmModel
+from crosstack.workload.optimizer import OPTIMIZERS
 from crosstack.workload.transformer_training import TransformerTraining
 
 
@@ -74,11 +75,12 @@ def trained_account(
     settings : StepSettings
         State of the optimizer.
     """
+    optimizer = settings.optimizer or OPTIMIZERS["adamw"]
     embedding, cells, softmax = (
         replace(
             part,
             gradients=part.weights,
-            optimizer_state=part.weights / element_size * settings.optimizer_bytes,
+            optimizer_state=part.weights / element_size * optimizer.state,
         )
         for part in lstm_parts_memory(model, strategy, element_size).values()
     )

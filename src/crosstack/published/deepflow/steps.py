@@ -34,7 +34,10 @@ from crosstack.workload.product import Product
 from crosstack.workload.transformer_training import TransformerTraining
 
 # What a release knows of a step: no other way to run it.
-USUAL = {"exchange": "gathered", "recompute": "none", "schedule": "gpipe", "interleave": 1}
+USUAL = {
+    "exchange": "gathered", "recompute": "none", "schedule": "gpipe", "interleave": 1,
+    "gradients": "bf16", "optimizer": "none", "overlap": (), "microbatch_size": 0,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +77,8 @@ class ReleaseSteps:
         """
         settings = settings or StepSettings()
         if self.release is not None:
-            none = settings.optimizer_bytes == StepSettings().optimizer_bytes
             allowed = "nothing under the rules of a release, which leave the optimizer out"
-            require(none, "optimizer_bytes", settings.optimizer_bytes, allowed)
+            require(settings.optimizer is None, "optimizer", str(settings.optimizer), allowed)
         if self.edges is None:
             peers = peers_of(strategy, system, order or NESTED)
         else:

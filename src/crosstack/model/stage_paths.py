@@ -1,0 +1,63 @@
+"""What a stage takes beyond its work: weights and gradients of its layers, and its host's launches.
+
+Both are paths, as those of an iteration are (`crosstack.model.iteration`): how often one passes the
+work of a stage for a microbatch, and what it takes besides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from crosstack.model.optimizer_step import Path
+from crosstack.workload.transformer_training import Hidden
+
+if TYPE_CHECKING:
+    from crosstack.model.mesh_plan import MeshPlan
+
+ALONE: tuple[Path, ...] = ((1.0, 0.0),)  # a stage takes as long as its work
+
+
+def exchange_paths(plan: MeshPlan) -> tuple[Path, ...]:
+    """Return how long a stage takes for the work W of a microbatch, by what its layers exchange.
+
+    Of L layers that take F forward, B backward, each is sent its weights before it runs, A in all,
+    and leaves its gradients behind, R in all, while others run: as through two machines one after
+    the other, ``(A + F) / L + (L - 1) / L max(A, F + x A)`` forward, and backward, with gradients
+    and weights on the same links, ``(A + R + B) / L + (L - 1) / L max(A + R, B + x (A + R))``:
+    while anything is sent, a share x of the chip works on nothing else. Every piece of a stage
+    begins and ends a pass. What is not hidden (`Hidden`) is waited for by each layer, and is added
+    to all of that.
+
+    Source: zhao2023fsdp (sections 3.3 and 4); rajbhandari2020zero for gradients alone;
+    deepseek2024v3 (section 3.5.1) for the units that communication takes.
+    """
+    if not np.any(plan.exchanged):
+        return ALONE
+    layers, share = plan.layers_per_stage, plan.forward
+    one = plan.interleave / np.asarray(layers)  # layers that nothing runs beside
+    weights = plan.bringing_time(plan.summed) * layers
+    sums = plan.leaving_time(plan.summed) * layers
+    ahead, beside = plan.hides(Hidden.WEIGHTS), plan.hides(Hidden.GRADIENTS)
+    slowed = one + plan.taken * (1 - one)
+
+    def through(work: Any, hidden: Any, waited: Any) -> tuple[Path, ...]:
+        return (work, waited + slowed * hidden), (work * one, waited + hidden)
+
+    forward = through(share, ahead * weights, (not ahead) * weights)
+    hidden = ahead * weights + beside * sums
+    backward = through(1 - share, hidden, weights + sums - hidden)
+    return tuple((a + c, b + d) for a, b in forward for c, d in backward)
+
+
+def stage_paths(plan: MeshPlan) -> tuple[Path, ...]:
+    """Return how long a stage takes for the work of a microbatch, by all that it waits for.
+
+    What its layers exchange (`exchange_paths`), and the host that launches its kernels, which works
+    ahead: no stage takes less than that.
+    """
+    paths = exchange_paths(plan)
+    if plan.driven is None:
+        return paths
+    return (*paths, (0.0, plan.host * plan.layers_per_stage))
