@@ -24,8 +24,10 @@ from crosstack.evaluate.saved import mapping_from_dict
 from crosstack.evaluate.time import evaluate
 from crosstack.evaluate.whole_run import WholeRun, whole_run
 from crosstack.machine.system import Parallelism, System
+from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
 from crosstack.model.memory import ROWS
+from crosstack.model.mesh_plan import spread
 from crosstack.model.objective import Objective, Weights, value_of
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.records import brief, plain, require_type
@@ -66,6 +68,17 @@ class Plan:
         """Return what was found and how sure it is, in a few lines."""
         return VIEWS.get("text", brief)(self)
 
+    @property
+    def has_experts(self) -> bool:
+        """Whether data-parallel chips may have parts of the experts each, by the rules, too."""
+        return spread(self.task.workload, self.rules) > 1
+
+    @property
+    def degrees(self) -> Degrees:
+        """Chips of each parallelism, of experts where there are some. [1]"""
+        uses = [use for use in Parallelism if use is not Parallelism.EXPERT or self.has_experts]
+        return Degrees(**{use.value: self.mapping.degree(use) for use in uses})
+
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as plain data, the layout of `to_json`; see ``docs/result.md``."""
         m, c, task = self.mapping, self.certificate, self.task
@@ -89,11 +102,7 @@ class Plan:
             "system_price_usd": priced["price_usd"]["total"],
             "system_power_w": priced["power_w"]["total"],
             "partition_times_s": [p.time for p in self.evaluation.partitions],
-            "parallelism": {
-                "tp": m.degree(Parallelism.TENSOR),
-                "pp": m.degree(Parallelism.PIPELINE),
-                "dp": m.degree(Parallelism.DATA),
-            },
+            "parallelism": self.degrees.by_word,
             "network": [
                 {"dimension": i, "size": size, "parallelism": use.value}
                 for i, size, use in zip(places, m.sizes, m.parallelism, strict=True)

@@ -179,9 +179,10 @@ def _bounds(strategies: Strategies, room: Room) -> tuple[Floats, Bools]:
     layers, light = np.zeros(len(strategies)), np.zeros(len(strategies), dtype=np.bool_)
     chip, workload = room.system.chip, room.workload
     capacity = chip.memory_room(spilled=chip.has_second_memory)
-    kinds = np.stack([strategies.of_use("tensor"), strategies.recompute, strategies.schedule])
+    uses = (strategies.of_use(name) for name in ("tensor", "expert"))
+    kinds = np.stack([strategies.schedule, strategies.recompute, *uses])
     alike, kind = np.unique(kinds, axis=1, return_inverse=True)
-    for number, order in enumerate(alike[2].tolist()):
+    for number, order in enumerate(alike[0].tolist()):
         here = np.flatnonzero(kind == number)
         many = strategies.at(here).plan(workload, ORDERS[order])
         one = replace(plan_at(strategies, here[0], workload), data=int(np.max(many.data)))

@@ -22,8 +22,8 @@ from crosstack.machine.chip import Execution
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Mapping
 from crosstack.mapping.parallelism import workload_uses
-from crosstack.model.choices import least_summed
-from crosstack.model.collectives import AffineTime, ConcaveTime, NearShards
+from crosstack.model.choices import least_summing
+from crosstack.model.collectives import AffineTime, ConcaveTime, NearShards, Replicas
 from crosstack.model.iteration import iteration_time, pipeline_of
 from crosstack.model.memory import STATE, CopyMemory, recomputations, static_size
 from crosstack.model.mesh_plan import MeshPlan, make_plan, microbatch_count
@@ -103,6 +103,7 @@ class Strategies:
             "microbatch_size": self.microbatch_size,
             "pipeline": self.of_use("pipeline"),
             "data": data,
+            "expert": self.of_use("expert"),
             "n_microbatches": microbatch_count(workload, data, self.microbatch_size),
             "layers_per_stage": self.of_use("layers_per_stage"),
             "stage_transfer": AffineTime(**{n: self.of_use(f"stage_transfer.{n}") for n in lines}),
@@ -110,12 +111,19 @@ class Strategies:
             **{n: np.array([getattr(p, n) for p in again])[self.recompute] for n in shares},
             **{name: self._line(name) for name in ("periodic", "scatter", "gather")},
             "zero": self.of_use("zero"),
-            "near": NearShards(
-                chips=self.of_use("near.chips"),
-                **{name: self._line(f"near.{name}") for name in ("scatter", "gather", "across")},
+            "near": self._near("near"),
+            "replicas": Replicas(
+                chips=self.of_use("replicas.chips"),
+                near=self._near("replicas.near"),
+                **{n: self._line(f"replicas.{n}") for n in ("periodic", "scatter", "gather")},
             ),
         }
         return replace(first, schedule=schedule, **numbers)
+
+    def _near(self, name: str) -> NearShards:
+        """Return shares of the nearest chips of each plan, as arrays."""
+        lines = {one: self._line(f"{name}.{one}") for one in ("scatter", "gather", "across")}
+        return NearShards(chips=self.of_use(f"{name}.chips"), **lines)
 
     def _line(self, name: str) -> ConcaveTime:
         """Return a time over bytes of each plan, as one line of arrays."""
@@ -161,9 +169,9 @@ def all_strategies(
         parts = use.sizes, use.parallelism, use.microbatches[0]
         plan = make_plan(workload, system, *parts, rules, use.dimensions)
         if plan is not None and plan.graph_stages == 1:
-            plan = replace(plan, summed=least_summed(workload.graph, plan))
+            plan = least_summing(workload.graph, plan)
             for zero in useful_zero_stages(plan, rules, given.zero):
-                plans.append(replace(plan, zero=zero.number, summed=0.0))
+                plans.append(replace(plan, zero=zero.number, summed=0.0, expert_summed=0.0))
                 sizes.append(use.microbatches)
     require(bool(plans), "workload.global_batch_size", workload.global_batch_size, "another")
     kinds = recomputations(workload.graph, rules) if given.recompute is None else (given.recompute,)
@@ -247,14 +255,15 @@ def times_of_layers(
     ----------
     layer : array, shape (n,)
         Time of a layer of one sequence. [s]
-    summed : array, shape (n,), optional
-        Gradients of a layer that are summed once an iteration; none if left out. [B]
+    summed : array, shape (n, 2), optional
+        Gradients of a layer that are summed once an iteration, and those of routed experts that
+        fewer chips sum; none if left out. [B]
     """
     time = np.zeros(len(strategies))
     if summed is None:
-        summed = np.zeros(len(strategies))
+        summed = np.zeros((len(strategies), 2))
     for here, known in strategies.by_schedule(workload):
-        plan = replace(known, summed=summed[here])
+        plan = replace(known, summed=summed[here, 0], expert_summed=summed[here, 1])
         work = layer[here] * plan.microbatch_size * plan.layers_per_stage
         pipeline = pipeline_of(plan, system.chip.overlap, rules)
         time[here] = iteration_time(pipeline, work, rules) / plan.copies
@@ -285,7 +294,8 @@ def _priced(
 
 def _memory(plan: MeshPlan, known: BlockTerms, rows: Ints, workload: Workload) -> Floats:
     """Bytes of main memory that the fullest chip needs, of strategies by one schedule. [B]"""
-    state = zip(STATE, known.state[rows].T[:, :, None], strict=True)
+    # As of two kernels: one of all but routed experts that chips have parts of, one of those.
+    state = zip(STATE, np.moveaxis(known.state[rows], 1, 0), strict=True)
     memory = CopyMemory(
         **dict(state),
         caches=np.zeros((len(rows), 1)),
@@ -293,6 +303,7 @@ def _memory(plan: MeshPlan, known: BlockTerms, rows: Ints, workload: Workload) -
         kept=known.kept[rows, None],
         again=known.again[rows, None],
         waiting=known.waiting[rows, None],
+        experts=np.array([False, bool(np.any(np.greater(plan.expert, 1)))]),
     )
     return static_size(workload, plan, memory) + known.working[rows] * plan.microbatch_size
 

@@ -23,7 +23,8 @@ def block_of(state: SearchState, plan: MeshPlan) -> tuple[object, ...]:
     # A temporal chip takes other times for a sequence of a larger microbatch.
     size = plan.microbatch_size if state.temporal else None
     lines, splits = tuple(plan.collectives.items()), plan.graph_stages > 1
-    return plan.tensor, plan.split, plan.spilled, plan.recompute, lines, splits, size
+    experts = plan.expert, plan.exchange
+    return plan.tensor, experts, plan.split, plan.spilled, plan.recompute, lines, splits, size
 
 
 def unburdened_plan(state: SearchState, plan: MeshPlan) -> MeshPlan:

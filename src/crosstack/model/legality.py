@@ -290,7 +290,7 @@ def _legality(arrays: KernelGraph, fusions: frozenset[Fusion], exchanged: int) -
     return replace(plain, cut=tuple(cut), _known={}, _meeting={})
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _by_kinds(arrays: KernelGraph, fusions: frozenset[Fusion]) -> Legality:
     n = arrays.n
     elements = arrays.rows * arrays.columns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Group
 
+from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.ranking import RankedStrategies
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Mapping
@@ -24,6 +25,7 @@ def strategy_table(ranked: RankedStrategies) -> Group:
         ("tensor", ">", lambda found: f"{found[0].degree(Parallelism.TENSOR):,}"),
         ("pipeline", ">", lambda found: f"{found[0].degree(Parallelism.PIPELINE):,}"),
         ("data", ">", lambda found: f"{found[0].degree(Parallelism.DATA):,}"),
+        *((("expert", ">", _experts),) if any(map(_spread, ranked.found)) else ()),
         ("on levels", "<", lambda found: _levels(found[0])),
         ("microbatch", ">", lambda found: f"{found[0].microbatch_size:,}"),
         ("again", "<", lambda found: found[0].recompute.value),
@@ -33,6 +35,14 @@ def strategy_table(ranked: RankedStrategies) -> Group:
         ("memory", ">", lambda found: format_quantity(found[1].memory_used, "B")),
     )
     return titled(title, rows_table(table, wraps=3))
+
+
+def _experts(found: tuple[Mapping, Evaluation]) -> str:
+    return f"{found[0].degree(Parallelism.EXPERT):,}"
+
+
+def _spread(found: tuple[Mapping, Evaluation]) -> bool:
+    return found[0].degree(Parallelism.EXPERT) > 1
 
 
 def _levels(mapping: Mapping) -> str:
