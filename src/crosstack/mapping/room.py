@@ -24,7 +24,7 @@ from crosstack.model.memory import (
     recomputations,
     static_size,
 )
-from crosstack.model.mesh_plan import MeshPlan, spread
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.allowed import (
     by_schedule,
@@ -194,7 +194,7 @@ class Room:
                 levers.append("smaller microbatches")
             if plan.recompute is not recomputations(self.arrays, self.rules)[-1]:
                 levers.insert(0, "recompute: full")
-        elif spread(self.workload, self.rules) > plan.expert * plan.tensor:
+        elif self.workload.experts > plan.expert * plan.tensor:
             levers.append("experts over more data-parallel chips")
         again = f", recomputation {plan.recompute}" if self.workload.training else ""
         data = f"{plan.data} with experts over {plan.expert}" if plan.expert > 1 else plan.data
