@@ -97,7 +97,11 @@ class TestEqualsEvaluate:
         system = servers(40e9)
         strategies = all_strategies(workload, system, RULES)
         table = BlockTable(workload=workload, system=system, rules=RULES, work_limit=1e3)
+        spread = strategies.at(strategies.of_use("expert") > 1)
         compare(some(strategies, 20), table)
+        for zero in np.unique(spread.of_use("zero")).tolist():
+            compare(some(spread.at(spread.of_use("zero") == zero), 5), table)
+        assert set(spread.of_use("expert").tolist()) == {2, 4, 8}
 
     @pytest.mark.parametrize("overlap", Overlap)
     def test_spatial_chips(self, overlap):

@@ -83,7 +83,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "deepseek_v3", 7168, 61, 128, 128, 18432, 129280, 163840, **LATENT, q_lora_rank=1536,
         n_routed_experts=256, n_shared_experts=1, num_experts_per_tok=8,
         moe_intermediate_size=2048, moe_layer_freq=1, first_k_dense_replace=3,
-        topk_method="noaux_tc", num_nextn_predict_layers=1,
+        topk_method="noaux_tc", num_nextn_predict_layers=1, n_group=8, topk_group=4,
     ),
     "nemotron-4-340b": sized(
         "nemotron", 18432, 96, 96, 8, 73728, 256000, 4096, head_dim=192, hidden_act="relu2",

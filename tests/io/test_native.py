@@ -473,7 +473,14 @@ def tasks(draw):
         degrees=Degrees(
             **draw(
                 st.fixed_dictionaries(
-                    {name: st.none() | COUNTS for name in ("tensor", "pipeline", "data")}
+                    {
+                        name: st.none() | COUNTS
+                        for name in (
+                            "tensor",
+                            "pipeline",
+                            draw(st.sampled_from(["data", "expert"])),
+                        )
+                    }
                 )
             )
         ),

@@ -57,7 +57,16 @@ def plans(workload, system, rules, microbatch_size) -> list[MeshPlan]:
     ]
 
 
-def every_use(system: System) -> set:
+def divides(sizes, uses, experts: int) -> bool:
+    """Whether chips of an expert and a tensor-parallel group have as many experts each."""
+    chips = dict.fromkeys(Parallelism, 1)
+    for size, use in zip(sizes, uses, strict=True):
+        chips[use] *= size
+    spread, tensor = chips[Parallelism.EXPERT], chips[Parallelism.TENSOR]
+    return spread == 1 or experts % (spread * tensor) == 0
+
+
+def every_use(system: System, experts: int = 1) -> set:
     """Return every (sizes, uses) by trying all, one chip counted as data parallel."""
     found = set()
     extents = range(1, system.n_chips + 1)
@@ -70,20 +79,22 @@ def every_use(system: System) -> set:
             if all(
                 use is (d.parallelism or (Parallelism.DATA if size == 1 else use))
                 for d, size, use in zip(system.network, sizes, uses, strict=True)
-            ):
+            ) and divides(sizes, uses, experts):
                 found.add((sizes, uses, ()))
     return found
 
 
-def every_shared_use(size: int, *, orders: int) -> set:
+def every_shared_use(size: int, *, orders: int, experts: int = 1) -> set:
     """Return every (sizes, uses, dimensions) of one level, by trying all degrees."""
-    tensor, pipeline, data = Parallelism
+    tensor, pipeline, data, expert = Parallelism
     found = set()
-    for order in [(tensor, pipeline, data), (tensor, data, pipeline)][:orders]:
-        for degrees in itertools.product(range(1, size + 1), repeat=3):
+    for order in [(tensor, expert, pipeline, data), (tensor, expert, data, pipeline)][:orders]:
+        for degrees in itertools.product(range(1, size + 1), repeat=4):
             if math.prod(degrees) == size:
                 rows = [(n, use) for n, use in zip(degrees, order, strict=True) if n > 1]
                 sizes, uses = zip(*(rows or [(1, data)]), strict=True)
+                if not divides(sizes, uses, experts):
+                    continue
                 found.add((sizes, uses, (0,) * len(sizes) if len(sizes) > 1 else ()))
     return found
 
@@ -102,9 +113,11 @@ def every_shared_use(size: int, *, orders: int) -> set:
     ids=str,
 )
 class TestNetworkUses:
-    def test_they_are_all_there_are(self, network, n_chips, dimensions):
+    @pytest.mark.parametrize("experts", [1, 6, 8])
+    def test_they_are_all_there_are(self, network, n_chips, dimensions, experts):
         system = network(n_chips, *dimensions)
-        assert set(network_uses(system, shared=True)) == every_use(system)
+        found = set(network_uses(system, shared=True, experts=experts))
+        assert found == every_use(system, experts)
 
     def test_none_comes_twice(self, network, n_chips, dimensions):
         uses = list(network_uses(network(n_chips, *dimensions), shared=True))
@@ -151,7 +164,7 @@ def test_levels_are_shared_each_on_its_own(network):
     system = replace(network(8, (8, None)), network=(inner, outer))
     uses = set(network_uses(system, shared=True))
     assert len(uses) == 3 * (3 + 3)  # two of 2, or one of 4
-    tensor, pipeline, data = Parallelism
+    tensor, pipeline, data, _ = Parallelism
     assert ((2, 2, 2), (tensor, pipeline, data), (0, 1, 1)) in uses
 
 
@@ -161,6 +174,7 @@ class TestDegrees:
     GIVEN = (
         Degrees(tensor=2), Degrees(pipeline=3), Degrees(data=1), Degrees(tensor=2, data=3),
         Degrees(tensor=1, pipeline=2, data=6), Degrees(tensor=5), Degrees(tensor=12, data=1),
+        Degrees(expert=2), Degrees(data=6, expert=3), Degrees(tensor=2, expert=1),
     )  # fmt: skip
 
     @pytest.mark.parametrize("given", GIVEN, ids=str)
@@ -168,8 +182,8 @@ class TestDegrees:
     def test_what_is_left_of_all_uses_has_them(self, network, given, kind):
         plain = network(12, FREE, FREE)
         system = replace(plain, network=tuple(replace(d, kind=kind) for d in plain.network))
-        left = list(network_uses(system, shared=True, degrees=given))
-        every = network_uses(system, shared=True)
+        left = list(network_uses(system, shared=True, degrees=given, experts=12))
+        every = network_uses(system, shared=True, experts=12)
         assert left == [use for use in every if given.are_those_of(use[0], use[1])]
 
     def test_a_mapping_has_them_and_is_no_faster(self, random_task):
@@ -220,6 +234,12 @@ class TestDegrees:
         given = Degrees(tensor=8, data=16)
         assert str(given) == "tp=8,dp=16"
         assert parse_degrees(" TP=8, dp=16") == given
+        assert str(parse_degrees("ep=8,pp=4,dp=16")) == "pp=4,dp=16,ep=8"
+        assert parse_degrees("tp=2,pp=4,ep=8,dp=16").n_chips == 2 * 4 * 16
+
+    def test_chips_with_parts_of_the_experts_are_data_parallel_ones(self):
+        with pytest.raises(InputError, match="a divisor of the data-parallel degree, 4"):
+            parse_degrees("dp=4,ep=8")
 
     @pytest.mark.parametrize("text", ["", "8", "tp=0", "tp=2,tp=4", "RC-1-8-d8-p8", "tp=8;pp=2"])
     def test_a_text_that_is_none_is_refused(self, text):

@@ -45,11 +45,11 @@ RULES = rules_named("crosstack")
 )
 def test_what_takes_more_than_half_is_named_with_what_makes_it_less(activations, most, lever):
     plan = SimpleNamespace(
-        tensor=2, pipeline=1, data=1, layers_per_stage=3, microbatch_size=2,
+        tensor=2, pipeline=1, data=1, expert=1, layers_per_stage=3, microbatch_size=2,
         recompute=Recompute.NONE,
     )  # fmt: skip
     room = SimpleNamespace(
-        workload=SimpleNamespace(training=False),
+        workload=SimpleNamespace(training=False, experts=1),
         arrays=SimpleNamespace(),
         rules=SimpleNamespace(memory=SimpleNamespace(keeps_activations=False)),
     )

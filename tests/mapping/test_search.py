@@ -19,24 +19,27 @@ from crosstack.machine.chip import Execution, Overlap, flat_chip
 from crosstack.machine.framework import Framework, Fusion
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
+from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.fusion import fuse, make_problem
 from crosstack.mapping.mapping import Constraints, Mapping, Status, Stop
+from crosstack.mapping.parallelism import experts_divide
 from crosstack.mapping.pipeline import make_stage_problem
 from crosstack.mapping.search import Progress, search
 from crosstack.mapping.slots import make_slots
-from crosstack.model.choices import make_choices
+from crosstack.model.choices import make_choices, summing
 from crosstack.model.dispatch import host_time
 from crosstack.model.iteration import iteration
-from crosstack.model.mesh_plan import MeshPlan, make_plan
+from crosstack.model.mesh_plan import MeshPlan, make_plan, spread
 from crosstack.model.partition import live_size, make_load, partition_cost, relaxed_load
 from crosstack.model.rules import Rules, rules_named
+from crosstack.model.schedule.allowed import zero_stages
 from crosstack.model.tiles import divisors
 from crosstack.published.dfmodel.graphs.builders import elementwise, join, product_of
 from crosstack.workload import kernels as ops
 from crosstack.workload.axes import AxisUse
 from crosstack.workload.draft import Draft
 from crosstack.workload.functions import Function
-from crosstack.workload.kernel_graph import KernelGraph, kernel_graph
+from crosstack.workload.kernel_graph import AXIS_CODE, KernelGraph, kernel_graph
 from crosstack.workload.lowering import lowered
 from crosstack.workload.transformer_training import Recompute
 from crosstack.workload.workload import Workload
@@ -67,16 +70,23 @@ NOTHING_GIVEN = Constraints()
 # ---------------------------------------------------------------- brute force
 
 
-def every_factoring(dimension: Dimension, size: int, rules: Rules) -> list:
+def every_factoring(dimension: Dimension, size: int, rules: Rules, experts: int = 1) -> list:
     """Return what a dimension may be used for, as lists of (chips, use), innermost first."""
     if dimension.parallelism is not None:
         return [[(size, dimension.parallelism)]]
-    found = [[(size, use)] for use in Parallelism]
+    known = [use for use in Parallelism if use is not Parallelism.EXPERT or experts > 1]
+    found = [[(size, use)] for use in known]
     if dimension.kind in SHARED and rules.collectives.share_dimensions:
-        for count in (2, 3):
-            for uses in itertools.permutations(Parallelism, count):
+        for count in range(2, len(known) + 1):
+            for uses in itertools.permutations(known, count):
                 if Parallelism.TENSOR in uses[1:]:
                     continue  # its chips lie next to each other
+                if (
+                    {*uses[: uses.index(Parallelism.EXPERT)]} - {Parallelism.TENSOR}
+                    if (Parallelism.EXPERT in uses)
+                    else ()
+                ):
+                    continue  # so do those that exchange tokens
                 for sizes in itertools.product(range(2, size + 1), repeat=count):
                     if math.prod(sizes) == size:
                         found.append(list(zip(sizes, uses, strict=True)))
@@ -92,10 +102,13 @@ def every_plan(workload: Workload, system: System, rules: Rules) -> list[MeshPla
         if any(d.size not in (None, s) for d, s in zip(system.network, sizes, strict=True)):
             continue
         levels = zip(system.network, sizes, strict=True)
-        ways = [every_factoring(d, size, rules) for d, size in levels]
+        experts = spread(workload, rules)
+        ways = [every_factoring(d, size, rules, experts) for d, size in levels]
         for each in itertools.product(*ways):
             rows = [(size, use, i) for i, some in enumerate(each) for size, use in some]
             counts, uses, places = map(tuple, zip(*rows, strict=True))
+            if not experts_divide(counts, uses, experts):
+                continue
             for microbatch in range(1, workload.global_batch_size + 1):
                 where = places if len(places) > len(sizes) else ()
                 plan = make_plan(workload, system, counts, uses, microbatch, rules, where)
@@ -110,6 +123,10 @@ def every_plan(workload: Workload, system: System, rules: Rules) -> list[MeshPla
             if plan.pipeline > 1
             and plan.n_microbatches % plan.pipeline == 0
             and workload.graph_repetitions % (plan.pipeline * pieces) == 0
+        ]
+    if workload.training:
+        found = [
+            replace(plan, zero=zero.number) for plan in found for zero in zero_stages(plan, rules)
         ]
     return found
 
@@ -145,8 +162,10 @@ def named_functions(workload, seed, dispatch):
     return replace(workload, graph=named), framework
 
 
-def brute_search(workload, system, rules, brute_fuse, brute_split, plans=None) -> float:
-    """Return the least time of an iteration, by trying everything; or ``plans`` alone. [s]"""
+def brute_search(
+    workload, system, rules, brute_fuse, brute_split, plans=None, tensor=None
+) -> float:
+    """Return the least time of an iteration, of all that ``tensor`` leaves, or of ``plans``. [s]"""
     arrays, least = workload.graph, math.inf
     separate = rules.decisions.parts_directions([workload.training], None)
     tiles = range(1, workload.sequence_length + 1)
@@ -154,7 +173,8 @@ def brute_search(workload, system, rules, brute_fuse, brute_split, plans=None) -
         tiles = divisors(workload.sequence_length)
     if system.chip.execution is Execution.TEMPORAL:
         tiles = [1]
-    plans = every_plan(workload, system, rules) if plans is None else plans
+    if plans is None:
+        plans = [p for p in every_plan(workload, system, rules) if tensor in (None, p.tensor)]
     for plan, n_tiles in itertools.product(plans, tiles):
         choices = make_choices(workload, arrays, plan, n_tiles, rules, system.chip)
         for codes in every_sharding(choices, plan, rules):
@@ -166,7 +186,8 @@ def brute_search(workload, system, rules, brute_fuse, brute_split, plans=None) -
                 continue
             layer = brute_fuse(load, None, separate)
             if math.isfinite(layer):
-                least = min(least, iteration(plan, layer, system.chip.overlap, rules).time)
+                ended = summing(plan, choices, codes)
+                least = min(least, iteration(ended, layer, system.chip.overlap, rules).time)
     return least
 
 
@@ -292,6 +313,104 @@ class TestAgainstEverything:
         rules = rules_named(name)
         least = brute_search(workload, system, rules, brute_fuse, brute_split)
         assert least_time(workload, system, rules) == pytest.approx(least, rel=1e-9)
+
+
+@pytest.fixture(scope="session")
+def expert_task(tiny_task):
+    """Return a builder of a tiny layer of experts on four or eight chips.
+
+    Tokens are taken to their experts, multiplied and brought back; with its backward pass, the
+    gradients of both ways and that of the weight.
+    """
+
+    def build(seed: int, *, training: bool = False, n_chips: int = 4, **how):
+        rng = random.Random(seed)
+        _, system = tiny_task(seed, n_chips=n_chips, **how)
+        network = tuple(replace(d, parallelism=None) for d in system.network)
+        experts, k, m, n = rng.choice([2, 4]), rng.choice([2, 6]), rng.choice([5, 8]), 2
+        axis, backward = ops.Axis, {"direction": ops.Direction.BACKWARD}
+        own = {"outer": experts, "n": n, "tiling": ops.Axis.N}
+        elements = {"kind": ops.KernelKind.ELEMENTWISE, "unit": ops.ComputeUnit.SIMD, **own}
+        product = {
+            "kind": ops.KernelKind.GEMM_WEIGHT, "unit": ops.ComputeUnit.SYSTOLIC, **own,
+            "weight_size": 2.0 * experts * m * k,
+        }  # fmt: skip
+        read, made = 2.0 * experts * k * n, 2.0 * experts * m * n
+        kernels = [
+            ops.Kernel(name="taken", m=k, output_size=read, input_sizes=(8.0 * k,), **elements),
+            ops.Kernel(name="up", m=m, k=k, output_size=made, input_sizes=(read,), **product),
+            ops.Kernel(name="back", m=m, output_size=made, input_sizes=(made,), **elements),
+        ]
+        edges = [("taken", "up", 0), ("up", "back", 0)]
+        if training:
+            whole = 2.0 * experts * m * k
+            summed = ops.Communication(
+                collective=ops.Collective.ALL_REDUCE, size=whole, periodic=True
+            )
+            gradient = {"m": m, "k": n, "n": k, "outer": experts, "communications": (summed,)}
+            kernels += [
+                ops.Kernel(
+                    name="back_bwd", m=m, output_size=made, input_sizes=(made,),
+                    **elements, **backward,
+                ),
+                ops.Kernel(
+                    name="gradient", kind=ops.KernelKind.GEMM, unit=ops.ComputeUnit.SYSTOLIC,
+                    output_size=whole, input_sizes=(read, made), tiling=axis.K,
+                    **gradient, **backward,
+                ),
+            ]  # fmt: skip
+            edges += [("taken", "gradient", 0), ("back_bwd", "gradient", 1)]
+        sizes = {kernel.name: kernel.output_size for kernel in kernels}
+        tensors = {maker: [] for maker, *_ in edges}
+        for maker, reader, operand in edges:
+            tensors[maker].append(ops.Consumer(kernel=reader, operand=operand))
+        graph = kernel_graph(
+            kernels=tuple(kernels),
+            tensors=tuple(
+                ops.Tensor(producer=maker, consumers=tuple(readers), size=sizes[maker])
+                for maker, readers in tensors.items()
+            ),
+            word=2,
+        )
+        summing = np.array([kernel.name == "gradient" for kernel in kernels])
+        graph = replace(
+            graph,
+            experts=np.full(graph.n, experts),
+            places=np.where(summing, AXIS_CODE[axis.K], AXIS_CODE[axis.N]),
+            exchanged=np.array([k.name in ("taken", "back", "back_bwd") for k in kernels]),
+        )
+        workload = Workload(graph=graph, global_batch_size=4, sequence_length=n)
+        return workload, replace(system, network=network)
+
+    return build
+
+
+class TestExperts:
+    """Against every use of the network, those that spread experts over data-parallel chips too."""
+
+    @pytest.mark.parametrize("tensor", [1, None])
+    @pytest.mark.parametrize(
+        "how",
+        [{}, {"temporal": True}, pytest.param({"training": True}, marks=pytest.mark.slow)],
+        ids=str,
+    )
+    def test_search_finds_the_best_mapping(self, expert_task, brute_fuse, brute_split, how, tensor):
+        rules, spread_over = rules_named("crosstack"), set()
+        given = Constraints(degrees=Degrees(tensor=tensor))
+        for seed in range(1 if how.get("training") and tensor is None else 2):
+            workload, system = expert_task(seed, **how)
+            parts = rules, brute_fuse, brute_split
+            least = brute_search(workload, system, *parts, tensor)
+            try:
+                mapping, certificate = search(workload, system, given, rules)
+            except (InfeasibleError, InputError):
+                assert math.isinf(least)
+                continue
+            assert certificate.objective == pytest.approx(least, rel=1e-9), seed
+            found = evaluate(workload, system, mapping, rules)
+            assert found.time == pytest.approx(certificate.objective, rel=1e-9)
+            spread_over.add(mapping.degree(Parallelism.EXPERT))
+        assert tensor is None or max(spread_over) > 1
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,10 @@ def test_names_are_those_of_the_paper():
     assert str(Strategy(kp1=4, kp2=2, dp=8, lp=1)) == "RC-4-2-d8-p1"
     assert parse_strategy("tp=8, pp=4,DP=16") == Strategy(kp2=8, lp=4, dp=16)
     assert parse_strategy("dp=2") == Strategy(dp=2)
+    spread = Strategy(kp2=8, lp=4, dp=16, ep=8)
+    assert parse_strategy("tp=8,pp=4,ep=8,dp=16") == spread
+    assert str(spread) == "RC-1-8-d16-p4-e8"
+    assert (parse_strategy(str(spread)), spread.n_chips) == (spread, 512)
     assert parse_strategy("cr-4-d2-p3") == Strategy(split=KernelSplit.CR, kp1=4, dp=2, lp=3)
 
 
@@ -34,6 +38,11 @@ def test_names_are_those_of_the_paper():
 def test_what_is_no_strategy_is_refused_with_the_form(text):
     with pytest.raises(InputError, match="strategy"):
         parse_strategy(text)
+
+
+def test_chips_with_parts_of_the_experts_are_data_parallel_ones():
+    with pytest.raises(InputError, match="ep: got 8; allowed: a divisor of .* degree, 4"):
+        parse_strategy("dp=4,ep=8")
 
 
 def test_cr_splits_one_axis_only():

@@ -30,7 +30,7 @@ def layer(kind=graphs.decode, name="mixtral-8x7b", block="layers", **sizes):
 
 
 def routing(workload, name):
-    return tuple(workload.graph.routing[workload.graph.names.index(name)].tolist())
+    return tuple(workload.graph.routing[workload.graph.names.index(name), :3].tolist())
 
 
 def test_experts_that_some_tokens_leave_unread_are_those_that_none_of_them_draws():

@@ -63,7 +63,8 @@ class BlockTerms:
     ``device`` and ``network``: the time on the chip, and of messages among tensor-parallel chips;
     ``gradients`` are the bytes that each kernel with gradients sums once an iteration, and
     ``place`` is that of its partition, by rules that count that in the layers; ``summed`` are all
-    of one copy by others. ``state`` are the rows of `crosstack.model.memory.STATE`, ``rest`` what
+    of one copy by others, and of those the ones of routed experts that fewer chips sum. ``state``
+    are the rows of `crosstack.model.memory.STATE`, but for such experts and of them, ``rest`` what
     else stays whatever runs; ``kept``, ``again`` and ``waiting`` are those
     of `crosstack.model.memory.CopyMemory`, ``working`` is the most that tensors between
     kernels take. ``fits``: whether the partitions fit the chip.
@@ -118,7 +119,7 @@ class BlockTable:
 
     def group(self, plan: MeshPlan) -> int:
         """Return the number of what plans share whose tensor parallelism takes the same times."""
-        key = plan.tensor, tuple(plan.collectives.items())
+        key = plan.tensor, tuple(plan.collectives.items()), plan.expert, plan.exchange
         return self.groups.setdefault(key, len(self.groups))
 
     def solve(self, key: BlockKey, plan: MeshPlan) -> SolvedBlock | None:
@@ -174,7 +175,7 @@ class BlockTable:
         none, zero = np.zeros(count), np.asarray(0.0)
         return BlockTerms(
             others=zero, device=none, network=none, gradients=none, place=np.zeros(count, int),
-            summed=zero, state=np.zeros(len(STATE)), rest=zero, kept=zero, again=zero,
+            summed=np.zeros(2), state=np.zeros((len(STATE), 2)), rest=zero, kept=zero, again=zero,
             waiting=zero, working=zero, fits=np.asarray(False),
         )  # fmt: skip
 
@@ -207,8 +208,8 @@ class BlockTable:
             network=np.pad(network[with_gradients], pad),
             gradients=np.array(load.data)[summing] * times,
             place=place,
-            summed=np.asarray(choices.summed[codes].sum()),
-            state=np.array([getattr(memory, row).sum() for row in STATE]),
+            summed=np.array([c[codes].sum() for c in (choices.summed, choices.expert_summed)]),
+            state=np.array([_apart(getattr(memory, row), memory.experts) for row in STATE]),
             rest=np.asarray((memory.buffers + memory.caches).sum()),
             kept=np.asarray(memory.kept.sum()),
             again=np.asarray(memory.again.sum()),
@@ -216,3 +217,8 @@ class BlockTable:
             working=np.asarray(max(live_sizes(load, masks))),
             fits=np.asarray(all(cost.fits for cost in costs)),
         )
+
+
+def _apart(sizes: Floats, experts: Bools) -> tuple[float, float]:
+    """Return the sums of what is not of routed experts that chips have parts of, and of what is."""
+    return float(sizes[~experts].sum()), float(sizes[experts].sum())

@@ -141,7 +141,8 @@ def can_be_arrays(task: Task, mapping: Mapping) -> bool:
     """Return whether `machine_times` covers a mapping; otherwise links are no line, or memory two.
 
     It does where the mapping is searched, dimensions are not shared, stages hold whole copies, at
-    most one dimension is a pipeline, the chip is spatial, and there is no second memory.
+    most one dimension is a pipeline, no experts are spread, the chip is spatial, and there is no
+    second memory.
     """
     pipelines = sum(use is Parallelism.PIPELINE for use in mapping.parallelism)
     return (
@@ -149,6 +150,7 @@ def can_be_arrays(task: Task, mapping: Mapping) -> bool:
         and not mapping.dimensions
         and mapping.stages is None
         and pipelines <= 1
+        and mapping.degree(Parallelism.EXPERT) == 1
         and task.system.chip.execution is Execution.SPATIAL
         and not task.system.chip.has_second_memory
     )

@@ -33,10 +33,11 @@ from crosstack.evaluate.whole_run import (
     whole_run,
 )
 from crosstack.machine.system import Parallelism, System
-from crosstack.mapping.degrees import FREE
+from crosstack.mapping.degrees import FREE, Degrees
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
 from crosstack.model.dispatch import waits_for_host
 from crosstack.model.memory import ROWS
+from crosstack.model.mesh_plan import spread
 from crosstack.model.objective import Objective, Weights, value_of
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.records import brief, plain, require_type
@@ -93,6 +94,17 @@ class Plan:
         """What nobody would run, or would look at twice; see `crosstack.evaluate.warned`."""
         return warnings_of(self.task, self.rules, self.mapping, self.evaluation)
 
+    @property
+    def has_experts(self) -> bool:
+        """Whether data-parallel chips may have parts of the experts each, by the rules, too."""
+        return spread(self.task.workload, self.rules) > 1
+
+    @property
+    def degrees(self) -> Degrees:
+        """Chips of each parallelism, of experts where there are some. [1]"""
+        uses = [use for use in Parallelism if use is not Parallelism.EXPERT or self.has_experts]
+        return Degrees(**{use.value: self.mapping.degree(use) for use in uses})
+
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as plain data, the layout of `to_json`; see ``docs/result.md``."""
         m, c, task = self.mapping, self.certificate, self.task
@@ -120,11 +132,7 @@ class Plan:
             "system_price_usd": priced["price_usd"]["total"],
             "system_power_w": priced["power_w"]["total"],
             "partition_times_s": [p.time for p in self.evaluation.partitions],
-            "parallelism": {
-                "tp": m.degree(Parallelism.TENSOR),
-                "pp": m.degree(Parallelism.PIPELINE),
-                "dp": m.degree(Parallelism.DATA),
-            },
+            "parallelism": self.degrees.by_word,
             **_general(m),
             "tile_size": -(-task.workload.sequence_length // m.n_tiles),
             "tokens_per_s": tokens_per_second(task.workload, self.evaluation),

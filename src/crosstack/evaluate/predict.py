@@ -255,9 +255,10 @@ def strategy_task(
     rows = 1 if summed else strategy.kp1
     work = as_workload(workload, dtype, rows=rows * strategy.dp)
     tensor = strategy.kp1 if summed else strategy.kp2
-    given = Constraints(
-        degrees=Degrees(tensor=tensor, pipeline=strategy.lp, data=strategy.dp * rows)
-    )
+    degrees = Degrees(tensor=tensor, pipeline=strategy.lp, data=strategy.dp * rows)
+    if work.experts > 1 or strategy.ep > 1:
+        degrees = replace(degrees, expert=strategy.ep)
+    given = Constraints(degrees=degrees)
     if summed and tensor > 1:
         given = replace(given, sharding=sum_sharding(work.graph))
     step = training_of(workload)

@@ -382,6 +382,7 @@ def _times(
         kept=none,
         again=none,
         waiting=none,
+        experts=np.zeros(1, dtype=np.bool_),
     )
     working = static_size(workload, plan, memory) + layer["alive"] * plan.microbatch_size
     used = np.maximum(working, static_size(workload, plan, memory, running=True))

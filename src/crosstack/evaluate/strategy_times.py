@@ -100,7 +100,8 @@ def _priced(
 
 def _memory(plan: MeshPlan, known: BlockTerms, rows: Ints, workload: Workload) -> Floats:
     """Bytes of main memory that the fullest chip needs, of strategies by one schedule. [B]"""
-    state = zip(STATE, known.state[rows].T[:, :, None], strict=True)
+    # As of two kernels: one of all but routed experts that chips have parts of, one of those.
+    state = zip(STATE, np.moveaxis(known.state[rows], 1, 0), strict=True)
     memory = CopyMemory(
         **dict(state),
         caches=np.zeros((len(rows), 1)),
@@ -108,6 +109,7 @@ def _memory(plan: MeshPlan, known: BlockTerms, rows: Ints, workload: Workload) -
         kept=known.kept[rows, None],
         again=known.again[rows, None],
         waiting=known.waiting[rows, None],
+        experts=np.array([False, bool(np.any(np.greater(plan.expert, 1)))]),
     )
     return static_size(workload, plan, memory) + known.working[rows] * plan.microbatch_size
 

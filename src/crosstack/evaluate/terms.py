@@ -140,6 +140,8 @@ def _collectives(arrays: KernelGraph, plan: MeshPlan, choices: Choices, codes: I
             found[i].append(Collective.ALL_REDUCE.value)
         own = arrays.messages[i]
         found[i] += [c.collective.value for c in own if not c.periodic and c.size > 0]
+        if choices.exchange_time[codes[i]] > 0:
+            found[i].append(f"tokens {Collective.ALL_TO_ALL.value}")
     for made in known.made(codes):
         change = plan.changes[made.start, made.ends] if plan.changes else LayoutChange()
         for collective in change.fastest(made.size, together=made.together):

@@ -36,7 +36,7 @@ from crosstack.model.memory import (
     recomputations,
     weight_gradients,
 )
-from crosstack.model.mesh_plan import MeshPlan, make_plan, placed_use
+from crosstack.model.mesh_plan import MeshPlan, experts_allowed, make_plan, placed_use, spread
 from crosstack.model.partition import (
     ChipLoad,
     PartitionCost,
@@ -86,7 +86,6 @@ def evaluate(
     """
     rules = chosen_rules(rules, MAPPED)
     workload = counted(workload, rules)
-    arrays = workload.graph
     problems = list(_problems(workload, system, mapping, rules))
     if problems:
         raise InputError(problems)
@@ -94,7 +93,8 @@ def evaluate(
         allowed = "1: a kernel has a temporal chip to itself, and tiles of its own"
         require(mapping.n_tiles == 1, "mapping.n_tiles", mapping.n_tiles, allowed)
     plan, choices = _planned(workload, system, rules, mapping.general)
-    codes = _checked_codes(workload, arrays, choices, mapping.sharding, plan)
+    arrays = plan.graph(workload.graph)
+    codes = _checked_codes(workload, workload.graph, choices, mapping.sharding, plan)
     plan, ends = _with_ends(workload, system, mapping, summing(plan, choices, codes), rules)
     load = make_load(workload, system, arrays, plan, choices, codes, rules)
     numbers, masks = _partition_masks(arrays, mapping.partitions)
@@ -212,6 +212,7 @@ def _evaluation(p: _Priced) -> Evaluation:
     most = system.copies * system.n_chips * peak * total.time
     joules = 0.0 if p.choices.clocked is None else float(p.choices.clocked.joules[p.codes].sum())
     busy = {"compute": float((p.choices.work[p.codes] * slower).sum()) / peak, "on_chip": joules}
+    busy["expert"] = float(p.choices.exchange_time[p.codes].sum())
     return Evaluation(
         kernels=kernel_terms(p.arrays, plan, block, p.mapping.sharding, p.mapping.partitions),
         partitions=partitions,
@@ -278,6 +279,7 @@ def _energy(
     time: float,
     compute: float,
     on_chip: float,
+    expert: float,
 ) -> Energy | None:
     """Return the energy of an iteration; None where a power that it needs is not given."""
     try:
@@ -297,6 +299,7 @@ def _energy(
         memory=each("memory", sum(cost.memory for cost in costs)),
         tensor=each("tensor", sum(load.network)),
         data=sum(load.data),
+        expert=each("expert", expert),
     )
 
 
@@ -396,10 +399,15 @@ def _problems(
     if stages > 1 and workload.graph.shares_weights:
         message = f"got {stages} stages; allowed: 1, as repetitions of {workload.name} share"
         yield Problem("mapping.parallelism", f"{message} weights.")
-    tensor = mapping.degree(Parallelism.TENSOR)
+    expert, tensor = mapping.degree(Parallelism.EXPERT), mapping.degree(Parallelism.TENSOR)
     not_run = unrunnable(workload, system.chip.framework, tensor=tensor, pipeline=stages)
     if not_run is not None:
         yield not_run.at("mapping.parallelism")
+    experts = spread(workload, rules)
+    if expert > 1 and experts % (expert * tensor):
+        allowed = experts_allowed(workload, experts, tensor)
+        yield Problem("mapping.parallelism", f"got ep={expert}; allowed: {allowed}.")
+        return
     placed = placed_use(workload.placement)
     places = mapping.dimensions or range(len(sizes))
     for i, (place, use) in enumerate(zip(places, mapping.parallelism, strict=True)):

@@ -22,8 +22,8 @@ from crosstack.errors import CrosstackError, InfeasibleError, InputError
 from crosstack.evaluate.plan import Plan, optimise
 from crosstack.io import native
 from crosstack.io.library import entry, names, node, system_on
-from crosstack.machine.system import Parallelism, System
-from crosstack.mapping.degrees import FREE, Degrees
+from crosstack.machine.system import System
+from crosstack.mapping.degrees import FREE
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.model.memory import recomputations
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
@@ -106,8 +106,7 @@ class Way:
         """What to give a command, with the degrees that were decided; empty where none says it."""
         if "degrees" not in self.change.fields:
             return self.change.option
-        degrees = Degrees(**{use.value: self.plan.mapping.degree(use) for use in Parallelism})
-        return f"{self.change.option} --given {degrees}".strip()
+        return f"{self.change.option} --given {self.plan.degrees}".strip()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the way as JSON holds it; ``option`` may be given to a command as it is."""
@@ -119,10 +118,7 @@ class Way:
             "same_machine": self.change.kind.same_machine,
             "system": system.name,
             "n_chips": system.n_chips * system.copies,
-            "parallelism": {
-                name: mapping.degree(use)
-                for name, use in zip(("tp", "pp", "dp"), Parallelism, strict=True)
-            },
+            "parallelism": self.plan.degrees.by_word,
             "microbatch_size": mapping.microbatch_size,
             "recompute": mapping.recompute.value,
             "memory_b": found.memory_used,

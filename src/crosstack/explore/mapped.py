@@ -113,8 +113,8 @@ def _common(answer: Plan) -> Terms:
 
 def _decisions(answer: Plan) -> Terms:
     m, c = answer.mapping, answer.certificate
-    counts = {
-        **{use.value: m.degree(use) for use in Parallelism},
+    counts: dict[str, int] = {
+        **{use.value: m.degree(use) for use in Parallelism if use.value in DECISIONS},
         "microbatch_size": m.microbatch_size,
         "n_tiles": m.n_tiles,
         "n_partitions": len(answer.evaluation.partitions),

@@ -52,11 +52,15 @@ class AllReduceAlgorithm(StrEnum):
 
 
 class Parallelism(StrEnum):
-    """What the chips of a dimension split: tensors, layers or the batch."""
+    """What the chips of a dimension split: tensors, layers or the batch.
+
+    ``expert``: the batch, and the routed experts of every layer besides.
+    """
 
     TENSOR = "tensor"
     PIPELINE = "pipeline"
     DATA = "data"
+    EXPERT = "expert"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

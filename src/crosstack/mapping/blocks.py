@@ -21,7 +21,7 @@ from crosstack.model.partition import ChipLoad
 def chips_of_block(plan: MeshPlan) -> tuple[object, ...]:
     """Return what tells the chips that share a block of a plan from others."""
     lines, splits = tuple(plan.collectives.items()), plan.graph_stages > 1
-    return plan.tensor, plan.split, plan.spilled, lines, splits
+    return plan.tensor, plan.expert, plan.exchange, plan.split, plan.spilled, lines, splits
 
 
 def block_of(state: SearchState, plan: MeshPlan) -> tuple[object, ...]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 from crosstack.errors import require
 from crosstack.machine.chip import Execution
-from crosstack.machine.system import System
+from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.parallelism import network_uses
 from crosstack.model.memory import recomputations, weight_gradients
+from crosstack.model.mesh_plan import experts_allowed, spread
 from crosstack.model.rules import Rules
 from crosstack.workload.kernels import Placement
 from crosstack.workload.transformer_training import Hidden, Schedule, Zero
@@ -18,6 +17,7 @@ from crosstack.workload.workload import Workload
 
 def check_given(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:
     """Raise `InputError` where something is given that cannot be, naming what is allowed."""
+    _dimensions(workload, system, rules)
     _degrees(workload, system, constraints, rules)
     _tiles(workload, system, constraints, rules)
     _recompute(workload, constraints, rules)
@@ -41,20 +41,36 @@ def check_overlap(
     require(apart, path, said, f"none or sends: layers of {workload.name} share weights")
 
 
+def _dimensions(workload: Workload, system: System, rules: Rules) -> None:
+    experts = spread(workload, rules)
+    for i, d in enumerate(system.network):
+        if d.parallelism is Parallelism.EXPERT:
+            good, said = experts % (d.size or 1) == 0, f"{d.parallelism} of {d.size or 'any'} chips"
+            allowed = experts_allowed(workload, experts, 1)
+            good = good and (experts > 1 or d.size == 1)
+            require(good, f"system.network[{i}].parallelism", said, allowed)
+
+
 def _degrees(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:
     degrees, field, n_chips = constraints.degrees, "constraints.degrees", system.n_chips
     if not degrees.given:
         return
     said, placed = str(degrees), workload.placement is not Placement.SEARCHED
     require(not placed, field, said, f"none for {workload.name}, which brings its own")
-    product = math.prod(degrees.given.values())
+    experts = spread(workload, rules)
+    if degrees.expert is not None:
+        wide = degrees.expert * (degrees.tensor or 1)
+        good = degrees.expert == 1 or experts % wide == 0
+        require(good, field, said, experts_allowed(workload, experts, degrees.tensor or 1))
+    product = degrees.n_chips
     fits = product == n_chips if degrees.all_given else n_chips % product == 0
     part = "" if degrees.all_given else " a divisor of"
     require(fits, field, said, f"degrees whose product is{part} {n_chips}, the number of chips")
-    batch, data = workload.global_batch_size, degrees.data or 1
-    require(batch % data == 0, field, said, f"a dp that divides the batch of {batch}")
+    batch, data = workload.global_batch_size, degrees.data or degrees.expert or 1
+    which = "a dp" if degrees.data else "an ep"
+    require(batch % data == 0, field, said, f"{which} that divides the batch of {batch}")
     shared = rules.collectives.share_dimensions
-    some = next(network_uses(system, shared=shared, degrees=degrees), None)
+    some = next(network_uses(system, shared=shared, degrees=degrees, experts=experts), None)
     sizes = " x ".join(str(d.size or "free") for d in system.network)
     allowed = f"degrees that the dimensions of the network, {sizes}, can be used for"
     require(some is not None, field, said, allowed)

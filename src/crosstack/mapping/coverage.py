@@ -10,6 +10,7 @@ from crosstack.mapping.incumbent import Lack
 from crosstack.mapping.parallelism import may_split
 from crosstack.mapping.search_node import SearchState
 from crosstack.model.memory import recomputations
+from crosstack.model.mesh_plan import spread
 from crosstack.model.objective import Objective
 from crosstack.units import format_quantity
 from crosstack.workload.kernels import Placement
@@ -66,6 +67,8 @@ def covered(state: SearchState) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
         "forward and backward in separate partitions": constraints.separate_directions,
     }
     given += [words for words, is_said in said.items() if is_said]
+    if spread(workload, state.rules) > 1:
+        (free if constraints.degrees.expert is None else given).append("chips of experts")
     if len(recomputations(state.arrays, state.rules)) > 1:
         (free if constraints.recompute is None else given).append("recomputation")
     if state.rules.iteration.has_schedules and workload.training:

@@ -1,4 +1,8 @@
-"""How many chips split tensors, layers and the batch, as far as that is given: ``tp=8,pp=4``."""
+"""How many chips split tensors, layers and the batch, as far as that is given: ``tp=8,pp=4``.
+
+Chips that have parts of the experts are among those that split the batch, so ``ep`` divides ``dp``
+and all chips are ``tp x pp x dp``, as in Megatron.
+"""
 
 from __future__ import annotations
 
@@ -7,56 +11,82 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from crosstack.errors import InputError, Problem, require_whole
+from crosstack.errors import InputError, Problem, require, require_whole
 from crosstack.machine.system import Parallelism
 
-_DEGREE = re.compile(r"(tp|pp|dp)=(\d{1,15})", re.IGNORECASE)
-_WORDS = {"tp": Parallelism.TENSOR, "pp": Parallelism.PIPELINE, "dp": Parallelism.DATA}
-_ALLOWED = "degrees such as tp=8,pp=4,dp=16; one that is left out is free"
+_DEGREE = re.compile(r"(tp|pp|dp|ep)=(\d{1,15})", re.IGNORECASE)
+_WORDS = {
+    "tp": Parallelism.TENSOR,
+    "pp": Parallelism.PIPELINE,
+    "dp": Parallelism.DATA,
+    "ep": Parallelism.EXPERT,
+}
+_ALLOWED = "degrees such as tp=8,pp=4,dp=16 or ep=8, part of dp; one that is left out is free"
 
 
 def degree_of(use: Parallelism, sizes: Sequence[int], uses: Sequence[Parallelism]) -> int:
-    """Return the product of the sizes whose use it is. [1]"""
-    return math.prod(size for size, own in zip(sizes, uses, strict=True) if own is use)
+    """Return the product of the sizes whose use it is; those of experts are of data, too. [1]"""
+    kinds = (use, Parallelism.EXPERT) if use is Parallelism.DATA else (use,)
+    return math.prod(size for size, own in zip(sizes, uses, strict=True) if own in kinds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Degrees:
-    """Chips of each parallelism; None: free. [1]"""
+    """Chips of each parallelism; None: free. [1]
+
+    ``expert`` of the ``data`` chips have a part of the routed experts each.
+    """
 
     tensor: int | None = None
     pipeline: int | None = None
     data: int | None = None
+    expert: int | None = None
 
     def __post_init__(self) -> None:
         """Check the numbers that are given."""
         for use, degree in self.given.items():
             require_whole(use.value, degree, what="chips")
+        if self.expert is not None and self.data is not None:
+            allowed = f"a divisor of the data-parallel degree, {self.data}"
+            require(self.data % self.expert == 0, "expert", self.expert, allowed)
 
     @property
     def given(self) -> dict[Parallelism, int]:
         """Degree of every parallelism that has one. [1]"""
-        degrees = (self.tensor, self.pipeline, self.data)
+        degrees = (self.tensor, self.pipeline, self.data, self.expert)
         pairs = zip(Parallelism, degrees, strict=True)
         return {use: degree for use, degree in pairs if degree is not None}
 
     @property
     def all_given(self) -> bool:
-        """Whether none is free."""
-        return len(self.given) == len(Parallelism)
+        """Whether none is free, but for how many of the data-parallel chips share experts."""
+        return None not in (self.tensor, self.pipeline, self.data)
+
+    @property
+    def n_chips(self) -> int:
+        """Chips of all that are given. [1]"""
+        data = self.expert if self.data is None else self.data
+        return math.prod(each or 1 for each in (self.tensor, self.pipeline, data))
 
     def may_have(self, use: Parallelism, size: int) -> bool:
         """Whether ``size`` chips may be a factor of what ``use`` has."""
-        return self.given.get(use, 0) % size == 0  # all divide 0, which stands for free
+        given = self.given  # all divide 0, which stands for free
+        among = (use, Parallelism.DATA) if use is Parallelism.EXPERT else (use,)
+        return all(given.get(one, 0) % size == 0 for one in among)
 
     def are_those_of(self, sizes: Sequence[int], uses: Sequence[Parallelism]) -> bool:
         """Whether dimensions of so many chips, used so, have these degrees."""
         return all(degree_of(use, sizes, uses) == each for use, each in self.given.items())
 
+    @property
+    def by_word(self) -> dict[str, int]:
+        """Degree of every parallelism that has one, by its word. [1]"""
+        given = self.given
+        return {word: given[use] for word, use in _WORDS.items() if use in given}
+
     def __str__(self) -> str:
         """Return the degrees as `parse_degrees` reads them."""
-        given = self.given
-        return ",".join(f"{word}={given[use]}" for word, use in _WORDS.items() if use in given)
+        return ",".join(f"{word}={degree}" for word, degree in self.by_word.items())
 
 
 FREE = Degrees()

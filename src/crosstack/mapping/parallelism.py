@@ -1,17 +1,20 @@
 """Parallelism: what every network dimension is used for, and how large free dimensions are.
 
 Sets and parameters: dimensions d with a size or none, a use or none; n chips.
-Variables: size s_d and use u_d in {tensor, pipeline, data} of every dimension.
+Variables: size s_d and use u_d in {tensor, pipeline, data, expert} of every dimension.
 
 (1) the sizes multiply to n; given sizes and uses stay;
 (2) a dimension serves one parallelism (``ko2025dfmodel`` IV.C), or, where the rules let it be
     shared and all its chips reach each other through switches, factors of its size serve one each,
     in the order of ranks: tensor, pipeline, data, and where neighbours are nearer than others also
     tensor, data, pipeline; several dimensions of one parallelism are used as a hierarchy;
-(3) the batch divides by the data-parallel degree and the microbatch size;
+    of data, expert are nearest: their chips exchange tokens in every layer;
+(3) the batch divides by the data-parallel degree (of expert times data) and the microbatch size;
 (4) a degree that is given is the product of all sizes with that use;
-(5) repetitions that have weights in common, as words of a recurrence, are on one stage;
-(6) the framework that drives the chips runs the degrees (`crosstack.model.runnable`).
+(5) experts divide by the expert and the tensor-parallel degree together; a model without experts,
+    or rules that do not spread them, have no dimension of expert;
+(6) repetitions that have weights in common, as words of a recurrence, are on one stage;
+(7) the framework that drives the chips runs the degrees (`crosstack.model.runnable`).
 
 Exact method: enumeration. Dimensions of one chip have no use, so those that differ only there are
 listed once.
@@ -29,7 +32,7 @@ from crosstack.machine.network import KINDS
 from crosstack.machine.system import Dimension, Parallelism, System
 from crosstack.mapping.degrees import FREE, Degrees, degree_of
 from crosstack.mapping.mapping import Constraints
-from crosstack.model.mesh_plan import MeshPlan, make_plan, placed_use
+from crosstack.model.mesh_plan import MeshPlan, make_plan, placed_use, spread
 from crosstack.model.rules import Rules
 from crosstack.model.runnable import unrunnable
 from crosstack.model.tiles import divisors
@@ -40,6 +43,7 @@ _ORDERS = (
     (Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA),
     (Parallelism.TENSOR, Parallelism.DATA, Parallelism.PIPELINE),
 )
+_EXPERT_ORDERS = tuple((use, Parallelism.EXPERT, *others) for use, *others in _ORDERS)
 
 
 def network_sizes(system: System) -> Iterator[tuple[int, ...]]:
@@ -70,17 +74,18 @@ Factors = tuple[tuple[Parallelism, int], ...]  # of one dimension, innermost fir
 
 
 def network_uses(
-    system: System, *, shared: bool, degrees: Degrees = FREE
+    system: System, *, shared: bool, degrees: Degrees = FREE, experts: int = 1
 ) -> Iterator[tuple[tuple[int, ...], tuple[Parallelism, ...], tuple[int, ...]]]:
     """Yield every (sizes, uses, dimensions) of a mapping.
 
-    ``shared``: whether dimensions whose chips all reach each other serve several parallelisms.
+    ``shared``: whether dimensions whose chips all reach each other serve several parallelisms;
+    ``experts``: over how many chips experts are spread at most. [1]
     """
     for sizes in network_sizes(system):
         choices = [
             tuple(
                 factors
-                for factors in _factors(d, size, shared=shared)
+                for factors in _factors(d, size, shared=shared, experts=experts)
                 if all(degrees.may_have(use, degree) for use, degree in factors)
             )
             for d, size in zip(system.network, sizes, strict=True)
@@ -90,8 +95,16 @@ def network_uses(
                 continue
             rows = [(size, use, i) for i, some in enumerate(each) for use, size in some]
             counts, uses, places = zip(*rows, strict=True)
-            if degrees.are_those_of(counts, uses):
+            if degrees.are_those_of(counts, uses) and experts_divide(counts, uses, experts):
                 yield counts, uses, () if len(places) == len(sizes) else places
+
+
+def experts_divide(sizes: tuple[int, ...], uses: tuple[Parallelism, ...], experts: int) -> bool:
+    """Whether each chip has as many experts, split over its tensor-parallel ones besides."""
+    if Parallelism.EXPERT not in uses:
+        return True
+    expert = degree_of(Parallelism.EXPERT, sizes, uses)
+    return expert == 1 or experts % (expert * degree_of(Parallelism.TENSOR, sizes, uses)) == 0
 
 
 def _consecutive(network: tuple[Dimension, ...], each: tuple[Factors, ...]) -> bool:
@@ -111,25 +124,38 @@ def _consecutive(network: tuple[Dimension, ...], each: tuple[Factors, ...]) -> b
     return True
 
 
-def _factors(dimension: Dimension, size: int, *, shared: bool) -> Iterator[Factors]:
+def _factors(dimension: Dimension, size: int, *, shared: bool, experts: int) -> Iterator[Factors]:
     """Yield what ``size`` chips of a dimension may be used for."""
     if dimension.parallelism is not None or size == 1:
         yield ((dimension.parallelism or Parallelism.DATA, size),)
         return
-    yield from (((use, size),) for use in Parallelism)
+    expert = Parallelism.EXPERT
+    yield from (((use, size),) for use in Parallelism if use is not expert or experts % size == 0)
     row = KINDS[dimension.kind]
     if not shared or row.by_neighbours:
         return
-    orders = _ORDERS[:1] if row.even and dimension.oversubscription == 1.0 else _ORDERS
+    orders: tuple[tuple[Parallelism, ...], ...] = _EXPERT_ORDERS if experts > 1 else _ORDERS
+    if row.even and dimension.oversubscription == 1.0:
+        orders = orders[:1]
     found: dict[Factors, None] = {}
     for order in orders:
-        for inner in divisors(size):
-            for middle in divisors(size // inner):
-                degrees = zip(order, (inner, middle, size // inner // middle), strict=True)
-                factors = tuple((use, degree) for use, degree in degrees if degree > 1)
-                if len(factors) > 1:
-                    found[factors] = None
+        for counts in _factorisations(size, len(order)):
+            degrees = zip(order, counts, strict=True)
+            factors = tuple((use, degree) for use, degree in degrees if degree > 1)
+            fits = all(use is not expert or experts % degree == 0 for use, degree in factors)
+            if len(factors) > 1 and fits:
+                found[factors] = None
     yield from found
+
+
+def _factorisations(size: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """Yield so many numbers whose product is ``size``, in every order. [1]"""
+    if parts == 1:
+        yield (size,)
+        return
+    for first in divisors(size):
+        for others in _factorisations(size // first, parts - 1):
+            yield (first, *others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +206,12 @@ def workload_uses(
     shared, degrees = rules.collectives.share_dimensions, constraints.degrees
     if workload.graph.shares_weights:
         degrees = _one_stage(workload, system, degrees)
+    experts = spread(workload, rules)
+    uses_of = network_uses(system, shared=shared, degrees=degrees, experts=experts)
     refused, left = None, False
-    for sizes, uses, dimensions in network_uses(system, shared=shared, degrees=degrees):
-        tensor, pipeline, data = (degree_of(use, sizes, uses) for use in Parallelism)
+    asked = Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA
+    for sizes, uses, dimensions in uses_of:
+        tensor, pipeline, data = (degree_of(use, sizes, uses) for use in asked)
         not_run = unrunnable(workload, system.chip.framework, tensor=tensor, pipeline=pipeline)
         if not_run is not None:
             refused = refused or not_run

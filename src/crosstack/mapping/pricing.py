@@ -145,6 +145,7 @@ class Pricing:
         data = price.data if load.network_takes_maximum else price.data - price.network
         slower = self.rules.clock.slower(self.system.chip, self.workload.graph)
         tolls = price.work * choices.work * slower[index.kernel] + data * choices.data_time
+        tolls = tolls + (price.exchange - price.network) * choices.exchange_time
         if choices.clocked is not None:
             tolls = tolls + price.on_chip * choices.clocked.joules
         if isinstance(among, np.ndarray):

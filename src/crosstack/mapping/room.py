@@ -83,7 +83,7 @@ class Room:
     def least(self, plan: MeshPlan) -> Demand:
         """Return what stays in the fullest chip's memory, however the plan is filled in."""
         key = (
-            plan.tensor, plan.split, plan.pipeline, plan.data, plan.microbatch_size,
+            plan.tensor, plan.split, plan.pipeline, plan.data, plan.expert, plan.microbatch_size,
             plan.recompute, plan.schedule, plan.interleave, plan.graph_stages, plan.ends, plan.zero,
         )  # fmt: skip
         if key not in self.demands:  # wherever its chips lie
@@ -127,7 +127,9 @@ class Room:
         """Return what strategies take at least, however they are filled in."""
         layer, work, held = (np.zeros(len(strategies)) for _ in range(3))
         known: dict[object, int] = {}
-        ways = [known.setdefault((p.tensor, p.split), len(known)) for p in strategies.plans]
+        ways = [
+            known.setdefault((p.tensor, p.expert, p.split), len(known)) for p in strategies.plans
+        ]
         kinds = np.array(ways, np.int64)[strategies.use] * len(RECOMPUTED) + strategies.recompute
         for those, _ in strategies.by_schedule(self.workload):
             for kind in np.unique(kinds[those]).tolist():
@@ -235,16 +237,19 @@ class Room:
                 levers.append("smaller microbatches")
             if plan.recompute is not recomputations(self.arrays, self.rules)[-1]:
                 levers.insert(0, "recompute: full")
+        elif self.workload.experts > plan.expert * plan.tensor:
+            levers.append("experts over more data-parallel chips")
         again = f", recomputation {plan.recompute}" if self.workload.training else ""
+        data = f"{plan.data} with experts over {plan.expert}" if plan.expert > 1 else plan.data
         where = (
-            f"a chip at tensor {plan.tensor} x pipeline {plan.pipeline} x data {plan.data}, "
+            f"a chip at tensor {plan.tensor} x pipeline {plan.pipeline} x data {data}, "
             f"{plan.layers_per_stage} layers a stage{again}, most of it {kind},"
         )
         return where, (*levers, "more memory a chip", "more chips")
 
     def _memory(self, plan: MeshPlan, *, most: bool) -> CopyMemory:
         """Return the least that a copy of the graph takes, or the most, choice by choice."""
-        key = (plan.tensor, plan.split, plan.recompute, most)
+        key = (plan.tensor, plan.expert, plan.split, plan.recompute, most)
         if key not in self.held:
             choices, sign = self.table(plan, 1), -1 if most else 1
             self.held[key] = {
@@ -255,7 +260,7 @@ class Room:
 
     def _most_moving(self, plan: MeshPlan) -> float:
         """Bytes that the tensors of one sequence take at most, but for those kept anyway. [B]"""
-        key = (plan.tensor, plan.split)
+        key = (plan.tensor, plan.expert, plan.split)
         if key not in self.moving:
             # A ragged last tile adds less than the length of a sequence to an extent.
             tables = [self.table(plan, n) for n in (1, self.workload.sequence_length)]

@@ -39,7 +39,7 @@ from crosstack.mapping.sharding import with_given
 from crosstack.mapping.slots import Slots
 from crosstack.mapping.stage_times import on_one_chip
 from crosstack.model.choice_index import ChoiceIndex, choice_index, sharding_codes
-from crosstack.model.choices import Choices, least_summed, make_choices, summing
+from crosstack.model.choices import Choices, least_summing, make_choices, summing
 from crosstack.model.ends import least_ends, with_ends
 from crosstack.model.mesh_plan import EndCost, MeshPlan
 from crosstack.model.partition import (
@@ -107,7 +107,7 @@ class SearchState:
     incumbent: Incumbent = field(default_factory=Incumbent)
     tables: TableCache = field(default_factory=dict)
     choices: dict[object, Choices] = field(default_factory=dict)
-    useful_tiles: dict[int, list[int]] = field(default_factory=dict)
+    useful_tiles: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     lightest: dict[object, tuple[Choices, ChipLoad]] = field(default_factory=dict)
     blocks: dict[object, float] = field(default_factory=dict)
     ends: tuple[EndSearch, ...] = ()
@@ -187,7 +187,7 @@ class SearchState:
         hidden = (like or self.constraints).overlap
         plans = [replace(plan, hidden=hidden) for plan in plans]
         if self.sums:
-            plans = [replace(plan, summed=least_summed(self.arrays, plan)) for plan in plans]
+            plans = [least_summing(self.arrays, plan) for plan in plans]
         if self.ends:
             plans = [least_ends(self.workload, self.system, plan, self.rules) for plan in plans]
         return plans

@@ -18,8 +18,8 @@ from crosstack.errors import require
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.parallelism import workload_uses
-from crosstack.model.choices import least_summed
-from crosstack.model.collectives import AffineTime, ConcaveTime, NearShards
+from crosstack.model.choices import least_summing
+from crosstack.model.collectives import AffineTime, ConcaveTime, NearShards, Replicas
 from crosstack.model.iteration import least_times
 from crosstack.model.memory import recomputations
 from crosstack.model.mesh_plan import EndCost, MeshPlan, make_plan, microbatch_count
@@ -110,6 +110,7 @@ class Strategies:
             "microbatch_size": self.microbatch_size,
             "pipeline": self.of_use("pipeline"),
             "data": data,
+            "expert": self.of_use("expert"),
             "n_microbatches": microbatch_count(workload, data, self.microbatch_size),
             "layers_per_stage": self.of_use("layers_per_stage"),
             "stage_transfer": AffineTime(**{n: self.of_use(f"stage_transfer.{n}") for n in lines}),
@@ -118,9 +119,12 @@ class Strategies:
             **{name: self._line(name) for name in ("periodic", "scatter", "gather")},
             "zero": self.of_use("zero"),
             "summed": self.of_use("summed"),
-            "near": NearShards(
-                chips=self.of_use("near.chips"),
-                **{name: self._line(f"near.{name}") for name in ("scatter", "gather", "across")},
+            "expert_summed": self.of_use("expert_summed"),
+            "near": self._near("near"),
+            "replicas": Replicas(
+                chips=self.of_use("replicas.chips"),
+                near=self._near("replicas.near"),
+                **{n: self._line(f"replicas.{n}") for n in ("periodic", "scatter", "gather")},
             ),
         }
         ends = _ends(self.plans)
@@ -131,6 +135,11 @@ class Strategies:
         stages = self.of_use("graph_stages")
         numbers["graph_stages"] = stages if (stages > 1).any() else 1
         return replace(first, schedule=schedule, **numbers)
+
+    def _near(self, name: str) -> NearShards:
+        """Return shares of the nearest chips of each plan, as arrays."""
+        lines = {one: self._line(f"{name}.{one}") for one in ("scatter", "gather", "across")}
+        return NearShards(chips=self.of_use(f"{name}.chips"), **lines)
 
     def _line(self, name: str) -> ConcaveTime:
         """Return a time over bytes of each plan, as one line of arrays."""
@@ -266,10 +275,9 @@ def all_strategies(
         parts = use.sizes, use.parallelism, use.microbatches[0]
         plan = make_plan(workload, system, *parts, rules, use.dimensions)
         if plan is not None and plan.graph_stages == 1:
-            summed = least_summed(workload.graph, plan)
-            plan = replace(plan, summed=summed, hidden=given.overlap)
+            plan = replace(least_summing(workload.graph, plan), hidden=given.overlap)
             for shared in with_shares(plan, rules, given):
-                plans.append(replace(shared, summed=0.0))
+                plans.append(replace(shared, summed=0.0, expert_summed=0.0))
                 sizes.append(use.microbatches)
     require(bool(plans), "workload.global_batch_size", workload.global_batch_size, "another")
     return strategies_of(plans, sizes, workload, rules, given, orders)
@@ -289,11 +297,14 @@ def times_of_layers(
     ----------
     layer : array, shape (n,)
         Time of a layer of one sequence. [s]
-    summed : array, shape (n,), optional
-        Gradients of a layer that are summed once an iteration; the least if left out. [B]
+    summed : array, shape (n, 2), optional
+        Gradients of a layer that are summed once an iteration, and those of routed experts that
+        fewer chips sum; the least if left out. [B]
     """
     time = np.zeros(len(strategies))
     for here, known in strategies.by_schedule(workload):
-        plan = known if summed is None else replace(known, summed=summed[here])
+        plan = known
+        if summed is not None:
+            plan = replace(known, summed=summed[here, 0], expert_summed=summed[here, 1])
         time[here] = least_times(plan, layer[here], system.chip.overlap, rules)
     return time

@@ -1,5 +1,7 @@
 """Parallelism strategies ``RC-{kp1}-{kp2}-d{dp}-p{lp}`` and ``CR-{kp1}-d{dp}-p{lp}``.
 
+Behind either, ``-e{ep}`` says how many of the ``dp`` replicas have parts of the experts each.
+
 Source: ``ardalani2022deepflow``, section 3.3. *RC* cuts the first matrix of a product into ``kp1``
 blocks of rows and the second into ``kp2`` blocks of columns (inner products). *CR* cuts the first
 along its columns and the second along its rows, ``kp1`` ways (outer products). ``dp`` replicas
@@ -16,13 +18,14 @@ from crosstack.errors import InputError, Problem, nearest, require, require_whol
 from crosstack.model.tiles import divisors
 from crosstack.workload.product import product_of
 
-_RC = re.compile(r"RC-(?P<kp1>\d+)-(?P<kp2>\d+)-d(?P<dp>\d+)-p(?P<lp>\d+)", re.IGNORECASE)
-_CR = re.compile(r"CR-(?P<kp1>\d+)-d(?P<dp>\d+)-p(?P<lp>\d+)", re.IGNORECASE)
-_DEGREE = re.compile(r"(tp|pp|dp)=(\d+)", re.IGNORECASE)
-_FIELD = {"tp": "kp2", "pp": "lp", "dp": "dp"}  # columns of a product, stages, replicas
+_RC = re.compile(r"RC-(?P<kp1>\d+)-(?P<kp2>\d+)-d(?P<dp>\d+)-p(?P<lp>\d+)(-e(?P<ep>\d+))?", re.I)
+_CR = re.compile(r"CR-(?P<kp1>\d+)-d(?P<dp>\d+)-p(?P<lp>\d+)(-e(?P<ep>\d+))?", re.I)
+_DEGREE = re.compile(r"(tp|pp|dp|ep)=(\d+)", re.IGNORECASE)
+# Columns of a product, stages, replicas, and those of them that have parts of the experts.
+_FIELD = {"tp": "kp2", "pp": "lp", "dp": "dp", "ep": "ep"}
 _ALLOWED = (
-    "RC-{kp1}-{kp2}-d{dp}-p{lp}, CR-{kp1}-d{dp}-p{lp} or tp={kp2},pp={lp},dp={dp}, such as "
-    "RC-4-2-d8-p1, CR-4-d2-p1 or tp=8,pp=4"
+    "RC-{kp1}-{kp2}-d{dp}-p{lp}, CR-{kp1}-d{dp}-p{lp} or tp={kp2},pp={lp},dp={dp},ep={ep}, such "
+    "as RC-4-2-d8-p1, CR-4-d2-p1 or tp=8,pp=4"
 )
 
 
@@ -48,18 +51,25 @@ NESTED: MappingOrder = tuple(ParallelDimension(name) for name in ("kp2", "kp1", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """A kernel split with its degrees, data-parallel replicas and pipeline stages. [1]"""
+    """A kernel split with its degrees, data-parallel replicas and pipeline stages. [1]
+
+    ``ep`` of the replicas each have a part of the routed experts. [1]
+    """
 
     split: KernelSplit = KernelSplit.RC
     kp1: int = 1
     kp2: int = 1
     dp: int = 1
     lp: int = 1
+    ep: int = 1
 
     def __post_init__(self) -> None:
         """Check every degree."""
         for dimension in ParallelDimension:
             require_whole(dimension.value, self.degree(dimension), what="chips")
+        require_whole("ep", self.ep, what="chips")
+        allowed = f"a divisor of the data-parallel degree, {self.dp}"
+        require(self.dp % self.ep == 0, "ep", self.ep, allowed)
         if self.split is KernelSplit.CR:
             require(self.kp2 == 1, "kp2", self.kp2, "1 under CR, which splits one axis only")
 
@@ -75,13 +85,15 @@ class Strategy:
     def __str__(self) -> str:
         """Return the strategy as `parse_strategy` reads it."""
         columns = f"-{self.kp2}" if self.split is KernelSplit.RC else ""
-        return f"{self.split}-{self.kp1}{columns}-d{self.dp}-p{self.lp}"
+        experts = f"-e{self.ep}" if self.ep > 1 else ""
+        return f"{self.split}-{self.kp1}{columns}-d{self.dp}-p{self.lp}{experts}"
 
 
 def parse_strategy(text: str) -> Strategy:
     """Read a strategy from its name, or from degrees such as ``tp=8,pp=4,dp=16``.
 
-    Tensor-parallel chips are the columns of RC; a degree that is left out is 1.
+    Tensor-parallel chips are the columns of RC; a degree that is left out is 1. Chips with parts of
+    the experts are data-parallel ones, so ``ep`` divides ``dp``.
 
     Raises
     ------
@@ -100,7 +112,7 @@ def parse_strategy(text: str) -> Strategy:
         hint = f' Did you mean a form like "{close[0]}"?' if close else ""
         raise InputError(Problem("strategy", f"got {text[:60]!r}; allowed: {_ALLOWED}.{hint}"))
     try:
-        return Strategy(split=split, **{name: int(digits) for name, digits in found.items()})
+        return Strategy(split=split, **{name: int(n) for name, n in found.items() if n})
     except InputError as error:
         raise error.under("strategy") from None
 

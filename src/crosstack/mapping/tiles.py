@@ -9,8 +9,8 @@ from crosstack.model.mesh_plan import MeshPlan
 from crosstack.workload.kernel_graph import Floats, KernelGraph
 
 
-def _tile_counts(state: SearchState, n_chips: int) -> list[int]:
-    """Numbers of tiles to try on ``n_chips`` tensor-parallel chips, most first: least SRAM.
+def _tile_counts(state: SearchState, plan: MeshPlan) -> list[int]:
+    """Numbers of tiles to try on the tensor-parallel chips of a plan, most first: least SRAM.
 
     For every extent that is tiled, the fewest tiles of each length; see `Decisions`.
     """
@@ -20,7 +20,7 @@ def _tile_counts(state: SearchState, n_chips: int) -> list[int]:
     if constraints.n_tiles is not None:
         return [constraints.n_tiles]
     decisions = state.rules.decisions
-    counts = decisions.tile_counts(length, _tiled_extents(state.arrays, n_chips))
+    counts = decisions.tile_counts(length, _tiled_extents(plan.graph(state.arrays), plan.tensor))
     if constraints.tile_size is not None:
         counts = decisions.counts_of_size(counts, -(-length // constraints.tile_size))
     return [int(c) for c in counts[::-1]]
@@ -41,11 +41,12 @@ def useful_tiles(state: SearchState, plan: MeshPlan) -> list[int]:
     """Numbers of tiles that no larger number beats in every respect, most first.
 
     All that depends on the number of tiles grows with work and output, which the plan enters by
-    its tensor-parallel degree alone.
+    its tensor-parallel degree, and by over how many chips experts are spread, alone.
     """
-    if plan.tensor in state.useful_tiles:
-        return state.useful_tiles[plan.tensor]
-    tiles = _tile_counts(state, plan.tensor)
+    key = plan.tensor, plan.expert
+    if key in state.useful_tiles:
+        return state.useful_tiles[key]
+    tiles = _tile_counts(state, plan)
     if state.system.chip.compute.utilization is not None:
         kept: list[tuple[int, list[Floats]]] = []
         for number, count in enumerate(tiles):
@@ -60,5 +61,5 @@ def useful_tiles(state: SearchState, plan: MeshPlan) -> list[int]:
             ):
                 kept.append((count, terms))
         tiles = [count for count, _ in kept]
-    state.useful_tiles[plan.tensor] = tiles
+    state.useful_tiles[key] = tiles
     return tiles

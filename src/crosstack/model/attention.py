@@ -32,7 +32,7 @@ def density_on(arrays: KernelGraph, chip: Chip | None, traffic: Traffic) -> Floa
     return np.ones_like(arrays.density)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def work_done(arrays: KernelGraph, chip: Chip, traffic: Traffic) -> dict[Dtype, float]:
     """Operations of a graph that a chip does not skip, by what they compute with. [FLOP]"""
     work = arrays.work * density_on(arrays, chip, traffic).min(axis=1)
@@ -50,7 +50,7 @@ def iteration_work(workload: Workload, chip: Chip, traffic: Traffic) -> dict[Dty
     return {dtype: work * workload.global_batch_size for dtype, work in found.items()}
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def attention_core(arrays: KernelGraph) -> Bools:
     """Forward kernels of attention proper, shape (n,): those of all `attentions`.
 
@@ -61,7 +61,7 @@ def attention_core(arrays: KernelGraph) -> Bools:
     return np.array([bool(inside >> i & 1) for i in range(arrays.n)]) & ~arrays.backward
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def attentions(arrays: KernelGraph) -> tuple[tuple[int, int], ...]:
     """Return the attentions of a graph, each as masks of its first product and of all its kernels.
 

@@ -103,7 +103,7 @@ def _operands(arrays: KernelGraph, sizes: Floats, matrix: Floats | None = None) 
     )
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def factor_order(arrays: KernelGraph) -> tuple[Bools, Bools]:
     """Which kernels have their M x K factor first, and of which all of outer share the K x N one.
 
@@ -129,7 +129,7 @@ def operand_share(arrays: KernelGraph, wanted: Bools, plan: MeshPlan, shares: Sh
     return _operands(arrays, sizes).share(arrays, plan, shares)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _outside(
     arrays: KernelGraph, placement: Placement, streams: bool
 ) -> tuple[_Operands, Floats, Floats]:

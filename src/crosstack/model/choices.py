@@ -27,6 +27,7 @@ from crosstack.model.rules import Rules
 from crosstack.model.temporal import Clocked, clocked
 from crosstack.workload.kernel_graph import AXES, AXIS_CODE, Bools, Floats, Ints, KernelGraph
 from crosstack.workload.kernels import Collective, Placement
+from crosstack.workload.passes.expert_parallel import expert_gradients
 from crosstack.workload.workload import Workload
 
 OUTER, M, K, N, NONE, SUMS = (AXIS_CODE[a] for a in AXES)
@@ -42,10 +43,12 @@ class Choices:
     [B] what a sequence reads of its own past; ``entering`` and ``leaving`` [B] what it reads and
     writes of operands and results of the graph; ``kept``, ``again`` and ``waiting`` [B] what
     stays of it for the backward pass (`crosstack.model.memory.activation_sizes`);
-    ``summed`` [B] are gradients that are summed once an iteration, ``data_time`` [s] their sum by
-    rules that count it in the layers; ``bytes_moved`` and ``edge_bytes`` [B] count whole
-    tensors, as the published byte objective does. What the backward pass computes again is counted
-    twice. ``conversions``: what changes of layout take; ``clocked``: what a temporal chip takes.
+    ``summed`` [B] are gradients that are summed once an iteration, ``expert_summed`` [B] those of
+    routed experts that fewer chips sum, ``data_time`` [s] their sum by rules that count it in the
+    layers; ``exchange_time`` [s] what of the network's is tokens on their way to experts and back;
+    ``bytes_moved`` and ``edge_bytes`` [B] count whole tensors, as the published byte objective
+    does. What the backward pass computes again is counted twice. ``conversions``: what changes of
+    layout take; ``clocked``: what a temporal chip takes.
     """
 
     index: ChoiceIndex
@@ -64,7 +67,9 @@ class Choices:
     again: Floats
     waiting: Floats
     network_time: Floats
+    exchange_time: Floats
     summed: Floats
+    expert_summed: Floats
     data_time: Floats
     bytes_moved: Floats
     edge_bytes: Floats
@@ -90,11 +95,12 @@ class _Spread:
     reduced: Floats
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _spread(arrays: KernelGraph, index: ChoiceIndex) -> _Spread:
     row, axis = index.kernel, index.axis
     tiling = arrays.tiling[row]
     summed = arrays.gemm[row] & (axis == K)
+    exchanged = arrays.exchanged[row] & (arrays.expert_degree > 1)
     return _Spread(
         extents=np.stack([arrays.rows[row], arrays.k[row], arrays.columns[row]]),
         splits=np.stack([(axis == OUTER) | (axis == M), axis == K, axis == N]),
@@ -103,7 +109,7 @@ def _spread(arrays: KernelGraph, index: ChoiceIndex) -> _Spread:
         held=arrays.has_weight[row],
         factor=np.where(arrays.systolic[row], 2.0, 0.0),
         summed=summed,
-        reduced=np.where(summed | (axis == SUMS), arrays.output_size[row], 0.0),
+        reduced=np.where(summed | (axis == SUMS) | exchanged, arrays.output_size[row], 0.0),
     )
 
 
@@ -139,6 +145,7 @@ def make_choices(
     """
     chips = plan.tensor
     index = index_of(workload, arrays, rules) if index is None else index
+    arrays = plan.graph(arrays)
     row, known = index.kernel, _spread(arrays, index)
     edges = edges_of(arrays, index, rules.traffic)
     parts = np.asarray(n_tiles, dtype=np.int64)
@@ -172,7 +179,10 @@ def make_choices(
     # Heads are split among chips, but a head's past is not: more chips than heads keep copies.
     heads = (-(-arrays.outer // chips) / arrays.outer)[row]
     cache = arrays.cache_size[row] * np.where(index.axis == OUTER, heads, shard / elements)
-    summed_gradients = arrays.periodic_size[row] * (shard / elements) / arrays.sharers[row]
+    share = shard / elements
+    summed_gradients = arrays.periodic_size[row] * share / arrays.sharers[row]
+    later = not rules.iteration.sums_in_layers
+    expert_summed = expert_gradients(arrays)[row] * share / arrays.sharers[row] * later
     data_time = np.zeros(len(row))
     if rules.iteration.sums_in_layers:
         spread = rules.iteration.shares_of_gradients(plan)
@@ -189,9 +199,11 @@ def make_choices(
         together=together[row] if together.ndim else np.broadcast_to(together, row.shape),
         shared=rules.traffic.shares_conversions,
     )
+    exchanged = np.where(arrays.exchanged[row], shard * element, 0.0)
+    exchange = plan.exchange.time(exchanged, together=together[row] if together.ndim else together)
     partial = edges.produced == PARTIAL
     summed = np.where(known.summed & ~partial, output_total, 0.0)
-    network = _node_network(workload, plan, index, summed, together)
+    network = _node_network(workload, plan, index, summed, together) + exchange
     changed = (edges.need > 0) & ~partial[index.before]
     clock = None
     if chip is not None:
@@ -226,7 +238,9 @@ def make_choices(
         again=again,
         waiting=waiting,
         network_time=network * times + conversions.unread_time,
-        summed=summed_gradients * (not rules.iteration.sums_in_layers),
+        exchange_time=exchange * times,
+        summed=summed_gradients * later,
+        expert_summed=expert_summed,
         data_time=data_time,
         bytes_moved=known.reduced * times,
         edge_bytes=np.where(changed, arrays.output_size[row[index.before]], 0.0) * reads,
@@ -235,15 +249,22 @@ def make_choices(
     )
 
 
-def least_summed(graph: KernelGraph, plan: MeshPlan) -> float:
-    """Bytes of gradients of one copy of a graph that a chip sums at least, once. [B]"""
-    whole = float((graph.periodic_size / graph.sharers).sum())
-    return whole / plan.tensor / math.prod(plan.split)
+def least_summing(graph: KernelGraph, plan: MeshPlan) -> MeshPlan:
+    """Return a plan that sums the gradients of one copy of a graph that a chip sums at least."""
+    ways, graph = plan.tensor * math.prod(plan.split), plan.graph(graph)
+    size = graph.periodic_size / graph.sharers
+    experts = expert_gradients(graph) / graph.sharers
+    return replace(
+        plan,
+        summed=float(size.sum()) / plan.tensor / math.prod(plan.split),
+        expert_summed=float(experts.sum()) / ways,
+    )
 
 
 def summing(plan: MeshPlan, choices: Choices, codes: Ints) -> MeshPlan:
     """Return a plan that sums the gradients of one sharding."""
-    return replace(plan, summed=float(choices.summed[codes].sum()))
+    size, experts = (float(c[codes].sum()) for c in (choices.summed, choices.expert_summed))
+    return replace(plan, summed=size, expert_summed=experts)
 
 
 def _conversions(

@@ -78,7 +78,7 @@ class Edges:
     read: Bools
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def edges_of(arrays: KernelGraph, index: ChoiceIndex, traffic: Traffic) -> Edges:
     """Return what the edges of a graph, and its joins, ask for."""
     joins = len(index.source) - len(arrays.source)

@@ -51,13 +51,16 @@ def least_ends(workload: Workload, system: System, plan: MeshPlan, rules: Rules)
     """Return a plan with ends that take no more than any mapping of them does."""
     costs = []
     for end in workload.ends:
-        graph, ways = end.graph, plan.tensor * math.prod(plan.split)
+        graph, ways = plan.graph(end.graph), plan.tensor * math.prod(plan.split)
         done = work_done(graph, system.chip, rules.traffic)
         own = graph.weight_size / graph.sharers
         once = end.shared_size if plan.pipeline == 1 else 0.0
         weights = (float(own[~graph.backward].sum()) + end.table_size - once) / ways
         numbers = weights / end.element_size if workload.training else 0.0
         kept = rules.memory.as_trained(workload)
+        spread = ~graph.backward & (graph.experts > 0) & (plan.expert > 1)
+        experts = float(own[spread].sum()) / ways
+        its = experts / end.element_size if workload.training else 0.0
         costs.append(
             EndCost(
                 time=end.count * rules.clock.least_time(system.chip, done) / ways,
@@ -65,6 +68,13 @@ def least_ends(workload: Workload, system: System, plan: MeshPlan, rules: Rules)
                 weights=end.count * weights,
                 gradients=end.count * kept.gradient_bytes * numbers,
                 optimizer_state=end.count * kept.optimizer_bytes * numbers,
+                expert_summed=end.count
+                * experts
+                * workload.training
+                * gradient_share(workload, end),
+                expert_weights=end.count * experts,
+                expert_gradients=end.count * kept.gradient_bytes * its,
+                expert_state=end.count * kept.optimizer_bytes * its,
             )
         )
     return with_ends(workload, plan, costs)
@@ -122,7 +132,7 @@ def end_cost(
     held = copy_memory(alone, graph, plan_of_end(plan), rules, **column)
     table, own = end.table_size / plan.tensor, own_table(workload, end, plan)
     numbers = own / end.element_size if workload.training else 0.0
-    summed = float(choices.summed[codes].sum())
+    summed, spread = (float(c[codes].sum()) for c in (choices.summed, choices.expert_summed))
     if workload.training:
         once = table
         if end in workload.after and plan.pipeline > 1:  # a copy, whose gradients are a part
@@ -132,8 +142,8 @@ def end_cost(
     peak, slower = clock.peak_rate(chip, graph.dtype), clock.slower(chip, graph)
     joules = 0.0 if choices.clocked is None else float(choices.clocked.joules[codes].sum())
     # Its weights are sent before a microbatch, its gradients behind it, and nothing runs beside.
-    sent = float(plan.bringing_time(summed)) / plan.microbatch_size
-    left = float(plan.leaving_time(summed)) / plan.microbatch_size
+    sent = float(plan.bringing_time(summed, spread)) / plan.microbatch_size
+    left = float(plan.leaving_time(summed, spread)) / plan.microbatch_size
     taken, forward = sum(cost.time for cost in priced.costs), _forward(priced)
     if plan.driven is not None:  # nothing is as long before its host has launched it
         launched = max(taken, host_time(graph, chip) / plan.microbatch_size)
@@ -145,11 +155,16 @@ def end_cost(
         compute=float((choices.work[codes] * slower).sum()) / peak,
         memory=sum(cost.memory for cost in priced.costs),
         tensor=sum(load.network),
+        expert=float(choices.exchange_time[codes].sum()),
         on_chip=joules,
         summed=summed,
         weights=float(held.weights.sum()) + own,
         gradients=float(held.gradients.sum()) + trained.gradient_bytes * numbers,
         optimizer_state=float(held.optimizer_state.sum()) + trained.optimizer_bytes * numbers,
+        expert_summed=spread,
+        expert_weights=float(held.weights[held.experts].sum()),
+        expert_gradients=float(held.gradients[held.experts].sum()),
+        expert_state=float(held.optimizer_state[held.experts].sum()),
         caches=float(held.caches[keeps_cache(graph)].sum()),
         buffers=float(held.buffers.sum()),
         kept=float(held.kept.sum()),

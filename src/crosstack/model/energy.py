@@ -86,15 +86,17 @@ class EnergyRates:
     ``static``: all chips, over the time of an iteration. ``compute``, ``memory``, ``tensor`` and
     ``data``: all that runs in an iteration, for each second that one chip computes at its peak
     rate, its main memory moves bytes, and its links to tensor-parallel and data-parallel chips are
-    busy, for one copy of the graph and one sequence. [W] ``on_chip``: for each joule of memories on
-    the chip. [1] ``between_stages``: what stages send to each other in an iteration, ``sums`` and
-    ``updates``: what sums of gradients and updates of weights take once. [J]
+    busy, for one copy of the graph and one sequence; ``expert``: the same of links to chips that
+    have other experts. [W] ``on_chip``: for each joule of memories on the chip. [1]
+    ``between_stages``: what stages send to each other in an iteration, ``sums`` and ``updates``:
+    what sums of gradients and updates of weights take once. [J]
     """
 
     static: float
     compute: float
     memory: float
     tensor: float
+    expert: float
     data: float
     on_chip: float
     between_stages: float
@@ -108,18 +110,31 @@ class EnergyRates:
         return self.between_stages + self.sums + self.updates
 
     def energy(
-        self, *, time: Any, compute: Any, on_chip: Any, memory: Any, tensor: Any, data: Any
+        self,
+        *,
+        time: Any,
+        compute: Any,
+        on_chip: Any,
+        memory: Any,
+        tensor: Any,
+        data: Any,
+        expert: Any = 0.0,
     ) -> Energy:
         """Return the energy of an iteration that takes ``time`` [s]; the others as the rates'.
 
-        Of arrays of times it has arrays.
+        ``tensor`` is with ``expert``. Of arrays of times it has arrays.
         """
+        exchanged = (self.expert - self.tensor) * expert
         return Energy(
             static=self.static * time,
             compute=self.compute * compute,
             on_chip=self.on_chip * on_chip,
             memory=self.memory * memory + self.updates,
-            network=self.tensor * tensor + self.data * data + self.between_stages + self.sums,
+            network=self.tensor * tensor
+            + exchanged
+            + self.data * data
+            + self.between_stages
+            + self.sums,
             basis=self.basis,
         )
 
@@ -130,6 +145,7 @@ class EnergyRates:
             + self.on_chip * end.on_chip
             + self.memory * end.memory
             + self.tensor * end.tensor
+            + (self.expert - self.tensor) * end.expert
             for end in plan.ends
         )
         return drawn / plan.graph_repetitions
@@ -187,8 +203,8 @@ def powers_of(system: System, sizes: tuple[int, ...]) -> Powers:
     return Powers(static=static or 0.0, compute=compute, memory=memory, links=links, basis=basis)
 
 
-def _group_power(system: System, plan: MeshPlan, powers: Powers, use: Parallelism) -> float:
-    """Power of one chip while its links of one parallelism are busy. [W]
+def _group_power(system: System, plan: MeshPlan, powers: Powers, *uses: Parallelism) -> float:
+    """Power of one chip while its links of some parallelisms are busy. [W]
 
     Over several dimensions the mean by how long a ring reduce-scatter keeps each busy: ``(p - 1) /
     p`` of what the inner ones leave, over the bandwidth.
@@ -196,7 +212,9 @@ def _group_power(system: System, plan: MeshPlan, powers: Powers, use: Parallelis
     places = plan.dimensions or tuple(range(len(system.network)))
     each = zip(places, plan.sizes, plan.parallelism, strict=True)
     members = [
-        (system.network[i], size, powers.links[i]) for i, size, of in each if of is use and size > 1
+        (system.network[i], size, powers.links[i])
+        for i, size, of in each
+        if of in uses and size > 1
     ]
     if not members:
         return 0.0
@@ -219,27 +237,30 @@ def energy_rates(system: System, plan: MeshPlan) -> EnergyRates:
     sequences = plan.n_microbatches * plan.microbatch_size
     passes = sequences * plan.graph_repetitions * plan.tensor * plan.data * math.prod(plan.split)
     sent = sequences * plan.stage_transfer.per_byte * plan.borders * plan.tensor * plan.data
-    sums = [(plan.graph_repetitions, plan.summed), *((1, end.summed) for end in plan.ends)]
+    sums = [(plan.graph_repetitions, plan.summed, plan.expert_summed)]
+    sums += [(1, end.summed, end.expert_summed) for end in plan.ends]
     chips = plan.tensor * plan.data * math.prod(plan.split)
 
-    def exchanging(size: Any) -> Any:
+    def exchanging(*size: Any) -> Any:
         """Time of the links of a chip, once an iteration. [s]"""
-        passing = plan.leaving_time(size) + 2 * plan.bringing_time(size)  # weights both ways
-        once = plan.summing_time(size) + plan.gathering_time(size)
+        passing = plan.leaving_time(*size) + 2 * plan.bringing_time(*size)  # weights both ways
+        once = plan.summing_time(*size) + plan.gathering_time(*size)
         return once + plan.n_microbatches * passing
 
-    summing = chips * sum(count * exchanging(size) for count, size in sums)
-    updating = chips * sum(count * size for count, size in sums) * plan.update / plan.sharers(1)
+    summing = chips * sum(count * exchanging(*size) for count, *size in sums)
+    updating = chips * sum(count * plan.updated(*size) for count, *size in sums)
+    updating = updating * plan.update / plan.sharers(1)
     updating += chips * plan.graph_repetitions * plan.summed * plan.casting
     return EnergyRates(
         static=system.copies * system.n_chips * powers.static,
         compute=passes * powers.compute,
         memory=passes * powers.memory * system.chip.memory_speed(spilled=plan.spilled),
         tensor=passes * group[Parallelism.TENSOR],
+        expert=passes * group[Parallelism.EXPERT],
         data=passes * group[Parallelism.DATA],
         on_chip=passes,
         between_stages=sent * group[Parallelism.PIPELINE],
-        sums=summing * group[Parallelism.DATA],
+        sums=summing * _group_power(system, plan, powers, Parallelism.DATA, Parallelism.EXPERT),
         updates=updating * powers.memory * system.chip.memory_speed(spilled=False),
         basis=powers.basis,
     )

@@ -312,28 +312,33 @@ def _one_way(
 
 def optimizer_step(plan: MeshPlan) -> OptimizerStep:
     """Return what stages of a plan do once an iteration."""
-    sizes = [end.summed for end in plan.ends]
-    if not np.any(plan.summed + sum(sizes)):
+    sizes = [(end.summed, end.expert_summed) for end in plan.ends]
+    if not np.any(plan.summed + sum(size for size, _ in sizes)):
         return NO_STEP
     layers = plan.layers_per_stage
 
-    def whole(time: Callable[[Any], Floats], what: Hidden) -> Floats:
+    def whole(time: Callable[[Any, Any], Floats], what: Hidden) -> Floats:
         """Of all layers of a stage, layer by layer or at once."""
-        size = plan.summed
-        return time(size) * layers if plan.hides(what) else time(size * layers)
+        size, experts = plan.summed, plan.expert_summed
+        if plan.hides(what):
+            return time(size, experts) * layers
+        return time(size * layers, experts * layers)
 
-    first, last = (plan.summing_time(size) for size in sizes)
+    first, last = (plan.summing_time(*size) for size in sizes)
     alone = np.asarray(plan.pipeline) == 1  # a stage has both ends
-    most = np.where(alone, sum(sizes), np.maximum(sizes[0], sizes[1]))
+    ended = [plan.updated(*size) for size in sizes]
+    most = np.where(alone, sum(ended), np.maximum(ended[0], ended[1]))
     return OptimizerStep(
         sums=whole(plan.summing_time, Hidden.GRADIENTS),
         first=first,
         last=last + alone * first,
-        update=plan.update * (plan.summed * layers + most) / plan.sharers(1)
+        update=plan.update
+        * (plan.updated(plan.summed, plan.expert_summed) * layers + most)
+        / plan.sharers(1)
         + plan.casting * plan.summed * layers,
         gather=whole(plan.gathering_time, Hidden.WEIGHTS),
-        before=plan.gathering_time(sizes[0]),
-        behind=plan.gathering_time(sizes[1]),
+        before=plan.gathering_time(*sizes[0]),
+        behind=plan.gathering_time(*sizes[1]),
         overlapped=plan.hides(Hidden.GRADIENTS),
         ahead=plan.hides(Hidden.WEIGHTS),
     )

@@ -319,7 +319,7 @@ def _legality(
     return replace(plain, cut=tuple(cut), _known={}, _meeting={})
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _by_kinds(arrays: KernelGraph, fusions: frozenset[Fusion], chains: tuple[str, ...]) -> Legality:
     n, inner = arrays.n, _element_by_element(arrays)
     joined, barred, cut = [0] * n, [0] * n, [0] * n

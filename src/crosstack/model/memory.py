@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 from crosstack.errors import require, require_quantity
 from crosstack.model.attention import attention_core
 from crosstack.model.boundary import Shares, operand_share
-from crosstack.model.mesh_plan import MeshPlan
+from crosstack.model.mesh_plan import MeshPlan, state_held
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.closed import Counts, require_counts
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
@@ -170,7 +170,7 @@ class KeptTensors:
     operands: Bools
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def computed_again(arrays: KernelGraph, recompute: Recompute) -> Bools:
     """Which forward kernels the backward pass runs again, shape (n,); none where there is none."""
     none = np.zeros(arrays.n, dtype=np.bool_)
@@ -188,7 +188,7 @@ def recomputations(arrays: KernelGraph, rules: Rules) -> tuple[Recompute, ...]:
     return (Recompute.NONE, *some, Recompute.FULL)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def kept_tensors(arrays: KernelGraph, recompute: Recompute = Recompute.NONE) -> KeptTensors:
     """Return what one copy of a graph keeps for its backward pass.
 
@@ -229,13 +229,13 @@ def kept_tensors(arrays: KernelGraph, recompute: Recompute = Recompute.NONE) -> 
     return KeptTensors(output=output, mask=arrays.saved_mask & ~again, operands=operands)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def weight_gradients(arrays: KernelGraph) -> Bools:
     """Which kernels make gradients of weights, shape (n,)."""
     return arrays.backward & (arrays.periodic_size > 0)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def waiting_tensors(arrays: KernelGraph) -> KeptTensors:
     """Return what one copy of a graph keeps for gradients of weights that are computed later.
 
@@ -295,7 +295,8 @@ class CopyMemory:
 
     ``weights``, ``gradients``, ``optimizer_state``, ``caches`` and ``buffers`` (what a kernel sets
     aside) all the time; ``kept``, ``again`` and ``waiting`` of one sequence, see
-    `activation_sizes`.
+    `activation_sizes`. ``experts``, shape (n,): whose weights are those of routed experts that
+    data-parallel chips have parts of.
     """
 
     weights: Floats
@@ -306,6 +307,7 @@ class CopyMemory:
     kept: Floats
     again: Floats
     waiting: Floats
+    experts: Bools
 
     @property
     def resident(self) -> Floats:
@@ -315,21 +317,16 @@ class CopyMemory:
 
     def held(self, plan: MeshPlan) -> Floats:
         """Bytes of all kernels that stay whatever runs, on a chip of a plan. [B]"""
-        parts = (getattr(self, row).sum(axis=-1) for row in STATE)
         rest = (self.buffers + self.caches).sum(axis=-1)
-        return np.asarray(sum(state_held(plan, *parts)) + rest)
+        return np.asarray(sum(self.state(plan)) + rest)
 
-
-def state_held(
-    plan: MeshPlan, weights: Any, gradients: Any, optimizer_state: Any
-) -> tuple[Any, Any, Any]:
-    """Return what a chip holds of sizes of weights, of gradients and of the optimizer's state. [B]
-
-    The first thing that data-parallel chips share is the optimizer's state, the next gradients, the
-    last weights. Source: rajbhandari2020zero.
-    """
-    sizes = (weights, 3), (gradients, 2), (optimizer_state, 1)
-    return tuple(size / plan.sharers(stage) for size, stage in sizes)
+    def state(self, plan: MeshPlan) -> tuple[Any, ...]:
+        """Bytes of `STATE` of all kernels, on a chip of a plan. [B]"""
+        sizes = [getattr(self, row) for row in STATE]
+        whole = (size.sum(axis=-1) for size in sizes)
+        if not self.experts.any():
+            return state_held(plan, *whole)
+        return state_held(plan, *whole, *(size[..., self.experts].sum(axis=-1) for size in sizes))
 
 
 def passing_size(plan: MeshPlan, weights: Any, copies: Any) -> Any:
@@ -367,6 +364,7 @@ def copy_memory(
     kept, again, waiting : array, shape (n,)
         See `activation_sizes`. [B]
     """
+    arrays = plan.graph(arrays)
     weight = weight / arrays.sharers
     forward = np.where(arrays.backward, 0.0, weight)
     parameters = forward / arrays.weight_element if workload.training else np.zeros(arrays.n)
@@ -381,10 +379,11 @@ def copy_memory(
         kept=kept,
         again=again,
         waiting=waiting,
+        experts=(arrays.experts > 0) & (plan.expert > 1),
     )
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def keeps_cache(arrays: KernelGraph) -> Bools:
     """Which kernels put something behind a cache that others read, shape (n,).
 
@@ -444,6 +443,7 @@ def end_sizes(plan: MeshPlan) -> tuple[EndRows, EndRows]:
     own = list[EndRows]()
     for stage, end in zip((0, plan.pipeline - 1), plan.ends, strict=True):
         sizes = [getattr(end, row) for row in STATE]
+        sizes += [end.expert_weights, end.expert_gradients, end.expert_state]
         rows = dict(zip(STATE, state_held(plan, *sizes), strict=True))
         rows |= {"caches": end.caches}
         rows["buffers"] = end.buffers + passing_size(plan, end.weights, 1)
@@ -512,8 +512,9 @@ def pipeline_account(
             return count * float(sizes.sum())
         return np.array([sizes[list(inside)].sum() for inside in kernels])
 
-    nothing = np.zeros(len(moving))
-    sizes = state_held(plan, *(of(getattr(memory, row)) for row in STATE))
+    nothing, some = np.zeros(len(moving)), memory.experts.any()
+    experts = [of(np.where(memory.experts, getattr(memory, row), 0.0)) for row in STATE if some]
+    sizes = state_held(plan, *(of(getattr(memory, row)) for row in STATE), *experts)
     table = dict(zip(STATE, sizes, strict=True))
     table["weights"] = table["weights"] + data_size(workload, plan)
     table["activations"], table["caches"] = activations, of(memory.caches)

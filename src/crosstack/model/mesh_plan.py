@@ -9,6 +9,7 @@ its plan is what a byte of the kernels' own communication costs.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, assert_never
 
@@ -18,6 +19,7 @@ from crosstack.errors import require
 from crosstack.machine.chip import Chip, Overlap
 from crosstack.machine.system import Parallelism, System, dimension_sizes
 from crosstack.model.collectives import (
+    NO_REPLICAS,
     NO_SHARES,
     NOTHING,
     AffineTime,
@@ -25,11 +27,14 @@ from crosstack.model.collectives import (
     ConcaveTime,
     NearShards,
     NetworkUse,
+    Replicas,
+    TokenRoute,
 )
 from crosstack.model.rules import Rules
 from crosstack.records import known_again
 from crosstack.workload.kernel_graph import Floats, KernelGraph
 from crosstack.workload.kernels import Collective, Placement
+from crosstack.workload.passes.expert_parallel import spread_experts
 from crosstack.workload.transformer_training import Hidden, Recompute, Schedule, Zero
 from crosstack.workload.workload import Workload
 
@@ -39,12 +44,14 @@ class EndCost:
     """What the blocks before the first layer, or behind the last one, take of a chip.
 
     For one sequence: ``time``, of which ``forward`` is the forward pass, and ``compute``,
-    ``memory`` and ``tensor``, for which units, main memory and links are busy [s];
+    ``memory`` and ``tensor``, for which units, main memory and links are busy, these for tokens on
+    their way to experts and back ``expert`` [s];
     ``on_chip`` [J] of its memories. ``summed`` are gradients that are summed over the data-parallel
     chips once an iteration [B]. ``weights``, ``gradients``, ``optimizer_state`` (of which
     data-parallel chips may each hold a share, see `MeshPlan.sharers`), ``caches`` and
     ``buffers`` are there whatever runs; ``kept`` of each sequence in flight; ``live`` of each that
-    runs, at most. [B]
+    runs, at most. ``expert_summed``, ``expert_weights``, ``expert_gradients`` and
+    ``expert_state`` are what of these are of routed experts that fewer chips share. [B]
     """
 
     time: float = 0.0
@@ -52,11 +59,16 @@ class EndCost:
     compute: float = 0.0
     memory: float = 0.0
     tensor: float = 0.0
+    expert: float = 0.0
     on_chip: float = 0.0
     summed: float = 0.0
     weights: float = 0.0
     gradients: float = 0.0
     optimizer_state: float = 0.0
+    expert_summed: float = 0.0
+    expert_weights: float = 0.0
+    expert_gradients: float = 0.0
+    expert_state: float = 0.0
     caches: float = 0.0
     buffers: float = 0.0
     kept: float = 0.0
@@ -105,6 +117,9 @@ class MeshPlan:
     else while layers exchange weights or gradients [1]. ``driven``: the chip, where a framework
     drives it; ``host`` is what its host takes to launch a copy of the graph, once a microbatch
     (`crosstack.model.dispatch`). [s]
+    ``expert`` of the ``data`` chips each have a part of the routed experts [1], and exchange tokens
+    (``exchange``, over the bytes that one of them has); ``replicas`` have the same part, and
+    ``expert_summed`` is what of ``summed`` they alone sum [B].
     """
 
     sizes: tuple[int, ...]
@@ -113,6 +128,7 @@ class MeshPlan:
     tensor: int = 1
     pipeline: int = 1
     data: int = 1
+    expert: int = 1
     n_microbatches: int
     layers_per_stage: int
     collectives: dict[Collective, ConcaveTime]
@@ -139,7 +155,10 @@ class MeshPlan:
     scatter: ConcaveTime = NOTHING
     gather: ConcaveTime = NOTHING
     near: NearShards = NO_SHARES
+    exchange: ConcaveTime = NOTHING
+    replicas: Replicas = NO_REPLICAS
     summed: Any = 0.0
+    expert_summed: Any = 0.0
     update: Any = 0.0
     casting: Any = 0.0
     weight_share: float = 1.0
@@ -164,10 +183,38 @@ class MeshPlan:
             for column in fields(EndCost)
         )
 
+    def graph(self, graph: KernelGraph) -> KernelGraph:
+        """Return what a chip has of a graph whose experts the plan may spread."""
+        return spread_experts(graph, self.expert)
+
     def sharers(self, stage: int) -> Any:
         """Data-parallel chips among which is shared what ZeRO shares from ``stage`` on. [1]"""
         among = np.where(self.hybrid, self.near.chips, self.data)
         return np.where(np.asarray(self.zero) >= stage, among, 1)
+
+    def expert_sharers(self, stage: int) -> Any:
+        """The same of what routed experts have, among chips with the same ones. [1]"""
+        among = np.where(self.hybrid, self.replicas.near.chips, self.replicas.chips)
+        return np.where(np.asarray(self.zero) >= stage, among, 1)
+
+    def shared(self, stage: int, size: Any, experts: Any = 0.0) -> Any:
+        """What a chip has of so much that is shared from ``stage`` on, ``experts`` of routed ones.
+
+        Parameters
+        ----------
+        size, experts : float or array
+            On a chip that shares nothing, all of it and what of it is of routed experts. [B]
+        """
+        if _none(experts):
+            return size / self.sharers(stage)
+        return (size - experts) / self.sharers(stage) + experts / self.expert_sharers(stage)
+
+    def updated(self, size: Any, experts: Any = 0.0) -> Any:
+        """What a chip updates of so much, times the chips that share what is not of experts. [B]
+
+        Parameters as `shared`.
+        """
+        return size if _none(experts) else self.shared(1, size, experts) * self.sharers(1)
 
     @property
     def hybrid(self) -> Any:
@@ -179,37 +226,62 @@ class MeshPlan:
         """Of weights and of gradients, what layers exchange whenever they run: 0, 1 or both. [1]"""
         return np.clip(np.asarray(self.zero) - 1, 0, 2)
 
-    def summing_time(self, size: Any) -> Floats:
+    # Of ``size``, ``experts`` are of routed ones, exchanged among their replicas, behind the rest.
+
+    def summing_time(self, size: Any, experts: Any = 0.0) -> Floats:
         """Time of the sum of gradients that is made once an iteration. [s]
 
         For all data-parallel chips, or their shares; of sums that layers leave behind whenever they
         run, shares are summed over the groups of chips that have shares.
         """
-        once = np.where(
-            np.asarray(self.zero) > 0, self.scatter.time(size), self.periodic.time(size)
-        )
-        across = np.where(self.hybrid, self.near.across.time(size), 0.0)
-        return np.where(self.exchanged > 0, across, once)
 
-    def leaving_time(self, size: Any) -> Floats:
+        def taken(among: MeshPlan | Replicas, size: Any) -> Floats:
+            once = np.where(
+                np.asarray(self.zero) > 0, among.scatter.time(size), among.periodic.time(size)
+            )
+            across = np.where(self.hybrid, among.near.across.time(size), 0.0)
+            return np.where(self.exchanged > 0, across, once)
+
+        return self._both(taken, size, experts)
+
+    def leaving_time(self, size: Any, experts: Any = 0.0) -> Floats:
         """Time of a sum of gradients that leaves shares whenever layers have run. [s]"""
-        taken = np.where(self.hybrid, self.near.scatter.time(size), self.scatter.time(size))
-        return np.where(self.exchanged > 0, taken, 0.0)
 
-    def bringing_time(self, size: Any) -> Floats:
+        def taken(among: MeshPlan | Replicas, size: Any) -> Floats:
+            near, all_ = among.near.scatter.time(size), among.scatter.time(size)
+            return np.where(self.exchanged > 0, np.where(self.hybrid, near, all_), 0.0)
+
+        return self._both(taken, size, experts)
+
+    def bringing_time(self, size: Any, experts: Any = 0.0) -> Floats:
         """Time of bringing whole weights, of gradients of a size, whenever layers run. [s]"""
-        size = size * self.weight_share
-        taken = np.where(self.hybrid, self.near.gather.time(size), self.gather.time(size))
-        return np.where(self.exchanged > 1, taken, 0.0)
 
-    def gathering_time(self, size: Any) -> Floats:
+        def taken(among: MeshPlan | Replicas, size: Any) -> Floats:
+            size = size * self.weight_share
+            near, all_ = among.near.gather.time(size), among.gather.time(size)
+            return np.where(self.exchanged > 1, np.where(self.hybrid, near, all_), 0.0)
+
+        return self._both(taken, size, experts)
+
+    def gathering_time(self, size: Any, experts: Any = 0.0) -> Floats:
         """Time of sending round weights that shares of the data-parallel chips updated. [s]
 
         ``size`` is that of their gradients. [B]
         """
-        size = size * self.weight_share
         updated = (np.asarray(self.zero) > 0) & (self.exchanged < 2)  # else whenever layers run
-        return np.where(updated, self.gather.time(size), 0.0)
+
+        def taken(among: MeshPlan | Replicas, size: Any) -> Floats:
+            return np.where(updated, among.gather.time(size * self.weight_share), 0.0)
+
+        return self._both(taken, size, experts)
+
+    def _both(
+        self, taken: Callable[[MeshPlan | Replicas, Any], Floats], size: Any, experts: Any
+    ) -> Floats:
+        """Return what the exchange of weights or gradients takes of all, experts apart. [s]"""
+        if _none(experts):
+            return taken(self, size)
+        return np.asarray(taken(self, size - experts) + taken(self.replicas, experts))
 
     def hides(self, what: Hidden) -> bool:
         """Whether sums of gradients run, or weights are brought, beside the work of layers."""
@@ -225,6 +297,56 @@ class MeshPlan:
     def borders(self) -> int:
         """Borders that a microbatch crosses one way, between pieces of stages. [1]"""
         return self.pipeline * self.interleave - 1
+
+
+def state_held(
+    plan: MeshPlan,
+    weights: Any,
+    gradients: Any,
+    optimizer_state: Any,
+    *experts: Any,
+) -> tuple[Any, Any, Any]:
+    """Return what a chip holds of sizes of weights, of gradients and of the optimizer's state. [B]
+
+    The first thing that data-parallel chips share is the optimizer's state, the next gradients, the
+    last weights; of routed experts, chips with the same ones. Source: rajbhandari2020zero.
+
+    Parameters
+    ----------
+    weights, gradients, optimizer_state : float or array
+        Of a chip that shares nothing. [B]
+    experts : float or array
+        What of each of those is of routed experts that fewer chips have; left out: nothing. [B]
+    """
+    sizes, parts = (weights, gradients, optimizer_state), experts or (0.0, 0.0, 0.0)
+    return tuple(
+        plan.shared(stage, size, part)
+        for stage, size, part in zip((3, 2, 1), sizes, parts, strict=True)
+    )
+
+
+def spread(workload: Workload, rules: Rules) -> int:
+    """Return over how many chips the experts of all layers may be spread at most. [1]
+
+    1 without experts, and by rules that know no such chips.
+    """
+    alone = not rules.collectives.spreads_experts or rules.iteration.sums_in_layers
+    if alone or workload.placement is not Placement.SEARCHED:
+        return 1
+    return workload.experts
+
+
+def experts_allowed(workload: Workload, experts: int, tensor: int) -> str:
+    """Say which chips may have parts of a workload's experts, ``tensor``-parallel ones beside."""
+    if experts == 1:
+        return f"ep=1: {workload.name} has no experts that chips may have parts of"
+    among = f", split over tp={tensor} chips besides" if tensor > 1 else ""
+    return f"ep=1, or a divisor of the {experts} experts{among}"
+
+
+def _none(size: Any) -> bool:
+    """Whether nothing is of routed experts that fewer chips share: the number, not an array."""
+    return isinstance(size, float) and not size
 
 
 def microbatch_count(workload: Workload, data: Any, microbatch_size: Any) -> Any:
@@ -261,6 +383,15 @@ def make_plan(
     return replace(plan, microbatch_size=microbatch_size, n_microbatches=count)
 
 
+def _route(workload: Workload) -> TokenRoute:
+    """Return where the tokens of a workload with experts go."""
+    for graph in (workload.graph, *(end.graph for end in workload.ends)):
+        for i in np.flatnonzero(graph.exchanged)[:1].tolist():
+            sent, _, _, nodes, reached = graph.routing[i].tolist()
+            return TokenRoute(copies=sent * int(graph.experts[i]), nodes=nodes, reached=reached)
+    return TokenRoute()
+
+
 def _update(workload: Workload, system: System, rules: Rules) -> float:
     """Time that the update of weights takes for each byte of their gradients. [s/B]"""
     if not workload.training:
@@ -270,12 +401,12 @@ def _update(workload: Workload, system: System, rules: Rules) -> float:
     return traffic / element / system.chip.memory_speed(spilled=False)
 
 
-def _casting(workload: Workload, system: System) -> float:
+def _casting(workload: Workload, system: System, graph: KernelGraph) -> float:
     """Time that casting weights of layers takes for each byte of their gradients. [s/B]
 
-    Once an iteration, behind their update: every chip casts all weights that it multiplies with.
+    Once an iteration, behind their update: every chip casts all weights that it multiplies with,
+    those of its ``graph``.
     """
-    graph = workload.graph
     if not (workload.training and graph.weight_cast.any()):
         return 0.0
     numbers = np.where(graph.backward, 0.0, graph.parameters / graph.sharers)
@@ -356,7 +487,8 @@ def _network_plan(
     """Return the plan of microbatches of one sequence; see `make_plan`."""
     network = NetworkUse.of(system, sizes, parallelism, workload.graph.adds_in, dimensions)
     degree = {use: network.degree(use) for use in Parallelism}
-    data = degree[Parallelism.DATA]
+    expert, whole = degree[Parallelism.EXPERT], network.data_parallel
+    data = degree[Parallelism.DATA] * expert
     links = rules.collectives.neighbours(network)
     tensor, pipeline = degree[Parallelism.TENSOR], degree[Parallelism.PIPELINE]
     pipelined = rules.iteration.crosses(pipeline, len(links))
@@ -379,14 +511,21 @@ def _network_plan(
     scatter = gather = NOTHING
     near = NO_SHARES
     if workload.training:
-        scatter, gather = rules.collectives.shards(network)
-        near = rules.collectives.near_shards(network)
+        scatter, gather = rules.collectives.shards(whole)
+        near = rules.collectives.near_shards(whole)
+    exchange, replicas = NOTHING, NO_REPLICAS
+    if expert > 1:
+        exchange = rules.collectives.tokens(network, _route(workload))
+        replicas = rules.collectives.replicas(network) if workload.training else NO_REPLICAS
     return MeshPlan(
         sizes=sizes,
         parallelism=parallelism,
         scatter=scatter,
         gather=gather,
         near=near,
+        expert=expert,
+        exchange=exchange,
+        replicas=replicas,
         tensor=tensor,
         pipeline=pipeline,
         data=data,
@@ -394,7 +533,7 @@ def _network_plan(
         layers_per_stage=-(-copies // pipeline),
         collectives=rules.collectives.kernels(network),
         changes=rules.collectives.changes(network) if tensor > 1 else {},
-        periodic=rules.collectives.gradients(network),
+        periodic=rules.collectives.gradients(whole),
         stage_transfer=transfer,
         n_layers=workload.n_layers,
         hop=hop_time,
@@ -404,7 +543,7 @@ def _network_plan(
         dimensions=dimensions,
         training=workload.training,
         update=_update(workload, system, rules),
-        casting=_casting(workload, system),
+        casting=_casting(workload, system, spread_experts(workload.graph, expert)),
         weight_share=_weight_share(workload),
         overlapped=not workload.graph.shares_weights,  # whose gradients are known last of all
         taken=system.chip.communicating_share,

@@ -129,15 +129,16 @@ class LayerPrices:
 
     ``second`` is what a second of the iteration costs, static power included. ``memory``,
     ``network`` and ``data`` are what a second of main memory, of the network, and of the gradient
-    all-reduce adds to a second of a layer [1]; ``work`` what an operation adds [s/FLOP],
-    ``on_chip`` a joule of memories on the chip [s/J]; ``fixed`` what stages send to each other,
-    sums, updates and ends add to an iteration; ``per_layer`` seconds of an iteration for each
-    second of a layer, at most. [1]
+    all-reduce adds to a second of a layer, ``exchange`` of the network for tokens that go to
+    experts [1]; ``work`` what an operation adds [s/FLOP], ``on_chip`` a joule of memories on the
+    chip [s/J]; ``fixed`` what stages send to each other, sums, updates and ends add to an
+    iteration; ``per_layer`` seconds of an iteration for each second of a layer, at most. [1]
     """
 
     second: float = 1.0
     memory: float = 0.0
     network: float = 0.0
+    exchange: float = 0.0
     data: float = 0.0
     work: float = 0.0
     on_chip: float = 0.0
@@ -177,6 +178,7 @@ def layer_prices(
         second=second,
         memory=each * rates.memory,
         network=each * rates.tensor,
+        exchange=each * rates.expert,
         data=each * rates.data,
         work=each * rates.compute / peak,
         on_chip=each * rates.on_chip,

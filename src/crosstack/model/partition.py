@@ -158,7 +158,8 @@ def make_load(
     rules: Rules,
 ) -> ChipLoad:
     """Return the load of one chip when kernel i takes the choice ``codes[i]``."""
-    picked = _Picked(workload, system, arrays, plan, rules, choices, lambda column: column[codes])
+    graph = plan.graph(arrays)
+    picked = _Picked(workload, system, graph, plan, rules, choices, lambda column: column[codes])
     return _assemble(picked, network_times(choices, codes))
 
 
@@ -193,7 +194,8 @@ def relaxed_load(
         network = network + choices.conversions.least(kept)
 
     pick = partial(index.least, kept=kept)
-    return _assemble(_Picked(workload, system, arrays, plan, rules, choices, pick), network)
+    graph = plan.graph(arrays)
+    return _assemble(_Picked(workload, system, graph, plan, rules, choices, pick), network)
 
 
 @dataclass(frozen=True, eq=False)

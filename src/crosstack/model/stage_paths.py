@@ -37,8 +37,9 @@ def exchange_paths(plan: MeshPlan) -> tuple[Path, ...]:
         return ALONE
     layers, share = plan.layers_per_stage, plan.forward
     one = plan.interleave / np.asarray(layers)  # layers that nothing runs beside
-    weights = plan.bringing_time(plan.summed) * layers
-    sums = plan.leaving_time(plan.summed) * layers
+    sizes = plan.summed, plan.expert_summed
+    weights = plan.bringing_time(*sizes) * layers
+    sums = plan.leaving_time(*sizes) * layers
     ahead, beside = plan.hides(Hidden.WEIGHTS), plan.hides(Hidden.GRADIENTS)
     slowed = one + plan.taken * (1 - one)
 

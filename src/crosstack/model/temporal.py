@@ -228,7 +228,7 @@ def _per_byte(chip: Chip) -> Floats:
     return np.array([8 * level.energy_per_bit for level in chip.levels])
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _caches(arrays: KernelGraph) -> tuple[Bools, Floats]:
     """Which kernels add to a cache that others read, (n,), and operands that are one, (n, 2)."""
     keeps, read = keeps_cache(arrays), np.zeros((arrays.n, 2))
@@ -285,7 +285,7 @@ def _product_terms(clock: KernelClock, chip: Chip, dtype: Dtype, shapes: Floats)
     return np.array([known[key] for key in keys], dtype=np.float64).reshape(-1, 6)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _known(
     clock: KernelClock, chip: Chip, dtype: Dtype
 ) -> dict[tuple[float, ...], tuple[float, ...]]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 
 from crosstack.evaluate.plan import Plan
-from crosstack.machine.system import Parallelism
-from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Certificate, Status, Stop
 from crosstack.model.objective import Objective
 from crosstack.report.wording import percent, time_words
@@ -94,8 +92,7 @@ def _gives(answer: Plan) -> str:
             if dimension.size is None:
                 values[f"system.network[{i}].size"] = m.dimension_sizes[i]
         if "parallelism" in c.free and math.prod(m.sizes) > 1:
-            degrees = {use.value: m.degree(use) for use in Parallelism}
-            values["constraints.degrees"] = str(Degrees(**degrees))
+            values["constraints.degrees"] = str(answer.degrees)
         if given.microbatch_size is None and workload.global_batch_size > 1:
             values["constraints.microbatch_size"] = m.microbatch_size
         if "number of tiles" in c.free and workload.sequence_length > 1:

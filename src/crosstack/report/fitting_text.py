@@ -78,7 +78,9 @@ def _way_rows(data: dict[str, Any]) -> Table:
 
 
 def _degrees(way: dict[str, Any]) -> str:
-    return " x ".join(f"{degree:,}" for degree in way["parallelism"].values())
+    said, experts = way["parallelism"], way["parallelism"].get("ep", 1)
+    degrees = " x ".join(f"{said[use]:,}" for use in ("tp", "pp", "dp"))
+    return degrees + (f", ep {experts:,}" if experts > 1 else "")
 
 
 def _vain_rows(data: dict[str, Any]) -> Table:

@@ -226,6 +226,8 @@ def splits(answer: Plan) -> tuple[tuple[str, str], ...]:
     batch = plural(workload.global_batch_size, workload.item)
     uses = (Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA)
     degrees = " x ".join(f"{use.value} {m.degree(use)}" for use in uses)
+    if answer.has_experts:
+        degrees += f"; experts spread over {m.degree(Parallelism.EXPERT)} of data"
     return (
         ("chips", f"{answer.task.system.n_chips:,} = {degrees}"),
         ("pipeline", _pipeline(answer)),

@@ -274,7 +274,9 @@ TABLE: dict[Function, FunctionRow] = {
     F.CROSS_ENTROPY_GRADIENT: _rows(3, 7, source="korthikanti2023reducing"),
     # The greatest of a row stay, the others are zero; the parameter says how many.
     F.TOP_K: _rows(1, 1, _steps("kept_gradient y dy"), source="shazeer2017moe"),
-    # Places of the greatest of a row, greatest first; -1 where they are not above zero.
+    # Places of the greatest of a row, greatest first; -1 where they are not above zero. The
+    # parameter says in how many parts of the row they lie at most, or of how many parts they are
+    # places; 0: in any.
     F.SELECT: _rows(1, 1, None, result=Result.SELECTS, source="shazeer2017moe"),
     # ------------------------------------------------------------ places
     F.GATHER: _places(OperationKind.GATHER, 2, 0, _steps("scatter dy x1"), None),

@@ -67,11 +67,16 @@ class KernelGraph:
     their ``splits`` are empty. ``open_inputs`` (n, 2) tells which operands no edge feeds,
     ``outside`` (n, 2) the number of the tensor that each of those is, the same for all its readers,
     -1 where that is not known, as in lists; ``open_output`` which results no edge takes;
-    ``saved_*`` what the backward pass needs of a forward kernel (`Saved`); ``density`` and
-    ``routing`` (n, 3) as `Kernel.density` and `Routing`; ``messages`` what each kernel sends
-    besides what its sharding causes; ``sharers`` how many copies of the graph have one weight, or
-    one gradient of a weight that a kernel adds to, in common, 1 where each has its own, as in
-    lists. ``preds`` and ``succs`` are bit masks over kernels;
+    ``saved_*`` what the backward pass needs of a forward kernel (`Saved`); ``density``
+    (n, 3) and ``routing`` (n, 5) as `Kernel.density` and `Routing`; ``messages`` what each kernel
+    sends besides what its sharding causes; ``sharers`` how many copies of the graph have one
+    weight, or one gradient of a weight that a kernel adds to, in common, 1 where each has its own,
+    as in lists. ``experts`` is among how many groups that tokens are sent to a kernel works on the
+    places of some, 0 if on none, as in lists; ``places``: which of its axes those places are,
+    ``none`` where it adds up over them; ``exchanged``: whether what it makes goes from the chips of
+    tokens to those of groups, or back; ``expert_degree``: over how many data-parallel chips groups
+    are spread (`crosstack.workload.passes.expert_parallel`). [1]
+    ``preds`` and ``succs`` are bit masks over kernels;
     ``source``, ``target``, ``operand`` and ``tensor`` are columns of edges, ``tensor_size`` [B] one
     of tensors. ``levels`` is the longest way from a kernel that needs nothing; ``depth`` how many
     tiles of a tensor an on-chip edge holds so that reconvergent paths do not stall: levels apart
@@ -113,6 +118,9 @@ class KernelGraph:
     saved_mask: Bools
     density: Floats
     routing: Floats
+    experts: Ints
+    places: Ints
+    exchanged: Bools
     messages: tuple[tuple[Communication, ...], ...]
     input_element: Floats
     weight_element: Floats
@@ -139,6 +147,7 @@ class KernelGraph:
     preds: tuple[int, ...]
     succs: tuple[int, ...]
     periodic_size: Floats
+    expert_degree: int = 1
     # All columns as one value, and its hash, once they were asked for.
     value: tuple[Any, ...] | None = field(default=None, init=False)
     digest: int | None = field(default=None, init=False)
@@ -500,6 +509,9 @@ def _columns(kernels: Sequence[Kernel]) -> dict[str, Any]:
         "counted_inputs": [x.repeats is not None for x in kernels],
         "adds": [False] * len(kernels),
         "routing": [x.routing for x in kernels],
+        "experts": [0] * len(kernels),
+        "places": [AXIS_CODE[Axis.NONE]] * len(kernels),
+        "exchanged": [False] * len(kernels),
         "messages": tuple(x.communications for x in kernels),
         "sharers": [1] * len(kernels),
     }

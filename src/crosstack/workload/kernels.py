@@ -138,18 +138,24 @@ class Routing:
     """How tokens of one sequence are spread over the groups of a kernel, as over experts.
 
     ``sent`` is the chance that a token is sent to a group, 1: all go everywhere; ``tokens`` are
-    those of one sequence, ``filled`` the share of its elements that they fill on average. [1]
+    those of one sequence, ``filled`` the share of its elements that they fill on average. The
+    groups lie in ``nodes`` parts, of which those that a token is sent to lie in ``reached`` at
+    most; 0: in any. [1]
     """
 
     sent: float = 1.0
     tokens: float = 1.0
     filled: float = 1.0
+    nodes: float = 0.0
+    reached: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("sent", "filled"):
             share = getattr(self, name)
             require(0 < share <= 1, name, share, "a share above 0, at most 1")
         require(self.tokens >= 1, "tokens", self.tokens, "1 or more")
+        most = self.nodes
+        require(0 <= self.reached <= most, "reached", self.reached, f"0 to nodes = {most:g}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,8 @@ before (``join_*``).
 * The gradient of a weight is a sum over chips that work on different data (``periodic_size``).
   That of a table that is only looked up in is added to the rows in question, where they lie.
 * A weight without the axis that a block repeats along is one for all repetitions (``sharers``).
+* Tokens go to the places of experts where they are gathered there, and come back where those places
+  are scattered (``exchanged``).
 * A mask is kept where the backward pass reads it. Nothing else has to be said of what is kept:
   edges to backward kernels do.
 """
@@ -189,6 +191,7 @@ def _lowered(
             "cache_size": sum(cached.values()) + output * looked_up,
             "density": (*counted, graph.counted(operation.made)),
             "routing": routing_of(graph, nest, spread),
+            **_expert_columns(graph, nest, product, spread),
             "output_size": output,
             **_elements(graph, operation, read),
         },
@@ -216,6 +219,45 @@ def _weight_columns(
         "weight_cast": tensor.cast_size,
         "sharers": graph.repeats(block) if weight and graph.shares(block, weight) else 1,
     }
+
+
+def _expert_columns(
+    graph: Graph, nest: LoopNest, product: ProductAxes, spread: Mapping[str, Places]
+) -> dict[str, Any]:
+    """Return among how many groups an operation works on places of some, and along which axis.
+
+    One that adds up over the places has none of them left.
+    """
+    places = next((axis for axis in nest.loops if axis in spread), "")
+    groups = [axis for axis in product.outer if graph.uses[axis] is AxisUse.GROUP]
+    within = next((axis for g, axis in TILING.items() if places in getattr(product, g)), Axis.NONE)
+    there = bool(places) and len(groups) == 1 and places not in product.outer
+    token = {*spread[places].tokens} if there else set()
+    there = there and not token & {*product.m, *product.k, *product.n}
+    return {
+        "experts": graph.sizes[groups[0]] if there else 0,
+        "places": AXIS_CODE[within],
+        "exchanged": False,
+    }
+
+
+def _exchanged(kernels: Sequence[LoweredKernel], experts: Sequence[int]) -> list[bool]:
+    """Return whose results go from the chips of tokens to those of experts, or back.
+
+    What is gathered from tokens into places, and what is scattered from places to tokens.
+    """
+    maker = {kernel.nest.operation.made: i for i, kernel in enumerate(kernels)}
+    groups = {axis for axis, use in kernels[0].nest.uses.items() if use is AxisUse.GROUP}
+    found = [False] * len(kernels)
+    for i, kernel in enumerate(kernels):
+        kind = kernel.nest.operation.kind
+        if kind is OperationKind.GATHER and experts[i]:
+            found[i] |= not groups & {*kernel.nest.inputs[0]}
+        if kind is OperationKind.SCATTER and not groups & {*kernel.nest.output}:
+            made = maker.get(kernel.reads[0])
+            if made is not None and experts[made]:
+                found[made] = True
+    return found
 
 
 def _elements(graph: Graph, operation: Operation, read: Sequence[str]) -> dict[str, Any]:
@@ -295,6 +337,7 @@ def _arrays(kernels: Sequence[LoweredKernel]) -> KernelGraph:
     columns: dict[str, Any] = {
         name: tuple(kernel.columns[name] for kernel in kernels) for name in kernels[0].columns
     }
+    columns["exchanged"] = _exchanged(kernels, columns["experts"])
     later = {name for kernel in kernels if kernel.block.twin for name in kernel.masks}
     columns["saved_mask"] = [bool(k.masks & later) and not k.block.twin for k in kernels]
     makers = {tensor: maker for maker, _, _, tensor, _ in edges}

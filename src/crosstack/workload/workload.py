@@ -13,6 +13,7 @@ from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Placement
 from crosstack.workload.optimizer import Optimizer
+from crosstack.workload.passes.expert_parallel import most_spread
 
 LONGEST_SEQUENCE = 2**28  # it is cut into tiles of twice the root of that many lengths
 
@@ -139,6 +140,11 @@ class Workload:
     def item_length(self) -> int:
         """How many ``item_part`` an item has. [1]"""
         return self.sequence_length if self.made_of is None else self.made_of.item_length
+
+    @property
+    def experts(self) -> int:
+        """Routed experts of every layer that has some, which divide among chips; 1 without. [1]"""
+        return most_spread((self.graph, *(end.graph for end in (*self.before, *self.after))))
 
     @property
     def graph_repetitions(self) -> int:

@@ -170,8 +170,15 @@ def _deepseek_v2(file: FileModel) -> dict[str, Any]:
         first_dense=file.first_k_dense_replace,
         # DeepSeek-V3: a bias keeps the load of experts even.
         router_bias=getattr(file, "topk_method", "") == "noaux_tc",
+        **_node_limits(file),
     )
     return shape
+
+
+def _node_limits(file: FileModel) -> dict[str, int]:
+    """Return in how many parts experts lie, and how many of those a token may be sent to."""
+    nodes, reached = (getattr(file, name, None) or 0 for name in ("n_group", "topk_group"))
+    return {"nodes": nodes, "reached": reached} if nodes > reached > 0 else {}
 
 
 def _opt(file: FileModel) -> dict[str, Any]:

@@ -5,17 +5,21 @@ from crosstack.model.collectives.compose import collective_lines, is_legal
 from crosstack.model.collectives.group import Extent, Group, group_of, neighbour_link
 from crosstack.model.collectives.layouts import Layout, LayoutChange, layout_change
 from crosstack.model.collectives.part import (
+    NO_REPLICAS,
     NO_SHARES,
     Changes,
     LeastTime,
     NearShards,
     NetworkUse,
+    Replicas,
+    TokenRoute,
 )
 from crosstack.model.collectives.times import NONE, NOTHING, AffineTime, Arrival, ConcaveTime, least
 
 __all__ = [
     "NONE",
     "NOTHING",
+    "NO_REPLICAS",
     "NO_SHARES",
     "AffineTime",
     "Arrival",
@@ -29,6 +33,8 @@ __all__ = [
     "LeastTime",
     "NearShards",
     "NetworkUse",
+    "Replicas",
+    "TokenRoute",
     "collective_lines",
     "group_of",
     "is_legal",

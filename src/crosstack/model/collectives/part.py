@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, assert_never
 
@@ -72,6 +72,24 @@ class NetworkUse:
         joined = zip(places, self.sizes, self.parallelism, strict=True)
         return [(self.dimensions[place], size) for place, size, p in joined if p is use]
 
+    @property
+    def data_parallel(self) -> NetworkUse:
+        """The same use where chips that have parts of the experts are data-parallel ones.
+
+        Side by side on one dimension they are one group, as if no experts were spread.
+        """
+        if Parallelism.EXPERT not in self.parallelism:
+            return self
+        data, rows = Parallelism.DATA, list[tuple[int, Parallelism, int]]()
+        places = self.places or tuple(range(len(self.sizes)))
+        for size, use, place in zip(self.sizes, self.parallelism, places, strict=True):
+            now = data if use is Parallelism.EXPERT else use
+            beside = now is data and bool(rows) and rows[-1][1:] == (data, place)
+            rows.append((size * (rows.pop()[0] if beside else 1), now, place))
+        sizes, uses, places = zip(*rows, strict=True)
+        alone = places == tuple(range(len(self.dimensions)))
+        return replace(self, sizes=sizes, parallelism=uses, places=() if alone else places)
+
     def extents(self, use: Parallelism) -> tuple[Extent, ...]:
         """Return the chips of one parallelism, level by level."""
         sizes = dimension_sizes(self.sizes, self.places)
@@ -100,6 +118,47 @@ class NearShards:
 
 
 NO_SHARES = NearShards()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRoute:
+    """Where tokens go: ``copies`` of each, to experts in ``nodes`` parts, ``reached`` at most. [1]
+
+    0: to any, whatever the parts.
+    """
+
+    copies: float = 1.0
+    nodes: float = 0.0
+    reached: float = 0.0
+
+    def crossing(self, servers: int) -> float:
+        """Return the share of copies that pass between so many servers. [1]
+
+        One for each server that a token reaches at most, ``min(k, servers, M ceil(servers / n))``
+        of k for M of n parts; all where it may go to any.
+        """
+        if not self.nodes:
+            return 1.0
+        reached = self.reached * math.ceil(servers / self.nodes)
+        return min(self.copies, servers, reached) / self.copies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicas:
+    """Chips that have the same routed experts; numbers, or arrays of many.
+
+    ``chips`` are they [1]; ``periodic`` is the time of their all-reduce, ``scatter``, ``gather``
+    and ``near`` as those of `crosstack.model.mesh_plan.MeshPlan`, by bytes. [s]
+    """
+
+    chips: Any = 1
+    periodic: ConcaveTime = NOTHING
+    scatter: ConcaveTime = NOTHING
+    gather: ConcaveTime = NOTHING
+    near: NearShards = NO_SHARES
+
+
+NO_REPLICAS = Replicas()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +231,55 @@ class LeastTime:
             across=_taken(Collective.ALL_REDUCE, network, far).of_share(1 / near.members),
         )
 
+    @property
+    def spreads_experts(self) -> bool:
+        """Whether data-parallel chips may each have a part of the routed experts."""
+        return True
+
+    def tokens(self, network: NetworkUse, route: TokenRoute) -> ConcaveTime:
+        """Return the least time in which chips that experts are spread over exchange tokens.
+
+        All to all, over the bytes that each of them has. Fewer copies of a token pass between
+        servers, the chips of the innermost dimension, where it goes to few of them, once to each:
+        what a server gets, its chips pass on (``deepseek2024v3``, section 3.2.2).
+        """
+        group = _group(network, Parallelism.EXPERT)
+        inner = network.dimensions[0]
+        servers = math.prod(e.members for e in group.extents if e.dimension is not inner)
+        share = route.crossing(servers)
+        if share < 1 and group.torn is None:
+            extents = (
+                e if e.dimension is inner else replace(e, dimension=_faster(e.dimension, 1 / share))
+                for e in group.extents
+            )
+            group = replace(group, extents=tuple(extents))
+        return _taken(Collective.ALL_TO_ALL, network, group).of_share(group.members)
+
+    def replicas(self, network: NetworkUse) -> Replicas:
+        """Return what chips with the same routed experts take for their gradients and weights.
+
+        Near are those on the level that `near_shards` has of all data-parallel chips.
+        """
+        group, whole = (_group(one, Parallelism.DATA) for one in (network, network.data_parallel))
+        scatter, gather = self.shards(network)
+        levels = [e.dimension for e in whole.extents if e.members > 1]
+        extents = [e for e in group.extents if e.members > 1]
+        near = Group(extents=tuple(e for e in extents if e.dimension is levels[0]))
+        far = Group(extents=tuple(e for e in extents if e.dimension is not levels[0]))
+        across = _taken(Collective.ALL_REDUCE, network, far).of_share(1 / near.members)
+        return Replicas(
+            chips=group.members,
+            periodic=self.gradients(network),
+            scatter=scatter,
+            gather=gather,
+            near=NearShards(
+                chips=near.members,
+                scatter=_taken(Collective.REDUCE_SCATTER, network, near),
+                gather=_taken(Collective.ALL_GATHER, network, near),
+                across=across,
+            ),
+        )
+
     def placed(
         self, network: NetworkUse, placement: Placement
     ) -> tuple[dict[Collective, ConcaveTime], ConcaveTime]:
@@ -234,6 +342,11 @@ def _taken(collective: Collective, network: NetworkUse, group: Group) -> Concave
     return collective_lines(
         collective, group, arrival=network.arrival, all_reduce=network.all_reduce
     )
+
+
+def _faster(dimension: Dimension, times: float) -> Dimension:
+    """Return a level that takes so much less for every byte."""
+    return replace(dimension, bandwidth=dimension.bandwidth * times)
 
 
 def _whole(chips: list[tuple[Dimension, int]]) -> Group:

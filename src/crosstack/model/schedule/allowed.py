@@ -107,9 +107,10 @@ def useful_zero_stages(plan: MeshPlan, rules: Rules, given: Zero | None = None) 
         return (given,) if given in stages else ()
     if Zero.NONE not in stages or len(stages) == 1:
         return stages
-    whole = plan.periodic.time(plan.summed)
-    sent = plan.gather.time(plan.summed * plan.weight_share)
-    faster = float(plan.scatter.time(plan.summed) + sent) <= float(whole) * (1 + ROUNDING)
+    size = plan.summed, plan.expert_summed
+    each, shared = replace(plan, zero=stages[0].number), replace(plan, zero=stages[1].number)
+    sent = float(shared.summing_time(*size) + shared.gathering_time(*size))
+    faster = sent <= float(each.summing_time(*size)) * (1 + ROUNDING)
     return stages[1:] if faster else stages
 
 

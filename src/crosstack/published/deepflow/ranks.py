@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from crosstack.errors import InputError, Problem
+from crosstack.errors import InputError, Problem, require
 from crosstack.machine.system import System
 from crosstack.mapping.strategy import MappingOrder, ParallelDimension, Strategy, whole_order
 from crosstack.model.collectives import Group, group_of
@@ -19,7 +19,8 @@ WHERE = ("link inside a package", "link between packages")
 
 
 def check_chips(strategy: Strategy, system: System) -> None:
-    """Raise `InputError` if the strategy needs more chips than there are."""
+    """Raise `InputError` if the strategy needs more chips than there are, or spreads experts."""
+    require(strategy.ep == 1, "strategy", str(strategy), "ep=1 under these rules")
     if strategy.n_chips > system.n_chips:
         message = f"{strategy} needs {strategy.n_chips} chips; there are {system.n_chips}."
         raise InputError(Problem("strategy", message))

@@ -113,6 +113,11 @@ class ReleaseCollectives(LeastTime):
         return False
 
     @property
+    def spreads_experts(self) -> bool:
+        """Experts are split over tensor-parallel chips at most."""
+        return False
+
+    @property
     def once_a_microbatch(self) -> bool:
         """Every sequence pays for latency."""
         return False

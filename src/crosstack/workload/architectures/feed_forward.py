@@ -97,7 +97,8 @@ def _routed(layer: LayerDraft, experts: Experts, x: str) -> tuple[str, str]:
         ranked = layer.add("ranked", chances, layer.weight("b_router", "choice"))
     else:
         ranked = chances = layer.rows("chances", Function.SOFTMAX, scores, over="choice")
-    chosen = layer.make("chosen", Function.SELECT, ranked, axes=CHOSEN, over="choice", **_INDEX)
+    most = {"over": "choice", "parameter": float(experts.reached)}
+    chosen = layer.make("chosen", Function.SELECT, ranked, axes=CHOSEN, **most, **_INDEX)
     shares = layer.make("shares", Function.GATHER, chances, chosen, axes=CHOSEN, over="choice")
     total = layer.reduced("shares_total", Function.SUM, shares, over="active")
     return chosen, layer.make("gates", Function.DIVIDE, shares, total, axes=CHOSEN)
@@ -112,7 +113,8 @@ def _even(layer: LayerDraft, experts: Experts, x: str, chosen: str, gates: str) 
         "gates_spread", Function.SCATTER, gates, chosen, axes=CHOICES, over="choice"
     )
     sent = layer.draft.seen(spread, f"{TOKENS} expert")
-    place = layer.make("place", Function.SELECT, sent, axes=slots, over=TOKENS, **_INDEX)
+    nodes = {"over": TOKENS, "parameter": float(experts.nodes)}
+    place = layer.make("place", Function.SELECT, sent, axes=slots, **nodes, **_INDEX)
 
     def weights(name: str, axes: str) -> str:
         return layer.weight(name, f"expert {axes}")

@@ -90,6 +90,9 @@ class Experts:
         Of the layers after those, each so-manyth has experts. [1]
     router_bias : bool
         Whether each expert has a bias that keeps their load even (``deepseek2024v3``).
+    nodes, reached : int
+        Parts that experts lie in, each on a node, and of those the most that a token is sent to;
+        0: to any (``deepseek2024v2``, section 2.2.2; ``deepseek2024v3``, section 2.1.2). [1]
 
     References
     ----------
@@ -103,11 +106,18 @@ class Experts:
     first_dense: Natural = 0
     every: Count = 1
     router_bias: bool = False
+    nodes: Natural = 0
+    reached: Natural = 0
 
     def __post_init__(self) -> None:
         require_types(self)
         allowed = f"at most count = {self.count}"
         require(self.active <= self.count, "active", self.active, allowed)
+        even = not self.nodes or self.count % self.nodes == 0
+        require(even, "nodes", self.nodes, f"0, or a divisor of count = {self.count}")
+        both, allowed = (self.reached > 0) == (self.nodes > 0), "above 0 where nodes is"
+        inside = both and self.reached <= self.nodes
+        require(inside, "reached", self.reached, f"{allowed}, at most {self.nodes}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,10 +24,15 @@ from crosstack.workload.operations import Operation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """What an axis of places is for: ``tokens``, each sent to a group with chance ``sent``. [1]"""
+    """What an axis of places is for: ``tokens``, each sent to a group with chance ``sent``. [1]
+
+    ``nodes`` and ``reached`` as of `crosstack.workload.kernels.Routing`.
+    """
 
     tokens: Axes
     sent: float
+    nodes: float = 0.0
+    reached: float = 0.0
 
 
 def places(graph: Graph) -> dict[str, Places]:
@@ -41,7 +46,9 @@ def places(graph: Graph) -> dict[str, Places]:
             new = [axis for axis in nest.output if axis not in nest.inputs[0]]
             sent = _sent(graph, operation)
             if all(graph.uses[axis] is AxisUse.TOKEN for axis in operation.over) and sent < 1:
-                found |= {axis: Places(tokens=operation.over, sent=sent) for axis in new}
+                most = _reached(graph, operation) if operation.parameter else 0.0
+                own = {"nodes": operation.parameter, "reached": most} if most else {}
+                found |= {axis: Places(tokens=operation.over, sent=sent, **own) for axis in new}
     return found
 
 
@@ -62,6 +69,20 @@ def _sent(graph: Graph, operation: Operation) -> float:
     return 1.0
 
 
+def _reached(graph: Graph, operation: Operation) -> float:
+    """Return in how many parts the groups that a token chose lie at most; 0: any. [1]"""
+    name = operation.inputs[0].tensor
+    while name in graph.makers:
+        maker = graph.makers[name][1]
+        if maker.function is Function.SCATTER:
+            chosen = graph.makers.get(maker.inputs[1].tensor)
+            return chosen[1].parameter if chosen else 0.0
+        if maker.multiplies or not maker.inputs:
+            break
+        name = maker.inputs[0].tensor
+    return 0.0
+
+
 def routing_of(graph: Graph, nest: LoopNest, found: Mapping[str, Places]) -> Routing:
     """Return how the tokens of a kernel are spread; all go everywhere where it has no places.
 
@@ -80,16 +101,18 @@ def routing_of(graph: Graph, nest: LoopNest, found: Mapping[str, Places]) -> Rou
     axis = next((axis for axis in nest.loops if axis in found), "")
     if not axis:
         return Routing()
-    tokens, sent = graph.count(found[axis].tokens), found[axis].sent
+    own = found[axis]
+    tokens, sent = graph.count(own.tokens), own.sent
     even, size = tokens * sent, graph.sizes[axis]
     filled = even / size if size == math.ceil(even) else 1.0
-    return Routing(sent=sent, tokens=float(tokens), filled=filled)
+    limits = {"nodes": own.nodes, "reached": own.reached}
+    return Routing(sent=sent, tokens=float(tokens), filled=filled, **limits)
 
 
 def touched_share(routing: Floats, sequences: Floats | float) -> Floats:
     """Share of the groups of kernels that tokens of some sequences of a microbatch reach. [1]
 
-    ``routing`` is that of `KernelGraph`, shape (..., 3).
+    ``routing`` is that of `KernelGraph`, shape (..., 5).
 
     Notes
     -----
