@@ -400,7 +400,7 @@ class TestExperts:
         for seed in range(1 if how.get("training") and tensor is None else 2):
             workload, system = expert_task(seed, **how)
             parts = rules, brute_fuse, brute_split
-            least = brute_search(workload, system, *parts, tensor)
+            least = brute_search(workload, system, *parts, tensor=tensor)
             try:
                 mapping, certificate = search(workload, system, given, rules)
             except (InfeasibleError, InputError):
