@@ -163,9 +163,20 @@ def test_levels_are_shared_each_on_its_own(network):
     outer = Dimension(kind=DimensionKind.SWITCH, bandwidth=1e8, size=4)
     system = replace(network(8, (8, None)), network=(inner, outer))
     uses = set(network_uses(system, shared=True))
-    assert len(uses) == 3 * (3 + 3)  # two of 2, or one of 4
+    # Outside two of 2, or one of 4: with tensor parallelism only if it is all that is inside.
+    assert len(uses) == 2 * (1 + 2) + 1 * (3 + 3)
     tensor, pipeline, data, _ = Parallelism
     assert ((2, 2, 2), (tensor, pipeline, data), (0, 1, 1)) in uses
+    assert ((2, 4), (tensor, tensor), ()) in uses
+    assert ((2, 4), (data, tensor), ()) not in uses
+
+
+def test_levels_whose_use_is_given_are_used_as_they_are(network):
+    tensor, _, data, _ = Parallelism
+    inner = Dimension(kind=DimensionKind.SWITCH, bandwidth=1e9, size=2, parallelism=data)
+    outer = Dimension(kind=DimensionKind.SWITCH, bandwidth=1e8, size=4)
+    system = replace(network(8, (8, None)), network=(inner, outer))
+    assert ((2, 4), (data, tensor), ()) in set(network_uses(system, shared=True))
 
 
 class TestDegrees:
