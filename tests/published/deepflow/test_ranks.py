@@ -330,7 +330,7 @@ def test_a_mapping_and_a_step_talk_to_the_same_chips_and_take_as_long(name):
     system = MACHINES[name]
     degrees, dtype = sizes(system), Dtype.BF16
     times = Roofline().times(system.chip, dtype)
-    for uses in permutations(Parallelism, len(degrees)):
+    for uses in permutations(DIMENSIONS, len(degrees)):
         network = NetworkUse.of(system, degrees, uses, dtype)
         given = dict(zip((DIMENSIONS[use].value for use in uses), degrees, strict=True))
         strategy, order = Strategy(**given), tuple(DIMENSIONS[use] for use in uses)
