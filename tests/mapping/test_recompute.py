@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import pytest
 from builders.graphs import product_and_function
@@ -227,18 +226,11 @@ def found(
     return least, how
 
 
-def slow(value: object) -> Any:
-    return pytest.param(value, marks=pytest.mark.slow)
-
-
 # Pieces of a stage are a choice where everything overlaps.
-@pytest.mark.parametrize(
-    "overlap", [Overlap.ALL, slow(Overlap.NONE), slow(Overlap.COMPUTE_MEMORY)], ids=str
-)
-@pytest.mark.parametrize(
-    "capacity", [slow(1700.0), slow(2100.0), 2400.0, slow(2900.0), slow(4000.0), slow(1e6)]
-)
-@pytest.mark.parametrize("objective", [Objective.TIME, slow(Objective.ENERGY)])
+@pytest.mark.slow
+@pytest.mark.parametrize("overlap", [Overlap.ALL, Overlap.NONE, Overlap.COMPUTE_MEMORY], ids=str)
+@pytest.mark.parametrize("capacity", [1700.0, 2100.0, 2400.0, 2900.0, 4000.0, 1e6])
+@pytest.mark.parametrize("objective", [Objective.TIME, Objective.ENERGY])
 def test_the_search_finds_the_best_of_all_mappings(capacity, overlap, objective):
     system = machine(capacity, overlap=overlap)
     room = system.chip.memory_room(spilled=False)
