@@ -25,7 +25,7 @@ from crosstack.model.objective import Objective
 from crosstack.model.rules import rules_named
 from crosstack.model.schedule.allowed import interleavings, schedules
 from crosstack.workload.kernels import Axis, Saved
-from crosstack.workload.transformer_training import Recompute
+from crosstack.workload.transformer_training import Recompute, Zero
 from crosstack.workload.workload import End, Workload
 
 RULES = rules_named("crosstack")
@@ -131,7 +131,7 @@ def evaluate_end(system: System, mapping: Mapping) -> float:
 @pytest.mark.parametrize("overlap", [Overlap.ALL, Overlap.NONE])
 def test_no_mapping_beats_the_answer(overlap):
     system = machine(overlap, levels=1)
-    constraints = Constraints(kernel_by_kernel=True, sharding=PINNED)
+    constraints = Constraints(kernel_by_kernel=True, sharding=PINNED, zero=Zero.NONE)
     mapping, certificate = search(WORKLOAD, system, constraints, RULES)
     assert certificate.status == "optimal"
     assert evaluate(WORKLOAD, system, mapping, RULES).time == pytest.approx(

@@ -229,7 +229,7 @@ def found(
 # Pieces of a stage are a choice where everything overlaps.
 @pytest.mark.slow
 @pytest.mark.parametrize("overlap", [Overlap.ALL, Overlap.NONE, Overlap.COMPUTE_MEMORY], ids=str)
-@pytest.mark.parametrize("capacity", [1700.0, 2100.0, 2400.0, 2900.0, 4000.0, 1e6])
+@pytest.mark.parametrize("capacity", [1700.0, 2400.0, 1e6])
 @pytest.mark.parametrize("objective", [Objective.TIME, Objective.ENERGY])
 def test_the_search_finds_the_best_of_all_mappings(capacity, overlap, objective):
     system = machine(capacity, overlap=overlap)
