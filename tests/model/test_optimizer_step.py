@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from builders.exchanging import exchanging
 
 import crosstack
 from crosstack.io import library
@@ -15,15 +16,11 @@ from crosstack.machine.system import Dimension, DimensionKind, Parallelism
 from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints
 from crosstack.model.collectives import (
-    NOTHING,
-    AffineTime,
-    ConcaveTime,
     LeastTime,
     NetworkUse,
 )
 from crosstack.model.iteration import Pipeline, exact_time, iteration_time, step_times
 from crosstack.model.memory import ROWS
-from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.optimizer_step import OptimizerStep
 from crosstack.model.parts import MainMemory
 from crosstack.model.rules import rules_named
@@ -234,32 +231,11 @@ def passes(layers: int, weights: float, takes: float, gradients: float) -> float
     return simulate(build.build()).makespan
 
 
-def sharing(layers: int, weights: float, gradients: float) -> MeshPlan:
-    """One stage of layers that are sent weights, and leave gradients, in so much time each. [s]"""
-    return MeshPlan(
-        sizes=(4,),
-        parallelism=(Parallelism.DATA,),
-        data=4,
-        n_microbatches=1,
-        layers_per_stage=layers,
-        collectives={},
-        changes={},
-        periodic=NOTHING,
-        stage_transfer=AffineTime(),
-        n_layers=layers,
-        training=True,
-        zero=Zero.WEIGHTS.number,
-        gather=ConcaveTime((AffineTime(per_byte=weights),)),
-        scatter=ConcaveTime((AffineTime(per_byte=gradients),)),
-        summed=1.0,
-    )
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_layers_wait_for_their_weights_as_events_say(seed):
     rng = Random(seed)
     layers, weights, gradients = rng.choice([1, 2, 8]), rng.uniform(0, 2), rng.uniform(0, 2)
-    plan = sharing(layers, weights, gradients)
+    plan = exchanging(layers, weights, gradients)
     work = 3.0 * layers
     both = {z: replace(plan, zero=z) for z in (1, 2, 3)}
     took = {z: max(a * work + b for a, b in exchange_paths(one)) for z, one in both.items()}
@@ -292,7 +268,7 @@ def beside(layers: int, alone: float, takes: float, taken: float) -> float:
 def test_layers_go_slower_while_weights_take_units_of_the_chip(seed):
     rng = Random(seed)
     layers, weights, taken = rng.choice([1, 2, 8]), rng.uniform(0, 2), rng.uniform(0, 0.5)
-    plan = sharing(layers, weights, 0.0)
+    plan = exchanging(layers, weights, 0.0)
     took = max(a * 3.0 * layers + b for a, b in exchange_paths(replace(plan, taken=taken)))
     there, back = (beside(layers, weights, takes, taken) for takes in (1.0, 2.0))
     assert took == pytest.approx(there + back)

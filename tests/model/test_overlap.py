@@ -8,18 +8,16 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from builders.exchanging import exchanging
 
 import crosstack
 from crosstack.errors import InputError
 from crosstack.evaluate.saved import mapping_from_dict
 from crosstack.io import library
 from crosstack.machine.chip import Overlap
-from crosstack.machine.system import Parallelism
 from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints
-from crosstack.model.collectives import NOTHING, AffineTime, ConcaveTime
 from crosstack.model.iteration import Pipeline, exact_time, iteration_time, step_times
-from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.optimizer_step import OptimizerStep
 from crosstack.model.rules import rules_named
 from crosstack.model.schedule.events import TaskGraphBuilder, simulate
@@ -118,27 +116,6 @@ def test_sums_behind_the_last_stage_by_hand():
     assert float(step_times(alone, 3.0)[0]) == 10.0
 
 
-def plan(layers: int, weights: float, gradients: float, **others) -> MeshPlan:
-    return MeshPlan(
-        sizes=(4,),
-        parallelism=(Parallelism.DATA,),
-        data=4,
-        n_microbatches=1,
-        layers_per_stage=layers,
-        collectives={},
-        changes={},
-        periodic=NOTHING,
-        stage_transfer=AffineTime(),
-        n_layers=layers,
-        training=True,
-        zero=Zero.WEIGHTS.number,
-        gather=ConcaveTime((AffineTime(per_byte=weights),)),
-        scatter=ConcaveTime((AffineTime(per_byte=gradients),)),
-        summed=1.0,
-        **others,
-    )
-
-
 def passed(layers: int, brings: float, takes: float, leaves: float, *, ahead, beside) -> float:
     """When layers are through that bring weights and leave gradients behind, on one link. [s]
 
@@ -169,7 +146,7 @@ def test_layers_wait_for_what_is_not_hidden_as_events_say(hidden, seed):
     layers, weights, gradients = rng.choice([1, 2, 6]), rng.uniform(0, 2), rng.uniform(0, 2)
     ahead, beside = WEIGHTS in hidden, GRADIENTS in hidden
     work = 3.0 * layers
-    paths = exchange_paths(plan(layers, weights, gradients, hidden=hidden))
+    paths = exchange_paths(exchanging(layers, weights, gradients, hidden=hidden))
     took = max(a * work + b for a, b in paths)
     most = weights * layers, gradients * layers
     assert work <= took <= work + 2 * most[0] + most[1] + 1e-12
@@ -184,7 +161,7 @@ def test_layers_wait_for_what_is_not_hidden_as_events_say(hidden, seed):
 
 
 def test_all_that_can_be_hidden_is_what_is_counted_where_nothing_is_said():
-    usual = plan(4, 0.5, 0.25)
+    usual = exchanging(4, 0.5, 0.25)
     assert exchange_paths(usual) == exchange_paths(replace(usual, hidden=(GRADIENTS, WEIGHTS)))
     for chip in Overlap:
         assert usual.sending(chip) is chip
@@ -193,7 +170,7 @@ def test_all_that_can_be_hidden_is_what_is_counted_where_nothing_is_said():
 
 
 def test_layers_that_share_weights_hide_no_sums():
-    shared = plan(4, 0.5, 0.25, overlapped=False, hidden=(GRADIENTS, WEIGHTS))
+    shared = exchanging(4, 0.5, 0.25, overlapped=False, hidden=(GRADIENTS, WEIGHTS))
     assert not shared.hides(GRADIENTS)
     assert not shared.hides(WEIGHTS)
 

@@ -64,7 +64,7 @@ class BoundedStrategies:
     def bounds(self, state: SearchState) -> Floats:
         """Bound the objective of each that is light, with its block where it is open; else inf."""
         bounds = np.where(self.light, self.floors, math.inf)
-        for own in self.by_block(bounds):
+        for own in self.by_block():
             if bounds[own].min() < state.target():
                 bounds[own] = self.with_block(state, own)
         return bounds
@@ -81,9 +81,9 @@ class BoundedStrategies:
         if np.isfinite(over).any():
             state.too_heavy(self.plan(state, int(np.argmin(over))))
 
-    def by_block(self, bounds: Floats) -> list[Ints]:
-        """Return the places of those that are light and have a bound, block by block."""
-        left = np.flatnonzero(self.light & np.isfinite(bounds))
+    def by_block(self) -> list[Ints]:
+        """Return the places of those that are light, block by block."""
+        left = np.flatnonzero(self.light)
         if not left.size:
             return []
         order = left[np.argsort(self.blocks[left], kind="stable")]
@@ -203,13 +203,14 @@ def unrolled(
     if some is None:
         return
     bounds = some.bounds(state)
-    code = some.of * (int(some.strategies.microbatch_size.max()) + 1)
-    groups, place = np.unique(code + some.strategies.microbatch_size, return_inverse=True)
+    sizes = some.strategies.microbatch_size
+    base = int(sizes.max()) + 1
+    groups, place = np.unique(some.of * base + sizes, return_inverse=True)
     least = np.full(len(groups), math.inf)
     np.minimum.at(least, place, bounds)
     for group, floor in zip(groups.tolist(), least.tolist(), strict=True):
         if math.isfinite(floor):
-            use, size = divmod(group, int(some.strategies.microbatch_size.max()) + 1)
+            use, size = divmod(group, base)
             yield _above(bound, floor), OF_USE, OfUse(some.uses[use], size)
     some.tell_lack(state)
     yield bound, REST, rest

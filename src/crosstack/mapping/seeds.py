@@ -50,8 +50,7 @@ NEAR_TILES = (-8, 8, -4, 4, -2, 2, -1, 1)  # places from the best number of tile
 class _Candidate:
     """A sharding and a number of tiles, and the strategies they may serve.
 
-    ``load`` leaves out what plans add; ``bound`` is its least layer time [s], ``least`` the least
-    objective of its strategies.
+    ``load`` leaves out what plans add; ``least`` is the least objective of its strategies.
     """
 
     some: BoundedStrategies
@@ -59,7 +58,6 @@ class _Candidate:
     n_tiles: int
     codes: Ints
     load: ChipLoad
-    bound: float
     least: float
 
     def totals(self, state: SearchState, layer: float) -> Floats:
@@ -76,7 +74,7 @@ def plant(state: SearchState, some: BoundedStrategies | None, tell: Callable[[],
         return
     lanes: _Lanes = {}
     split: list[tuple[float, int]] = []
-    members = some.by_block(some.floors)
+    members = some.by_block()
     order = [(float(some.floors[own].min()), False, i) for i, own in enumerate(members)]
     heapq.heapify(order)
     mapped = 0
@@ -132,11 +130,10 @@ def _candidates(
     shared = SearchNode(unburdened_plan(state, first), n_tiles, None)
     for codes in state.shardings(node):
         load = unburdened(state.load(shared, codes))
-        bound = simple_bound(load)
-        totals = some.totals(state, own, np.full(len(own), bound))
+        totals = some.totals(state, own, np.full(len(own), simple_bound(load)))
         good = totals < state.incumbent.best * NEAR
         if totals.min() < state.incumbent.best:
-            yield _Candidate(some, own[good], n_tiles, codes, load, bound, float(totals.min()))
+            yield _Candidate(some, own[good], n_tiles, codes, load, float(totals.min()))
 
 
 def _alone(load: ChipLoad) -> int:
