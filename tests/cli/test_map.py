@@ -202,7 +202,13 @@ INFEASIBLE = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=INFEASIBLE)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(what, marks=pytest.mark.slow if what == "partitions" else ())
+        for what in INFEASIBLE
+    ],
+)
 def infeasible(request, run, small_text, tmp_path_factory):
     """Return how a task that does not fit ended, what it must say, and its directory."""
     assignments, says = INFEASIBLE[request.param]

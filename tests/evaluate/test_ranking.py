@@ -30,11 +30,11 @@ RULES = rules_named("crosstack")
 WORK = 1e3
 
 
-def a_task(capacity: float, **given: object) -> Task:
-    """Eight layers of Llama 3 8B trained on two servers of eight H100 with so much memory. [B]"""
+def a_task(capacity: float, chips: int = 16, **given: object) -> Task:
+    """Eight layers of Llama 3 8B trained on servers of eight H100 with so much memory. [B]"""
     few = replace(transformer("llama3-8b"), layers=8)
     graph = graphs.training(few, sequence=1024, batch=16)
-    system = system_on("h100-dgx", chips=16)
+    system = system_on("h100-dgx", chips=chips)
     return Task(
         workload=workload_of(graph, block="layers", items="batch"),
         system=replace(system, chip=system.chip.with_memory(capacity=capacity)),
@@ -42,13 +42,22 @@ def a_task(capacity: float, **given: object) -> Task:
     )
 
 
-@pytest.mark.parametrize("capacity", [pytest.param(8e9, marks=pytest.mark.slow), 80e9])
-def test_the_fastest_of_all_strategies_are_listed(capacity):
-    task = a_task(capacity)
+@pytest.mark.parametrize(
+    ("capacity", "given"),
+    [
+        pytest.param(8e9, {}, marks=pytest.mark.slow),
+        (80e9, {"chips": 8, "recompute": Recompute.NONE, "degrees": Degrees(pipeline=2)}),
+    ],
+)
+def test_the_fastest_of_all_strategies_are_listed(capacity, given):
+    task = a_task(capacity, **given)
     ranked = fastest_strategies(task, 5, work_limit=WORK)
     given = task.workload, task.system, RULES
-    strategies = all_strategies(*given)
-    table = BlockTable(workload=task.workload, system=task.system, rules=RULES, work_limit=WORK)
+    strategies = all_strategies(*given, task.constraints)
+    table = BlockTable(
+        workload=task.workload, system=task.system, rules=RULES, constraints=task.constraints,
+        work_limit=WORK,
+    )  # fmt: skip
     found = strategy_times(strategies, table)
     fastest = np.sort(found.time[found.fits])[:5]
     assert [priced.time for _, priced in ranked.found] == pytest.approx(fastest.tolist())
@@ -132,7 +141,7 @@ def test_ends_of_a_model_are_counted():
 
 
 def test_what_is_listed_costs_what_its_mapping_does():
-    task = a_task(80e9, microbatch_size=1)
+    task = a_task(80e9, chips=8, microbatch_size=1)
     ranked = fastest_strategies(task, 3, work_limit=WORK)
     assert len(ranked.found) == 3
     for mapping, priced in ranked.found:
@@ -141,10 +150,10 @@ def test_what_is_listed_costs_what_its_mapping_does():
 
 
 def test_fewer_are_listed_where_fewer_fit():
-    task = a_task(80e9, microbatch_size=16)
+    task = a_task(80e9, chips=8, microbatch_size=16)
     ranked = fastest_strategies(task, 10_000, work_limit=WORK)
     assert 0 < len(ranked.found) <= ranked.total < 10_000
-    assert fastest_strategies(a_task(1e8), 5, work_limit=WORK).found == ()
+    assert fastest_strategies(a_task(1e8, chips=8), 5, work_limit=WORK).found == ()
 
 
 def test_a_workload_that_brings_its_distribution_has_none():

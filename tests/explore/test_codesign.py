@@ -102,7 +102,9 @@ def test_no_mapping_beats_the_least_time(problem, found):
         )
 
 
-@pytest.mark.parametrize("execution", Execution)
+@pytest.mark.parametrize(
+    "execution", [pytest.param(Execution.SPATIAL, marks=pytest.mark.slow), Execution.TEMPORAL]
+)
 def test_a_machine_with_no_less_of_anything_is_never_slower(problem, execution):
     for machine in drawn(problem, 1):
         as_said = replace(machine.system.chip, execution=execution)

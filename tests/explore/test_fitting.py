@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from builders.once import once_a_run
 
 import crosstack
 from crosstack.explore.fitting import STEP, WayKind, Ways, ways_to_fit
@@ -15,7 +16,7 @@ from crosstack.mapping.degrees import parse_degrees
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.workload.transformer_training import Recompute
 
-FEW = 2e5  # units of work of a try
+FEW = 4e4  # units of work of a try
 
 
 def task_of(model: str, node: str, n_chips: int, **given: object) -> Task:
@@ -30,15 +31,14 @@ def ways_of(task: Task) -> Ways:
     return ways_to_fit(task, raised.value, work_limit=FEW)
 
 
-@pytest.fixture(scope="module")
-def large() -> Ways:
-    """70 billion parameters on one server: weights and state alone are 16 B each, of 8 chips."""
-    return ways_of(task_of("llama3-70b", "a100-dgx-40gb", 8))
+@once_a_run
+def ways_found(name: str) -> Ways:
+    """Of 70 billion parameters on one server, whose weights and state alone are 16 B each.
 
-
-@pytest.fixture(scope="module")
-def given() -> Ways:
-    """A strategy whose activations do not fit."""
+    Of 8 billion, by a strategy whose activations do not fit.
+    """
+    if name == "large":
+        return ways_of(task_of("llama3-70b", "a100-dgx-40gb", 8))
     degrees = parse_degrees("tp=8,pp=1,dp=1")
     return ways_of(
         task_of(
@@ -48,9 +48,19 @@ def given() -> Ways:
     )  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=["large", "given"])
+@pytest.fixture
+def large() -> Ways:
+    return ways_found("large")
+
+
+@pytest.fixture
+def given() -> Ways:
+    return ways_found("given")
+
+
+@pytest.fixture(params=["large", "given"])
 def ways(request) -> Ways:
-    return request.getfixturevalue(request.param)
+    return ways_found(request.param)
 
 
 def test_every_way_fits(ways):

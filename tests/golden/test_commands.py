@@ -48,8 +48,6 @@ PREDICTED = [
     (N5, "--set", "packages=512", *GPT3, "--given", "RC-1-8-d8-p8", "--microbatches", 8),
     (N5, "--set", "packages=512", "--set", "node=N7", *GPT3, "--given", "RC-1-8-d8-p8"),
     (N5, *LSTM, "--given", "RC-1-1-d1-p4", "--rules", "deepflow-2021"),
-    (N5, *LSTM, "--given", "RC-1-4-d1-p1"),
-    (N5, *LSTM, "--given", "CR-4-d2-p1"),
     (N5, "--gemm", "4096,4096,4096"),
     (*DGX, *GPT3, "--given", "RC-1-8-d1-p8", "--microbatches", 64, "--interleave", 3,
      *MEGATRON),
@@ -147,13 +145,24 @@ def prediction_values(found):
     return values
 
 
-def test_predictions(run, golden, row, tmp_path):
+RECURRENT = [(N5, *LSTM, "--given", "RC-1-4-d1-p1"), (N5, *LSTM, "--given", "CR-4-d2-p1")]
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        (PREDICTED, "predict"),
+        pytest.param(RECURRENT, "predict a recurrence", marks=pytest.mark.slow),
+    ],
+    ids=["step", "recurrence"],
+)
+def test_predictions(options, name, run, golden, row, tmp_path):
     rows, out = [], tmp_path / "step.json"
-    for options in PREDICTED:
-        said = run("predict", *options, "--json", out, refusals=(3,))
+    for arguments in options:
+        said = run("predict", *arguments, "--json", out, refusals=(3,))
         values = {"refused": said} if said else prediction_values(read(out))
-        rows.append(row(name=name_of(options), rules="crosstack", values=values))
-    golden.check(FAMILY, "predict", rows)
+        rows.append(row(name=name_of(arguments), rules="crosstack", values=values))
+    golden.check(FAMILY, name, rows)
 
 
 def test_serving(run, golden, row, tmp_path):

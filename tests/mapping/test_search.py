@@ -970,6 +970,7 @@ class TestManyPlans:
         free = replace(system.network[0], size=None, parallelism=None)
         return workload, replace(system, network=(free,) * 4, n_chips=2**16)
 
+    @pytest.mark.slow
     def test_they_are_made_as_they_are_needed(self, huge):
         seen: list[Progress] = []
         search(*huge, Constraints(), rules_named("crosstack"), work_limit=2e5, progress=seen.append)
@@ -982,6 +983,7 @@ class TestManyPlans:
         cost = evaluate(*huge, mapping, rules_named("crosstack"))
         assert cost.time == pytest.approx(found.objective, rel=1e-9)
 
+    @pytest.mark.slow
     def test_their_bound_holds_for_any_of_them(self, huge):
         rules = rules_named("crosstack")
         _, found = search(*huge, Constraints(), rules, time_limit=0.0)

@@ -7,7 +7,7 @@ import math
 from crosstack.errors import InfeasibleError, InputError, LimitError, Problem
 from crosstack.machine.chip import Execution
 from crosstack.mapping.incumbent import Lack
-from crosstack.mapping.parallelism import may_split
+from crosstack.mapping.parallelism import fills_servers, may_split
 from crosstack.mapping.search_node import SearchState
 from crosstack.model.memory import recomputations
 from crosstack.model.mesh_plan import spread
@@ -59,6 +59,9 @@ def covered(state: SearchState) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     most = constraints.max_partitions
     said = {
         f"degrees {constraints.degrees}": constraints.degrees.given,
+        "tensor parallelism fills a server before it leaves it": not placed
+        and state.rules.collectives.share_dimensions
+        and fills_servers(system),
         "what runs before and behind the layers, each mapped by itself": workload.ends,
         f"sharding of {len(constraints.sharding)} kernels": constraints.sharding,
         f"partition of {len(constraints.partitions)} kernels": constraints.partitions,

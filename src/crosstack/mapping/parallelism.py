@@ -107,6 +107,16 @@ def experts_divide(sizes: tuple[int, ...], uses: tuple[Parallelism, ...], expert
     return expert == 1 or experts % (expert * degree_of(Parallelism.TENSOR, sizes, uses)) == 0
 
 
+def fills_servers(system: System) -> bool:
+    """Whether tensor parallelism is kept inside, on levels that it could leave half filled."""
+    return sum(_switched(system.network)) > 1
+
+
+def _switched(network: tuple[Dimension, ...]) -> list[bool]:
+    """Whether each level's use is free, and all its chips reach each other."""
+    return [d.parallelism is None and not KINDS[d.kind].by_neighbours for d in network]
+
+
 def _consecutive(network: tuple[Dimension, ...], each: tuple[Factors, ...]) -> bool:
     """Whether tensor parallelism fills every level that switches join before it leaves it.
 
@@ -114,8 +124,7 @@ def _consecutive(network: tuple[Dimension, ...], each: tuple[Factors, ...]) -> b
     servers what chips of a group send one another takes the ports that data parallelism needs.
     A level whose use is given, or whose chips have neighbours, is as it is.
     """
-    free = [d.parallelism is None and not KINDS[d.kind].by_neighbours for d in network]
-    tensor = Parallelism.TENSOR
+    free, tensor = _switched(network), Parallelism.TENSOR
     for outer, factors in enumerate(each):
         if free[outer] and any(use is tensor and size > 1 for use, size in factors):
             inside = (one for inner in range(outer) if free[inner] for one in each[inner])
