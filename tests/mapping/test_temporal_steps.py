@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -80,3 +81,32 @@ def test_possible_partitions_are_all_sets_that_are_allowed(load):
         allowed = tuple(s for s in range(1, legality.everything + 1) if legality.allows(s))
         assert possible_partitions(legality, 4096) == allowed
         assert possible_partitions(legality, len(allowed) - 1) is None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sums_by_bytes_are_those_of_flags(load, seed):
+    """Seven to 19 kernels are one to three bytes; integers add up to the same in any order."""
+    problem = make_problem(load(seed, 7 + 4 * seed), separate_directions=False)
+    tables = all_ideals(problem, 100_000, {})
+    rng = np.random.default_rng(seed)
+    for table in ("member", "live"):
+        flags = getattr(tables, table)
+        values = rng.integers(0, 1000, (flags.shape[1], 2)).astype(float)
+        assert (tables.sums(table, values) == flags @ values).all()
+        assert (tables.sums(table, values[:, 0]) == flags @ values[:, 0]).all()
+        one, other = rng.integers(0, len(flags), (2, 50))
+        either = tables.sums_of_either(table, values[:, 0], one, other)
+        assert (either == (flags[one] | flags[other]) @ values[:, 0]).all()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_fits_between_ideals_is_what_its_tensors_take(load, seed):
+    problem = make_problem(load(seed, 8), separate_directions=False)
+    tables = all_ideals(problem, 10_000, {})
+    held = np.array([flow.held for flow in problem.load.flows])
+    for share in (0.3, 0.6, 0.9):
+        limited = replace(problem.load, memory_limit=share * held.sum())
+        steps = make_steps(limited, tables)
+        one, other = np.random.default_rng(seed).integers(0, len(tables.masks), (2, 200))
+        alive = (tables.live[one] | tables.live[other]) @ held
+        assert (steps._rooms(one, other) == (alive <= limited.memory_limit * (1 + 1e-12))).all()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -125,6 +125,41 @@ class IdealTables:
     depth: Floats
     readers: Bools
     known: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
+
+    def sums(self, table: str, values: Floats) -> Floats:
+        """Return sums of values over a table of flags.
+
+        ``values`` (n, columns) or (n,): one row for every kernel or tensor. What eight of them add
+        up to is looked up by the byte of their flags.
+        """
+        found = np.zeros((len(self.masks), *values.shape[1:]))
+        for byte, some in zip(self._packed(table), _of_bytes(values), strict=True):
+            found += some[byte]
+        return found
+
+    def sums_of_either(self, table: str, values: Floats, one: Ints, other: Ints) -> Floats:
+        """Return the same of what is flagged at one ideal or another; shape (pairs,)."""
+        found = np.zeros((len(one), *values.shape[1:]))
+        for byte, some in zip(self._packed(table), _of_bytes(values), strict=True):
+            found += some[byte[one] | byte[other]]
+        return found
+
+    def _packed(self, table: str) -> NDArray[np.uint8]:
+        """Return a table of flags by bytes, shape (bytes, N), packed once for all loads."""
+        packed = self.known.get(table)
+        if not isinstance(packed, np.ndarray):
+            flags = np.packbits(getattr(self, table), axis=1, bitorder="little")
+            packed = self.known[table] = np.ascontiguousarray(flags.T)
+        return packed
+
+
+def _of_bytes(values: Floats) -> Iterator[Floats]:
+    """Yield sums of eight values, then of the next, by the byte that says which are added."""
+    for first in range(0, len(values), 8):
+        some = np.zeros((1, *values.shape[1:]))
+        for value in values[first : first + 8]:
+            some = np.concatenate([some, some + value])
+        yield some
 
 
 TableCache = dict[object, IdealTables | None]  # of graphs by their shape; None: too many ideals

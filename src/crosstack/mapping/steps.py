@@ -146,6 +146,11 @@ class Steps:
         self.dead_sram = tables.dead * (most * self.tile)
         self.out, self.out_sram = self.live_total.sum(axis=1), self.live_sram.sum(axis=1)
         self.inside_sram = self.dead_sram.sum(axis=1)
+        self._add_bounds()
+
+    def _add_bounds(self) -> None:
+        """Add up what the kernels of every ideal take at least, and those outside it."""
+        load = self.load
         compute, network, data = self.compute, self.network, self.data
         memory = self.own + self.weights
 
@@ -267,8 +272,23 @@ class Steps:
 
     def _rooms(self, to: Ints, j: int | Ints) -> Bools:
         """Whether the tensors alive in partitions between ideals fit the main memory."""
-        alive = (self.tables.live[to] | self.tables.live[j]) @ self.held
-        return np.asarray(alive <= self.load.memory_limit * (1 + TOLERANCE))
+        assert self.held is not None
+        alive, limit = self.alive, self.load.memory_limit * (1 + TOLERANCE)
+        first, last = np.broadcast_arrays(alive[j], alive[to])
+        fits = np.asarray(first + last <= limit)
+        # What is alive at both ends counts once: only where that decides is it looked up.
+        open_ = np.nonzero(~fits & (np.maximum(first, last) <= limit * (1 + TOLERANCE)))[0]
+        if len(open_):
+            start = np.broadcast_to(j, to.shape)[open_]
+            both = self.tables.sums_of_either("live", self.held, to[open_], start)
+            fits[open_] = both <= limit
+        return fits
+
+    @cached_property
+    def alive(self) -> Floats:
+        """Main memory that the tensors alive at each ideal take. [B]"""
+        assert self.held is not None
+        return self.tables.sums("live", self.held)
 
     def _reads(self, to: Ints, live: Ints, alive_total: Floats, j: int) -> tuple[Floats, Floats]:
         """Memory time and SRAM of tensors made before that the partition reads."""

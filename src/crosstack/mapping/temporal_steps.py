@@ -15,7 +15,7 @@ from operator import or_
 import numpy as np
 
 from crosstack.mapping.ideals import IdealTables, flags, memberships, to_words
-from crosstack.mapping.steps import Deferred, Steps, StepTerms
+from crosstack.mapping.steps import Deferred, Steps, StepTerms, least_compute
 from crosstack.model.legality import Legality, Words, possible_partitions
 from crosstack.model.partition import ChipLoad
 from crosstack.model.temporal import Run, TemporalLoad
@@ -236,6 +236,15 @@ class TemporalSteps(Steps):
         self.legal = _legal_steps(tables, load.temporal.legality, load.unmixed)
         self.prices: dict[_Sets, tuple[StepTerms, Floats]] = {}
         self.whole = None if self.legal.sets is None else self._from(0)[:2]
+
+    def _add_up(self) -> None:
+        """As `Steps`, of times alone: nothing is held on the chip."""
+        load, tables = self.load, self.tables
+        values = (least_compute(load), load.network, load.data, load.own_memory, load.weight_time)
+        sums = tables.sums("member", np.array(values).T)
+        self.compute, self.network, self.data, self.own, self.weights = sums.T.copy()
+        self.out = tables.sums("live", self.total)
+        self._add_bounds()
 
     def shortest(self, limit: float) -> tuple[float, list[int]] | None:
         """Return the time of the shortest path below ``limit`` and its ideals, all steps priced.
