@@ -27,7 +27,6 @@ from crosstack.workload.transformer_training import (
     Schedule,
     TransformerTraining,
     Zero,
-    training_of,
 )
 
 _TOLD: Any = parse_yaml(
@@ -67,8 +66,8 @@ class MeasuredStep:
     @property
     def workload(self) -> TransformerTraining:
         """The step as it ran."""
-        step = training_of(step_named(self.model))
-        assert step is not None  # measured steps are of transformers
+        step = step_named(self.model)
+        assert isinstance(step, TransformerTraining)  # measured steps are of transformers
         return replace(
             step,
             batch=self.batch,

@@ -26,6 +26,8 @@ def model_rows(progress: Progress = silent) -> list[Row]:
         (figure,) = (f for f in entry("models", name).figures if f.field == "parameters.total")
         source = f"{figure.source}: {figure.where}"
         rows += parameter_rows(library.model(name), published_parameters(name), source)
+    for name in library.names("images"):
+        rows += image_rows(name)
     return rows + [_work(name, told) for name, told in _WORK.items()]
 
 
@@ -64,6 +66,36 @@ def parameter_rows(model: Transformer, said: PublishedParameters, source: str) -
         note=note,
     )
     return [whole, active]
+
+
+def image_rows(name: str) -> list[Row]:
+    """Return rows of the parameters of a model of images, and of the work of an image."""
+    model, said = library.image_model(name), published_parameters(name, "images")
+    figures = {figure.field: figure for figure in entry("images", name).figures}
+    total, work = figures["parameters.total"], figures["work.forward"]
+    told: dict[str, Any] = {
+        "suite": "models", "case": model.name, "rules": "-", "status": "counted",
+    }  # fmt: skip
+    whole = held_row(
+        **told,
+        unit="1",
+        source=f"{total.source}: {total.where}",
+        quantity="parameters",
+        published=said.total,
+        ours=model.n_parameters,
+        tolerance=said.rounding / said.total,
+    )
+    done = held_row(
+        **told,
+        unit="FLOP",
+        source=f"{work.source}: {work.where}",
+        quantity="work",
+        published=work.value,
+        ours=model.forward_flop,
+        tolerance=figures["work.rounding"].value / work.value,
+        note="of an image forward, two FLOP for a multiplication as printed",
+    )
+    return [whole, done]
 
 
 def _work(name: str, told: Any) -> Row:

@@ -67,6 +67,8 @@ class KernelGraph:
     their ``splits`` are empty. ``open_inputs`` (n, 2) tells which operands no edge feeds,
     ``outside`` (n, 2) the number of the tensor that each of those is, the same for all its readers,
     -1 where that is not known, as in lists; ``open_output`` which results no edge takes;
+    ``stored`` (n, 3): elements of each operand that a product reads, and of its result, over those
+    that its extents say, other than 1 where windows overlap;
     ``saved_*`` what the backward pass needs of a forward kernel (`Saved`); ``density``
     (n, 3) and ``routing`` (n, 5) as `Kernel.density` and `Routing`; ``messages`` what each kernel
     sends besides what its sharding causes; ``sharers`` how many copies of the graph have one
@@ -117,6 +119,7 @@ class KernelGraph:
     saved_output: Bools
     saved_mask: Bools
     density: Floats
+    stored: Floats
     routing: Floats
     experts: Ints
     places: Ints
@@ -503,6 +506,7 @@ def _columns(kernels: Sequence[Kernel]) -> dict[str, Any]:
         "columns": [x.n for x in kernels],
         "systolic": [x.unit is ComputeUnit.SYSTOLIC for x in kernels],
         "gemm": gemm,
+        "stored": [(1.0, 1.0, 1.0)] * len(kernels),
         "tiling": [AXIS_CODE[x.tiling] for x in kernels],
         "backward": [x.direction is Direction.BACKWARD for x in kernels],
         "repeats": [float((x.repeats or 1) * x.operations) for x in kernels],
