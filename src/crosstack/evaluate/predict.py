@@ -293,9 +293,8 @@ def _said(step: Training, work: Workload, given: Constraints, strategy: Strategy
             )
             raise InputError(Problem("strategy", message))
         found = replace(found, microbatch_size=each)
-    exchange = step.exchange if isinstance(step, TransformerTraining) else None
-    if exchange is not None and (given.degrees.tensor or 1) > 1:
-        found = replace(found, sharding=exchange_sharding(work.graph, exchange))
+    if step.exchanged is not None and (given.degrees.tensor or 1) > 1:
+        found = replace(found, sharding=exchange_sharding(work.graph, step.exchanged))
     return found
 
 
@@ -307,7 +306,7 @@ def predicted(workload: Step, strategy: Strategy, answer: Plan) -> Prediction:
     ended = (found.sums_time, found.update_time, found.gather_time)
     once = zip((SUMMING, UPDATING, GATHERING), ended, strict=True)
     pieces = [*pieces_of(answer, stages, busy), *((name, time) for name, time in once if time)]
-    step = workload if isinstance(workload, TransformerTraining) else None
+    step = training_of(workload)
     return Prediction(
         workload=workload,
         strategy=strategy,
@@ -316,7 +315,7 @@ def predicted(workload: Step, strategy: Strategy, answer: Plan) -> Prediction:
         memory=found.memory,
         busy=busy,
         timelines=lambda: (timeline_of(answer, stages),),
-        run_time=found.time * step.steps if step is not None and step.tokens else None,
+        run_time=found.time * step.steps if step is not None and step.steps else None,
         share=product_share(workload, strategy),
         plan=answer,
     )

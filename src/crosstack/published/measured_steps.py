@@ -26,6 +26,7 @@ from crosstack.workload.transformer_training import (
     Recompute,
     Schedule,
     TransformerTraining,
+    transformer_training,
     Zero,
 )
 
@@ -66,10 +67,8 @@ class MeasuredStep:
     @property
     def workload(self) -> TransformerTraining:
         """The step as it ran."""
-        step = step_named(self.model)
-        assert isinstance(step, TransformerTraining)  # measured steps are of transformers
         return replace(
-            step,
+            transformer_training(step_named(self.model)),
             batch=self.batch,
             microbatches=self.microbatches,
             schedule=Schedule.ONE_F_ONE_B,

@@ -68,10 +68,9 @@ class KernelGraph:
     ``outside`` (n, 2) the number of the tensor that each of those is, the same for all its readers,
     -1 where that is not known, as in lists; ``open_output`` which results no edge takes;
     ``stored`` (n, 3): elements of each operand that a product reads, and of its result, over those
-    that its extents say, other than 1 where windows overlap;
-    ``saved_*`` what the backward pass needs of a forward kernel (`Saved`); ``density``
-    (n, 3) and ``routing`` (n, 5) as `Kernel.density` and `Routing`; ``messages`` what each kernel
-    sends besides what its sharding causes; ``sharers`` how many copies of the graph have one
+    that its extents say, other than 1 where windows overlap; ``saved_*`` what the backward pass
+    needs of a forward kernel (`Saved`); ``density`` (n, 3), ``routing`` (n, 5) as `Kernel.density`
+    and `Routing`; ``messages`` what each kernel sends besides what its sharding causes; ``sharers`` how many copies of the graph have one
     weight, or one gradient of a weight that a kernel adds to, in common, 1 where each has its own,
     as in lists. ``experts`` is among how many groups that tokens are sent to a kernel works on the
     places of some, 0 if on none, as in lists; ``places``: which of its axes those places are,

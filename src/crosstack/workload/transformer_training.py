@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Annotated
 
-from crosstack.errors import require, require_quantity, unknown_name
+from crosstack.errors import InputError, Problem, require, require_quantity, unknown_name
 from crosstack.records import Checked, Count, Number, require_types
 from crosstack.workload.architectures import Model, ResidualNetwork, Transformer
 from crosstack.workload.dtype import Dtype
@@ -170,6 +170,16 @@ class Training(Checked):
         one = self.microbatches is None or self.microbatch_size is None
         require(one, "microbatch_size", self.microbatch_size, "none beside microbatches")
 
+    @property
+    def exchanged(self) -> Exchange | None:
+        """What the chips of a kernel split send one another, where that is said."""
+        return None
+
+    @property
+    def steps(self) -> float:
+        """Steps of a whole training run, 0 where only a step is asked for. [1]"""
+        return 0.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageTraining(Training):
@@ -223,6 +233,11 @@ class TransformerTraining(Training):
         return self.model.name
 
     @property
+    def exchanged(self) -> Exchange | None:
+        """What the chips of a kernel split send one another, where that is said."""
+        return self.exchange
+
+    @property
     def steps(self) -> float:
         """Steps of a training run: tokens over those of a step. [1]"""
         return self.tokens / (self.batch * self.sequence)
@@ -235,6 +250,13 @@ def require_imbalance(model: Model, imbalance: float) -> None:
     spread = isinstance(model, Transformer) and model.experts is not None
     even = spread or imbalance == 1
     require(even, "expert_imbalance", imbalance, f"1: {model.name} has no experts")
+
+
+def transformer_training(step: object) -> TransformerTraining:
+    """Return a step of training of a transformer; `InputError` for everything else."""
+    if isinstance(step, TransformerTraining):
+        return step
+    raise InputError(Problem("model", "allowed: a transformer, of which nothing else is known."))
 
 
 def training_of(step: object) -> Training | None:
