@@ -74,7 +74,8 @@ def test_a_training_step_is_three_forward_passes_of_products_but_for_the_image()
 )
 def test_a_convolution_is_the_product_that_its_windows_imply(kernel, m, k, n, stored):
     i = STEP.index[kernel]
-    assert STEP.gemm[i] and STEP.outer[i] == 1
+    assert STEP.gemm[i]
+    assert STEP.outer[i] == 1
     assert (STEP.m[i], STEP.k[i], STEP.columns[i]) == (m, k, n)
     assert tuple(STEP.stored[i]) == pytest.approx(stored)
 

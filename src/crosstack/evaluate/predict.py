@@ -35,7 +35,6 @@ from crosstack.workload.job import Work, as_workload
 from crosstack.workload.transformer_training import (
     Schedule,
     Training,
-    TransformerTraining,
     training_of,
 )
 from crosstack.workload.workload import Workload

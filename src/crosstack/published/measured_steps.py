@@ -26,8 +26,8 @@ from crosstack.workload.transformer_training import (
     Recompute,
     Schedule,
     TransformerTraining,
-    transformer_training,
     Zero,
+    transformer_training,
 )
 
 _TOLD: Any = parse_yaml(
