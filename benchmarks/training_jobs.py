@@ -15,23 +15,24 @@ from dataclasses import dataclass
 import numpy as np
 from timing import print_machine
 
-from crosstack import InfeasibleError, Job, Task, evaluate, optimise
+from crosstack import InfeasibleError, Task, evaluate, optimise
 from crosstack.evaluate.blocks import BlockTable
 from crosstack.evaluate.strategy_times import mapping_of, strategy_times
 from crosstack.io import library
+from crosstack.io.steps import job_named
 from crosstack.mapping.strategies import all_strategies
 from crosstack.model.rules import rules_named
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """A model, its machine, and sequences of a step and tokens of each. [1]"""
+    """A model, its machine, and sequences or images of a step and tokens of a sequence. [1]"""
 
     model: str
     node: str
     chips: int
     batch: int
-    sequence: int
+    sequence: int | None
     dtype: str
 
 
@@ -46,6 +47,7 @@ JOBS = {
         ("qwen3", "qwen3-235b-a22b", "h200-dgx", 256, 1024, 4096, "bf16"),
         ("deepseek", "deepseek-v3", "h800-hgx", 2048, 15360, 4096, "fp8-blocks"),
         ("8b", "llama3-8b", "a100-dgx-40gb", 8, 128, 8192, "bf16"),
+        ("resnet50", "resnet50", "h100-dgx", 64, 8192, None, "bf16"),
     )
 }
 SAMPLES = 1000
@@ -86,8 +88,7 @@ def main() -> None:
     for name in asked.jobs or JOBS:
         given = JOBS[name]
         system = library.system_on(given.node, chips=given.chips)
-        model = library.model(given.model)
-        job = Job(model=model, batch=given.batch, sequence=given.sequence, dtype=given.dtype)
+        job = job_named(given.model, batch=given.batch, sequence=given.sequence, dtype=given.dtype)
         task = Task(workload=job.workload, system=system)
         began = time.process_time()
         plan = optimise(task)

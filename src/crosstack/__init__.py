@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from crosstack.explore.served import serve
     from crosstack.io.library.machines import system_on as system
     from crosstack.io.load import load, save
-    from crosstack.io.transformers import transformer as model
+    from crosstack.io.transformers import model_named as model
     from crosstack.machine import (
         Chip,
         Dimension,
@@ -77,7 +77,7 @@ _HOMES = {
     "crosstack.explore.served": "serve",
     "crosstack.io.library.machines": "system=system_on",
     "crosstack.io.load": "load save",
-    "crosstack.io.transformers": "model=transformer",
+    "crosstack.io.transformers": "model=model_named",
     "crosstack.machine": "Chip Dimension DimensionKind MemoryLevel Overlap Parallelism Prices "
     "System flat_chip main_memory",
     "crosstack.mapping.degrees": "Degrees",

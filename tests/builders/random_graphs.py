@@ -109,10 +109,10 @@ def rows(s: Sketch) -> str:
     if not s.axes(x):
         return unary(s)
     over = s.some(s.axes(x))
-    function = s.rng.choice([Of.SOFTMAX, Of.LAYER_NORM, Of.RMS_NORM, Of.TOP_K])
+    function = s.rng.choice([Of.SOFTMAX, Of.LAYER_NORM, Of.BATCH_NORM, Of.RMS_NORM, Of.TOP_K])
     reads: list[Read] = [x]
-    if function in (Of.LAYER_NORM, Of.RMS_NORM):
-        most = 2 if function is Of.LAYER_NORM else 1
+    if function in (Of.LAYER_NORM, Of.BATCH_NORM, Of.RMS_NORM):
+        most = 1 if function is Of.RMS_NORM else 2
         reads += [s.weight(s.some(over)) for _ in range(s.rng.randint(0, most))]
     parameter = 2.0 if function is Of.TOP_K else s.rng.choice([0.1, 1.5])
     name = s.name(function.value)
@@ -208,6 +208,21 @@ def convolved(s: Sketch) -> str:
     return s.one(Of.CONVOLVE, x, w, axes=" ".join(made), windows=(window,))
 
 
+def pooled(s: Sketch) -> str:
+    x = s.any(1)
+    axes = s.axes(x)
+    if {"at", "tap"} & {*axes} or not axes:
+        return weighted(s)
+    slid = s.rng.choice(axes)
+    window = Window(
+        axis=slid, at="at", tap="tap", stride=s.rng.randint(1, 2), padding=s.rng.randint(0, 1)
+    )
+    if window.stride * (SIZES["at"] - 1) - window.padding >= SIZES[slid]:
+        return unary(s)  # a window without any place has no greatest
+    made = ["at", *[a for a in axes if a != slid]]
+    return s.one(Of.MAX_POOL, x, axes=" ".join(made), windows=(window,))
+
+
 def dropped(s: Sketch) -> str:
     x = s.any()
     mask = s.draft.tensor(s.name("mask"), " ".join(s.axes(x)), Role.MASK, dtype=Dtype.INT8)
@@ -291,7 +306,7 @@ def repeated(s: Sketch) -> str:
 
 KINDS: tuple[Callable[[Sketch], str], ...] = (
     unary, binary, weighted, product, rows, reduced, gathered, scattered, joined, scanned,
-    convolved, dropped, turned, complex_product, seen, reshaped, repeated,
+    convolved, pooled, dropped, turned, complex_product, seen, reshaped, repeated,
 )  # fmt: skip
 
 

@@ -111,7 +111,7 @@ def test_a_graph_of_a_release_is_a_section(section, made):
             "workload: {dfmodel: {hpl: {size: 64, block: 8}}, word: 2}",
             "workload.word: not allowed beside dfmodel",
         ),
-        ("workload: {word: 2}", "or one of llm, prefill, decode, dlrm, fft"),
+        ("workload: {word: 2}", "or one of llm, prefill, decode, images, dlrm, fft"),
         (
             "workload: {decode: {context: 8}}",
             "workload.decode.hidden: required, but missing; or model",

@@ -6,6 +6,7 @@ order of the operations of a block. Slow, and plain enough to be read.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
@@ -100,6 +101,8 @@ class _Run:
         match operation.kind:
             case OperationKind.CONTRACTION | OperationKind.CONVOLUTION:
                 return _products(nest, inputs, sizes)
+            case OperationKind.POOLING:
+                return _pooled(nest, inputs, sizes)
             case OperationKind.ELEMENTWISE:
                 laid = [
                     aligned(x, a, nest.output) for x, a in zip(inputs, nest.inputs, strict=True)
@@ -203,6 +206,35 @@ def _folded(x: Array, axes, window, sizes, folds: bool) -> tuple[Array, tuple[st
     for at, tap, place in _places(window, sizes):
         made[place] += x[at, tap]
     return made, (window.axis, *left)
+
+
+def _pooled(nest: LoopNest, inputs: list[Array], sizes: Mapping[str, int]) -> Array:
+    """Return the greatest of every window, or of each the gradient at the first such place."""
+    x, axes = inputs[0], nest.inputs[0]
+    at = tuple(next((w.at for w in nest.operation.windows if w.axis == a), a) for a in axes)
+    shape = tuple(sizes[a] for a in at)
+    best, where = np.full(shape, -np.inf), np.zeros((*shape, len(axes)), int)
+    for window in itertools.product(*_reached(nest, axes, sizes)):
+        here, place = tuple(a for a, _ in window), tuple(p for _, p in window)
+        if x[place] > best[here]:
+            best[here], where[here] = x[place], place
+    if len(inputs) == 1:
+        return aligned(best, at, nest.output)
+    made, dy = np.zeros(x.shape), aligned(inputs[1], nest.inputs[1], at)
+    for here in np.ndindex(shape):
+        made[tuple(where[here])] += dy[here]
+    return aligned(made, axes, nest.output)
+
+
+def _reached(nest: LoopNest, axes, sizes: Mapping[str, int]) -> list[list[tuple[int, int]]]:
+    """Return, by axis, the pairs of a place of the result and one that it looks at."""
+    windows = {w.axis: w for w in nest.operation.windows}
+    return [
+        [(at, place) for at, _, place in _places(windows[a], sizes)]
+        if a in windows
+        else [(i, i) for i in range(sizes[a])]
+        for a in axes
+    ]
 
 
 # ---------------------------------------------------------------- elements
@@ -351,6 +383,8 @@ ROWS: dict[F, Callable[..., Array]] = {
     F.SOFTMAX_GRADIENT: _softmax_gradient,
     F.LAYER_NORM: _norm(centred=True),
     F.LAYER_NORM_GRADIENT: _norm_gradient(centred=True),
+    F.BATCH_NORM: _norm(centred=True),
+    F.BATCH_NORM_GRADIENT: _norm_gradient(centred=True),
     F.RMS_NORM: _norm(centred=False),
     F.RMS_NORM_GRADIENT: _norm_gradient(centred=False),
     F.CROSS_ENTROPY: _cross_entropy,

@@ -106,7 +106,8 @@ def test_only_io_imports_file_formats():
 
 def asks_for_workloads(path: Path) -> list[str]:
     """Return the lines of a file that ask what kind of workload they have."""
-    kinds = {"Workload", "Job", "Product", "LstmModel", "TransformerTraining"}
+    kinds = {"Workload", "Job", "Product", "LstmModel", "Training", "TransformerTraining"}
+    kinds |= {"ImageTraining"}
     calls = (node for node in ast.walk(tree(path)) if isinstance(node, ast.Call))
     return [
         f"{name_of(path)}:{call.lineno}"

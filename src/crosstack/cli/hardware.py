@@ -50,7 +50,8 @@ def hardware_of(
         assert file is not None  # `source_of` asked
         if not file.exists() and str(file) in (*machines.names("chips"), *machines.names("nodes")):
             raise InputError(Problem(str(file), f"no such file; did you mean --on {file}?"))
-        if not file.exists() and str(file) in machines.names("models"):
+        models = (*machines.names("models"), *machines.names("images"))
+        if not file.exists() and str(file) in models:
             message = "a model; give a machine beside it, with --on."
             raise InputError(Problem(str(file), message))
         return described(file, library, set_)

@@ -117,9 +117,9 @@ def said_by(file: Path) -> AbstractContextManager[None]:
 
 
 def _is_model(file: Path) -> bool:
-    from crosstack.io.library import names
+    from crosstack.io.transformers import known_models
 
-    if file.suffix.lower() == ".json" or str(file) in names("models"):
+    if file.suffix.lower() == ".json" or str(file) in known_models():
         return True
     return len(file.parts) == 1 and file.suffix.lower() not in SUFFIXES and not file.exists()
 
@@ -153,11 +153,11 @@ def asked_task(
 def _task_of_model(
     name: str, set_: list[str] | None, machine: MachineOptions, job: JobOptions
 ) -> Task:
-    from crosstack.io.library import names
     from crosstack.io.steps import job_named
+    from crosstack.io.transformers import known_models
     from crosstack.mapping.mapping import Task
 
-    known = names("models")
+    known = known_models()
     if not name.lower().endswith(".json") and name not in known:
         raise unknown_name("FILE|MODEL", "file or model is", name, known, "Models")
     refuse({"--set": set_}, f"allowed with a file; {name} has options instead.")

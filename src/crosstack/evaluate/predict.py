@@ -32,7 +32,11 @@ from crosstack.units import format_quantity
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.graph_workload import require_trained
 from crosstack.workload.job import Work, as_workload
-from crosstack.workload.transformer_training import Schedule, TransformerTraining, training_of
+from crosstack.workload.transformer_training import (
+    Schedule,
+    Training,
+    training_of,
+)
 from crosstack.workload.workload import Workload
 
 __all__ = [
@@ -137,7 +141,7 @@ def predict(
     Parameters
     ----------
     workload : Step
-        What is computed; of a `TransformerTraining` also decisions that are given.
+        What is computed; of a `Training` also decisions that are given.
     strategy : Strategy
         How it is spread, over all chips of the system or as many of them as it has.
     system : System
@@ -267,9 +271,7 @@ def strategy_task(
     return Task(workload=work, system=system, constraints=given)
 
 
-def _said(
-    step: TransformerTraining, work: Workload, given: Constraints, strategy: Strategy
-) -> Constraints:
+def _said(step: Training, work: Workload, given: Constraints, strategy: Strategy) -> Constraints:
     """Return constraints with what a step says of its schedule and of what chips exchange."""
     found = replace(
         given,
@@ -286,12 +288,12 @@ def _said(
         if left or not each:
             message = (
                 f"{strategy}: {step.microbatches} microbatches on each of {replicas} replicas do "
-                f"not divide {step.batch} sequences."
+                f"not divide {step.batch} {work.item}s."
             )
             raise InputError(Problem("strategy", message))
         found = replace(found, microbatch_size=each)
-    if step.exchange is not None and (given.degrees.tensor or 1) > 1:
-        found = replace(found, sharding=exchange_sharding(work.graph, step.exchange))
+    if step.exchanged is not None and (given.degrees.tensor or 1) > 1:
+        found = replace(found, sharding=exchange_sharding(work.graph, step.exchanged))
     return found
 
 
@@ -312,7 +314,7 @@ def predicted(workload: Step, strategy: Strategy, answer: Plan) -> Prediction:
         memory=found.memory,
         busy=busy,
         timelines=lambda: (timeline_of(answer, stages),),
-        run_time=found.time * step.steps if step is not None and step.tokens else None,
+        run_time=found.time * step.steps if step is not None and step.steps else None,
         share=product_share(workload, strategy),
         plan=answer,
     )

@@ -8,20 +8,19 @@ from types import MappingProxyType
 from typing import Any
 
 from crosstack.errors import InputError, Problem, unknown_name
-from crosstack.io import library
-from crosstack.io.transformers import transformer
-from crosstack.workload.architectures import Transformer
+from crosstack.io.transformers import known_models, model_named
+from crosstack.workload.architectures import Model, Transformer
 from crosstack.workload.job import Job, JobKind
 from crosstack.workload.lstm import LstmModel
-from crosstack.workload.published_steps import BATCHES, LSTMS, changed_step
-from crosstack.workload.transformer_training import TransformerTraining
+from crosstack.workload.published_steps import BATCHES, LSTMS, changed_step, step_of
+from crosstack.workload.transformer_training import ImageTraining, TransformerTraining
 
 __all__ = ["job_named", "step_named"]
 
 
 def step_named(
     name: str, changes: Mapping[str, Any] = MappingProxyType({})
-) -> LstmModel | TransformerTraining:
+) -> LstmModel | TransformerTraining | ImageTraining:
     """Return one step of training the model called ``name``.
 
     That is one of the library, of `LSTMS`, or the path of a ``config.json``. ``changes`` are values
@@ -31,7 +30,8 @@ def step_named(
     """
     if name in LSTMS:
         return changed_step(LSTMS[name], changes)
-    return changed_step(_training(name, changes), changes)
+    step: TransformerTraining | ImageTraining = _training(name, changes)
+    return changed_step(step, changes)
 
 
 def job_named(name: str, kind: JobKind | str = JobKind.TRAIN, **numbers: Any) -> Job:
@@ -51,29 +51,30 @@ def job_named(name: str, kind: JobKind | str = JobKind.TRAIN, **numbers: Any) ->
         ``optimizer`` of `Job`; what is None is as published, where that is known of training, else
         as usual.
     """
-    model = transformer(name)
+    model = model_named(name)
     given = {field: value for field, value in numbers.items() if value is not None}
     if kind == JobKind.TRAIN:
-        given |= _batch(name, model, given)
+        given = _batch(name, model, given) | given
     return Job(model=model, kind=kind, **given)
 
 
-def _batch(name: str, model: Transformer, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how much a step trains on; `InputError` where nothing says it."""
+def _batch(name: str, model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how much a step trains on, and what updates; `InputError` where nothing says it."""
     usual = BATCHES.get(name)
-    numbers = {
+    required = ("batch", "sequence") if isinstance(model, Transformer) else ("batch",)
+    found = {
         field: getattr(usual, field, None) if given.get(field) is None else given[field]
-        for field in ("batch", "sequence")
+        for field in ("batch", "sequence", "optimizer")
     }
-    missing = [field for field, number in numbers.items() if number is None]
+    missing = [field for field in required if found[field] is None]
     if missing:
         message = f"required: none is published here for {model.name}."
         raise InputError(Problem(field, message) for field in missing)
-    return numbers
+    return {field: value for field, value in found.items() if value is not None}
 
 
-def _training(name: str, changes: Mapping[str, Any]) -> TransformerTraining:
-    if Path(name).suffix.lower() != ".json" and name not in library.names("models"):
-        raise unknown_name("model", "model is", name, (*library.names("models"), *LSTMS))
-    model = transformer(name)
-    return TransformerTraining(model=model, **_batch(name, model, changes))
+def _training(name: str, changes: Mapping[str, Any]) -> TransformerTraining | ImageTraining:
+    if Path(name).suffix.lower() != ".json" and name not in known_models():
+        raise unknown_name("model", "model is", name, (*known_models(), *LSTMS))
+    model = model_named(name)
+    return step_of(Job(model=model, **_batch(name, model, changes)))

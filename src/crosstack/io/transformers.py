@@ -1,4 +1,4 @@
-"""A transformer as people name it: a model of the library, or the path of a ``config.json``."""
+"""A model as people name it: one of the library, or the path of a ``config.json``."""
 
 from __future__ import annotations
 
@@ -7,16 +7,32 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from crosstack.errors import InputError, Problem, require_whole
+from crosstack.errors import InputError, Problem, require_whole, unknown_name
 from crosstack.io import library
 from crosstack.io.files import in_file, read_text
 from crosstack.records import require_type
-from crosstack.workload.architectures import Transformer
+from crosstack.workload.architectures import Model, Transformer
 
 SHAPE = (
     "hidden", "layers", "heads", "kv_heads", "head_size", "feed_forward", "vocabulary", "gated",
 )  # fmt: skip
 VOCABULARY = 32_000  # of a shape that says none: head and embedding are not mapped
+
+
+def known_models() -> tuple[str, ...]:
+    """Return the names of all models of the library."""
+    return (*library.names("models"), *library.names("images"))
+
+
+def model_named(model: str | Path) -> Model:
+    """Return the model called ``model``, one of images too; otherwise as `transformer`."""
+    require_type("model", model, str | Path)
+    name = str(model)
+    if Path(name).suffix.lower() == ".json" or name in library.names("models"):
+        return transformer(name)
+    if name in library.names("images"):
+        return library.image_model(name)
+    raise unknown_name("model", "model is", name, known_models(), "In the library")
 
 
 def transformer(model: str | Path) -> Transformer:
@@ -27,6 +43,9 @@ def transformer(model: str | Path) -> Transformer:
     """
     require_type("model", model, str | Path)
     model = str(model)
+    if model in library.names("images"):
+        message = f"{model} works on images; allowed: a model of sequences, such as llama3-8b."
+        raise InputError(Problem("model", message))
     if Path(model).suffix.lower() != ".json":
         try:
             return library.model(model)

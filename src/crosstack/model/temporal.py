@@ -161,7 +161,9 @@ def clocked(
     second = np.where(product, np.where(turned, wide, tall), inputs[:, 1]) * counted[:, 1]
     second = np.where(arrays.two_inputs[row], second, 0.0)
     made = np.where(product, table[:, 4], rows * columns * filled)
-    result = made * written * counted[:, 2]
+    stored = np.where(product[:, None], arrays.stored[row], 1.0)  # windows lie over one another
+    first, second = first * stored[:, 0], second * stored[:, 1]
+    result = made * stored[:, 2] * written * counted[:, 2]
     repeats = np.where(product, arrays.repeats[row], 1.0)
     keeps, read = _caches(arrays)
     own = arrays.memory_traffic[row] + np.where(keeps[row], result, cache)

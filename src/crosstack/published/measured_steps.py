@@ -27,7 +27,7 @@ from crosstack.workload.transformer_training import (
     Schedule,
     TransformerTraining,
     Zero,
-    training_of,
+    transformer_training,
 )
 
 _TOLD: Any = parse_yaml(
@@ -67,10 +67,8 @@ class MeasuredStep:
     @property
     def workload(self) -> TransformerTraining:
         """The step as it ran."""
-        step = training_of(step_named(self.model))
-        assert step is not None  # measured steps are of transformers
         return replace(
-            step,
+            transformer_training(step_named(self.model)),
             batch=self.batch,
             microbatches=self.microbatches,
             schedule=Schedule.ONE_F_ONE_B,

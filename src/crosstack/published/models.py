@@ -26,6 +26,8 @@ def model_rows(progress: Progress = silent) -> list[Row]:
         (figure,) = (f for f in entry("models", name).figures if f.field == "parameters.total")
         source = f"{figure.source}: {figure.where}"
         rows += parameter_rows(library.model(name), published_parameters(name), source)
+    for name in library.names("images"):
+        rows += image_rows(name)
     return rows + [_work(name, told) for name, told in _WORK.items()]
 
 
@@ -66,10 +68,39 @@ def parameter_rows(model: Transformer, said: PublishedParameters, source: str) -
     return [whole, active]
 
 
+def image_rows(name: str) -> list[Row]:
+    """Return rows of the parameters of a model of images, and of the work of an image."""
+    model, said = library.image_model(name), published_parameters(name, "images")
+    figures = {figure.field: figure for figure in entry("images", name).figures}
+    total, work = figures["parameters.total"], figures["work.forward"]
+    told: dict[str, Any] = {
+        "suite": "models", "case": model.name, "rules": "-", "status": "counted",
+    }  # fmt: skip
+    whole = held_row(
+        **told,
+        unit="1",
+        source=f"{total.source}: {total.where}",
+        quantity="parameters",
+        published=said.total,
+        ours=model.n_parameters,
+        tolerance=said.rounding / said.total,
+    )
+    done = held_row(
+        **told,
+        unit="FLOP",
+        source=f"{work.source}: {work.where}",
+        quantity="work",
+        published=work.value,
+        ours=model.forward_flop,
+        tolerance=figures["work.rounding"].value / work.value,
+        note="of an image forward, two FLOP for a multiplication as printed",
+    )
+    return [whole, done]
+
+
 def _work(name: str, told: Any) -> Row:
     """Return a row of the work of an iteration, or of a training of so many tokens. [FLOP]"""
     model = replace(library.model(told["model"]), **told.get("shape", {}))
-    workload = Job(model=model, batch=told["batch"], sequence=told["sequence"]).workload
     tokens = told["batch"] * told["sequence"]  # of an iteration
     times = told.get("tokens", tokens) / tokens
     return held_row(
@@ -80,11 +111,24 @@ def _work(name: str, told: Any) -> Row:
         quantity="work",
         unit="FLOP",
         published=told["work"],
-        ours=(unmasked_work(workload) if told.get("masked") else workload.work) * times,
+        ours=_counted(model, told) * times,
         tolerance=told["tolerance"],
         status="counted",
         note=told["note"],
     )
+
+
+def _counted(model: Transformer, told: Any) -> float:
+    """Work of an iteration, as what is published counts it. [FLOP]"""
+    batch, sequence = told["batch"], told["sequence"]
+    if (counted := told.get("counted")) is not None:
+        forward = model.forward_flop(sequence, causal=False)
+        again = forward.total - forward.head
+        each = {"weights": 3 * (forward.total - forward.attention), "again": 3 * forward.total}
+        each["again"] += again
+        return batch * sequence * each[counted]
+    workload = Job(model=model, batch=batch, sequence=sequence).workload
+    return unmasked_work(workload) if told.get("masked") else workload.work
 
 
 def unmasked_work(workload: Workload) -> float:

@@ -15,7 +15,13 @@ from crosstack.io.technology import SECTIONS, TechnologyLibrary
 from crosstack.machine.chip import Chip
 from crosstack.machine.framework import Framework
 from crosstack.machine.node import Node
-from crosstack.report.model_text import count_table, model_data, model_table
+from crosstack.report.model_text import (
+    count_table,
+    image_data,
+    image_table,
+    model_data,
+    model_table,
+)
 from crosstack.report.text import pairs_table, rows_table, titled
 from crosstack.report.wording import Table, table_of
 from crosstack.technology.scaling import Scaling, steps_between
@@ -30,7 +36,7 @@ LISTED = {
     "networks": ("fabrics", "links", "topologies"),
     "memories": ("memories",),
     "frameworks": ("frameworks",),
-    "models": ("models",),
+    "models": ("models", "images"),
 }
 _RUNS = {"spatial": "side by side", "temporal": "one by one"}
 GB, MB = 1e9, 1e6
@@ -39,6 +45,7 @@ GB, MB = 1e9, 1e6
 def library_list(which: str | None = None) -> Group:
     """Return the tables of one of `LISTED`, all if left out."""
     tables = {"chips": chip_table, "nodes": node_table, "models": model_table}
+    tables["images"] = image_table
     shown: list[RenderableType] = []
     for name in LISTED if which is None else [which]:
         made = [tables[s]() if s in tables else _section(s) for s in LISTED[name]]
@@ -203,7 +210,11 @@ def library_data(name: str | None) -> dict[str, dict[str, Any]]:
         entries = _named_entries(name)
     found: dict[str, dict[str, Any]] = {}
     for entry in entries:
-        made = model_data(library.model(entry.name)) if entry.section == "models" else {}
+        made: dict[str, Any] = {}
+        if entry.section == "models":
+            made = model_data(library.model(entry.name))
+        elif entry.section == "images":
+            made = image_data(library.image_model(entry.name))
         figures = [_figure_data(figure) for figure in entry.figures]
         data = {"title": entry.title, "figures": figures, **made}
         found.setdefault(entry.section, {})[entry.name] = data

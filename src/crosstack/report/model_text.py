@@ -12,7 +12,7 @@ from crosstack.io import library
 from crosstack.report.text import pairs_table, rows_table, titled
 from crosstack.report.wording import Table, table_of
 from crosstack.units import format_quantity
-from crosstack.workload.architectures import AttentionKind, Transformer
+from crosstack.workload.architectures import AttentionKind, ResidualNetwork, Transformer
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.loops import LoopNest
 from crosstack.workload.operations import Block, Role
@@ -24,6 +24,26 @@ _KINDS = {"feed_forward": "feed-forward", "routed": "experts", "shared": "shared
 def model_table() -> Table:
     """Return the models of the library: their shapes and parameters."""
     return _shapes({name: library.model(name) for name in library.names("models")})
+
+
+def image_table() -> Table:
+    """Return the models of images of the library: their shapes, parameters and work."""
+    models = {name: library.image_model(name) for name in library.names("images")}
+    return table_of(
+        models,
+        ("model", "<", str),
+        ("blocks", "<", lambda name: ", ".join(map(str, models[name].blocks))),
+        ("width", ">", lambda name: f"{models[name].width:,}"),
+        ("image", ">", lambda name: f"{models[name].image:,}"),
+        ("classes", ">", lambda name: f"{models[name].classes:,}"),
+        ("parameters", ">", lambda name: f"{models[name].n_parameters:,}"),
+        ("FLOP of an image", ">", lambda name: f"{models[name].forward_flop:,.0f}"),
+    )
+
+
+def image_data(model: ResidualNetwork) -> dict[str, Any]:
+    """Return a model of images as plain values: its shape, and all parameters."""
+    return {"shape": asdict(model), "parameters": {"total": model.n_parameters}}
 
 
 def _shapes(models: dict[str, Transformer]) -> Table:

@@ -27,15 +27,16 @@ class OperationKind(StrEnum):
 
     ``contraction``: products of two operands, added up over axes that the result does not have;
     ``convolution``: one with windows over axes (`crosstack.workload.axes.Window`), in an operand or
-    in the result; ``elementwise``: operands broadcast by the names of their axes; ``reduction``:
-    rows over some axes are looked at as a whole; ``gather`` and ``scatter``: places along axes are
-    read from, or added to, where an index says; -1 is nowhere; ``scan``: along an axis, each place
-    needs the one before; ``concatenation``: an axis of the one is the first or last places of an
-    axis of the other.
+    in the result; ``pooling``: what lies in a window is looked at as a whole; ``elementwise``:
+    operands broadcast by the names of their axes; ``reduction``: rows over some axes are looked at
+    as a whole; ``gather`` and ``scatter``: places along axes are read from, or added to, where an
+    index says; -1 is nowhere; ``scan``: along an axis, each place needs the one before;
+    ``concatenation``: an axis of the one is the first or last places of an axis of the other.
     """
 
     CONTRACTION = "contraction"
     CONVOLUTION = "convolution"
+    POOLING = "pooling"
     ELEMENTWISE = "elementwise"
     REDUCTION = "reduction"
     GATHER = "gather"
@@ -95,10 +96,14 @@ class Function(StrEnum):
     SOFTMAX_GRADIENT = "softmax_gradient"
     LAYER_NORM = "layer_norm"
     LAYER_NORM_GRADIENT = "layer_norm_gradient"
+    BATCH_NORM = "batch_norm"
+    BATCH_NORM_GRADIENT = "batch_norm_gradient"
     RMS_NORM = "rms_norm"
     RMS_NORM_GRADIENT = "rms_norm_gradient"
     CROSS_ENTROPY = "cross_entropy"
     CROSS_ENTROPY_GRADIENT = "cross_entropy_gradient"
+    MAX_POOL = "max_pool"
+    MAX_POOL_GRADIENT = "max_pool_gradient"
     TOP_K = "top_k"
     SELECT = "select"
     GATHER = "gather"
@@ -135,7 +140,8 @@ class FunctionRow:
     there is no derivative (an index); empty: nobody takes it. ``result`` are the axes of what a
     reduction makes; ``reversible``: it may run the other way along its axis. Operands that are
     ``linear`` it may have as parts of a sum, all of them at once: its results then are parts of the
-    sum. ``source`` is where its formula is from.
+    sum. ``passes``: how often it reads its operands, more than once where rows are too long to be
+    held on a chip [1]. ``source`` is where its formula is from.
     """
 
     kind: OperationKind
@@ -146,6 +152,7 @@ class FunctionRow:
     result: Result = Result.KEEPS
     reversible: bool = False
     linear: tuple[int, ...] = ()
+    passes: int = 1
     source: str = ""
 
 
@@ -175,6 +182,7 @@ def _row(
 
 _point = partial(_row, OperationKind.ELEMENTWISE)
 _rows = partial(_row, OperationKind.REDUCTION, over=(1, ANY))
+_window = partial(_row, OperationKind.POOLING)
 _places = partial(_row, over=(1, ANY), linear=(0,))
 _along = partial(_row, over=(1, 1), reversible=True)
 # A product of complex numbers: six operations for two numbers.
@@ -249,6 +257,10 @@ TABLE: dict[Function, FunctionRow] = {
     F.ROTARY: _along(
         OperationKind.ELEMENTWISE, 2, 3, _steps("~rotary dy x1"), None, source="su2021roformer"
     ),
+    # ------------------------------------------------------------ windows
+    # The greatest of a window; its gradient goes to the first of those, which is looked for again.
+    F.MAX_POOL: _window(1, 1, _steps("max_pool_gradient x0 dy"), source="he2016resnet"),
+    F.MAX_POOL_GRADIENT: _window(2, 2, source="he2016resnet"),
     # ------------------------------------------------------------ rows
     F.SUM: _rows(1, 1, _steps("copy dy"), result=Result.REDUCES, linear=(0,)),
     F.MEAN: _rows(1, 1, _steps("spread dy"), result=Result.REDUCES, linear=(0,)),
@@ -261,6 +273,13 @@ TABLE: dict[Function, FunctionRow] = {
         _steps("layer_norm x0", "multiply dy s0"), PASSED, source="ba2016layer",
     ),
     F.LAYER_NORM_GRADIENT: _rows((2, 3), 13, source="ba2016layer"),
+    # The same over all places of all items for each channel: once for mean and deviation, and once
+    # for what follows from them.
+    F.BATCH_NORM: _rows(
+        (1, 3), 7, _steps("batch_norm_gradient x0 dy x1"),
+        _steps("batch_norm x0", "multiply dy s0"), PASSED, passes=2, source="ioffe2015batch",
+    ),
+    F.BATCH_NORM_GRADIENT: _rows((2, 3), 13, passes=2, source="ioffe2015batch"),
     F.RMS_NORM: _rows(
         (1, 2), 4, _steps("rms_norm_gradient x0 dy x1"), _steps("rms_norm x0", "multiply dy s0"),
         source="zhang2019root",

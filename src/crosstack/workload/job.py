@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from crosstack.errors import InputError, Problem, require_whole, unknown_name
+from crosstack.errors import InputError, Problem, require, require_whole, unknown_name
 from crosstack.records import Count, Number, brief, require_type, require_types
-from crosstack.workload.architectures import Transformer
+from crosstack.workload.architectures import Model, ResidualNetwork, Transformer
 from crosstack.workload.architectures.graphs import decode, forward, prefill, training
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.dtype import Dtype
@@ -19,7 +19,13 @@ from crosstack.workload.lstm import LstmModel, language_model
 from crosstack.workload.optimizer import Optimizer, optimizer_named
 from crosstack.workload.passes.quantized import RECIPES, quantized
 from crosstack.workload.product import Product, product
-from crosstack.workload.transformer_training import TransformerTraining, require_imbalance
+from crosstack.workload.residual_graph import IMAGES, residual_graph
+from crosstack.workload.transformer_training import (
+    ImageTraining,
+    Training,
+    TransformerTraining,
+    require_imbalance,
+)
 from crosstack.workload.workload import Workload
 
 
@@ -51,12 +57,13 @@ class Job:
 
     Parameters
     ----------
-    model : Transformer
-        What `crosstack.model` returns, or a shape of one's own.
+    model : Transformer or ResidualNetwork
+        What `crosstack.model` returns, or a shape of one's own. What is done with the latter is to
+        train it or to run it forward, on images of which none has a length.
     kind : JobKind or str
         ``train``, ``forward``, ``prefill`` or ``decode``.
     batch : int
-        Sequences of an iteration, over all chips. [1]
+        Sequences or images of an iteration, over all chips. [1]
     sequence : int, optional
         Tokens of each; those that decoding writes at a time: 1 where it is left out. [1]
     context : int, optional
@@ -82,7 +89,7 @@ class Job:
         If a choice is not known, a number is out of range, or a length is missing or not allowed.
     """
 
-    model: Transformer
+    model: Model
     kind: JobKind | str = JobKind.TRAIN
     batch: Count = 1
     sequence: int | None = None
@@ -108,6 +115,28 @@ class Job:
         if self.kind is not JobKind.TRAIN and Dtype(self.dtype).scaled:
             usual = ", ".join(dtype for dtype in Dtype if not dtype.scaled)
             raise InputError(Problem("dtype", f"{self.dtype}: allowed to train; else: {usual}."))
+        if isinstance(self.model, Transformer):
+            self._check_lengths()
+        else:
+            self._check_images()
+        require_imbalance(self.model, self.expert_imbalance)
+        gradients = None if self.gradients is None else Dtype(self.gradients)
+        require_trained(self.kind is JobKind.TRAIN, gradients, self.updating)
+
+    def _check_images(self) -> None:
+        """Raise `InputError` for what is said of images that they have not, or is not done."""
+        for name in ("sequence", "context"):
+            value = getattr(self, name)
+            require(value is None, name, value, f"none: {self.model.name} works on images")
+        done = self.kind in (JobKind.TRAIN, JobKind.FORWARD)
+        require(done, "kind", str(self.kind), f"train or forward, of {self.model.name}")
+        plain = self.dtype not in RECIPES
+        usual = ", ".join(dtype for dtype in Dtype if dtype not in RECIPES and not dtype.scaled)
+        require(plain, "dtype", str(self.dtype), f"{usual}, of {self.model.name}")
+        require(not self.block, "block", self.block, "none: it is mapped as a whole")
+
+    def _check_lengths(self) -> None:
+        """Fill in the lengths that follow; raise `InputError` where one is missing or wrong."""
         decoding = self.kind is JobKind.DECODE
         if decoding and self.sequence is None:
             object.__setattr__(self, "sequence", 1)
@@ -118,11 +147,8 @@ class Job:
         if self.sequence is None:
             raise InputError(Problem("sequence", f"required to {self.kind}: tokens of each."))
         require_whole("sequence", self.sequence)
-        require_imbalance(self.model, self.expert_imbalance)
         if self.context is not None:
             require_whole("context", self.context)
-        gradients = None if self.gradients is None else Dtype(self.gradients)
-        require_trained(self.kind is JobKind.TRAIN, gradients, self.updating)
 
     def _as_optimizer(self) -> None:
         """Replace the name of an optimizer by what it is."""
@@ -139,6 +165,9 @@ class Job:
 
     def __str__(self) -> str:
         """Return what is done with which model, and how much of it."""
+        if self.sequence is None:
+            images = f"{self.batch:,} image{'' if self.batch == 1 else 's'}"
+            return f"{self.name}: {images}, in {self.dtype}"
         kept = f", {self.context:,} kept of each" if self.context else ""
         tokens = f"{self.sequence:,} token{'' if self.sequence == 1 else 's'}"
         sequences = f"{self.batch:,} sequence{'' if self.batch == 1 else 's'}"
@@ -152,6 +181,11 @@ class Job:
     @property
     def graph(self) -> Graph:
         """The graph of operations over named axes, of the whole batch."""
+        if isinstance(self.model, ResidualNetwork):
+            train = self.kind is JobKind.TRAIN
+            return residual_graph(
+                self.model, images=self.batch, dtype=Dtype(self.dtype), train=train
+            )
         recipe = RECIPES.get(Dtype(self.dtype)) if self.kind is JobKind.TRAIN else None
         much: dict[str, Any] = {"batch": self.batch, "dtype": Dtype.BF16 if recipe else self.dtype}
         much["capacity"] = self.expert_imbalance
@@ -181,10 +215,13 @@ class Job:
 def _workload(job: Job) -> Workload:
     gradients = None if job.gradients is None else Dtype(job.gradients)
     said: dict[str, Any] = {"gradients": gradients, "optimizer": job.updating}
-    return workload_of(job.graph, block=job.block, items="batch", name=job.name, **said)
+    said["name"] = job.name
+    if isinstance(job.model, ResidualNetwork):
+        return replace(workload_of(job.graph, items=IMAGES, **said), item="image")
+    return workload_of(job.graph, block=job.block, items="batch", **said)
 
 
-Work = Workload | Job | Product | LstmModel | TransformerTraining
+Work = Workload | Job | Product | LstmModel | TransformerTraining | ImageTraining
 
 
 def is_product(work: Work) -> bool:
@@ -199,12 +236,23 @@ def most_stages(work: Work) -> int:
     return work.model.layers if isinstance(work, TransformerTraining) else 1
 
 
+def _trained(step: TransformerTraining | ImageTraining, dtype: Dtype) -> Job:
+    """Return the job of a step of training."""
+    said: dict[str, Any] = {
+        "model": step.model, "batch": step.batch, "dtype": dtype, "gradients": step.gradients,
+        "optimizer": step.optimizer,
+    }  # fmt: skip
+    if isinstance(step, ImageTraining):
+        return Job(**said)
+    return Job(sequence=step.sequence, expert_imbalance=step.expert_imbalance or 1.0, **said)
+
+
 def as_workload(given: Work, dtype: Dtype = Dtype.BF16, *, rows: int = 1) -> Workload:
     """Return a workload, or that of a job or of another record that says what is computed.
 
     Parameters
     ----------
-    given : Workload, Job, Product, LstmModel or TransformerTraining
+    given : Workload, Job, Product, LstmModel, TransformerTraining or ImageTraining
         What is computed.
     dtype : Dtype
         What a record computes in that does not say it.
@@ -217,12 +265,8 @@ def as_workload(given: Work, dtype: Dtype = Dtype.BF16, *, rows: int = 1) -> Wor
         If it is nothing of these, or the rows do not divide.
     """
     require_type("job", given, Work)
-    if isinstance(given, TransformerTraining):
-        given = Job(
-            model=given.model, batch=given.batch, sequence=given.sequence, dtype=dtype,
-            expert_imbalance=given.expert_imbalance or 1.0, gradients=given.gradients,
-            optimizer=given.optimizer,
-        )  # fmt: skip
+    if isinstance(given, Training):
+        given = _trained(given, dtype)
     if isinstance(given, Job):
         return given.workload
     if isinstance(given, Product):

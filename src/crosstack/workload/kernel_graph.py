@@ -1,8 +1,7 @@
 """Kernels and the tensors that join them, as arrays: what formulas and the search compute with.
 
-Kernels are numbered in listing order, edges (one per tensor and consumer) in tensor order. Axes
-are numbered as in `AXES`. A graph is made of a list of kernels (`kernel_graph`), or of operations
-over named axes (`crosstack.workload.lowering`).
+Kernels are numbered in listing order, edges (one per tensor and consumer) in tensor order, axes as
+in `AXES`. A graph is made of a list (`kernel_graph`) or by `crosstack.workload.lowering`.
 """
 
 from __future__ import annotations
@@ -67,15 +66,17 @@ class KernelGraph:
     their ``splits`` are empty. ``open_inputs`` (n, 2) tells which operands no edge feeds,
     ``outside`` (n, 2) the number of the tensor that each of those is, the same for all its readers,
     -1 where that is not known, as in lists; ``open_output`` which results no edge takes;
-    ``saved_*`` what the backward pass needs of a forward kernel (`Saved`); ``density``
-    (n, 3) and ``routing`` (n, 5) as `Kernel.density` and `Routing`; ``messages`` what each kernel
-    sends besides what its sharding causes; ``sharers`` how many copies of the graph have one
-    weight, or one gradient of a weight that a kernel adds to, in common, 1 where each has its own,
-    as in lists. ``experts`` is among how many groups that tokens are sent to a kernel works on the
-    places of some, 0 if on none, as in lists; ``places``: which of its axes those places are,
-    ``none`` where it adds up over them; ``exchanged``: whether what it makes goes from the chips of
-    tokens to those of groups, or back; ``expert_degree``: over how many data-parallel chips groups
-    are spread (`crosstack.workload.passes.expert_parallel`). [1]
+    ``stored`` (n, 3): elements of each operand that a product reads, and of its result, over those
+    that its extents say, other than 1 where windows overlap; ``saved_*`` what the backward pass
+    needs of a forward kernel (`Saved`); ``density`` (n, 3), ``routing`` (n, 5) as `Kernel.density`
+    and `Routing`; ``messages`` what each kernel sends besides what its sharding causes; ``sharers``
+    how many copies of the graph have one weight, or one gradient of a weight that a kernel adds to,
+    in common, 1 where each has its own, as in lists. ``experts`` is among how many groups that
+    tokens are sent to a kernel works on the places of some, 0 if on none, as in lists; ``places``:
+    which of its axes those places are, ``none`` where it adds up over them; ``exchanged``: whether
+    what it makes goes from the chips of tokens to those of groups, or back; ``expert_degree``: over
+    how many data-parallel chips groups are spread (`crosstack.workload.passes.expert_parallel`).
+    [1]
     ``preds`` and ``succs`` are bit masks over kernels;
     ``source``, ``target``, ``operand`` and ``tensor`` are columns of edges, ``tensor_size`` [B] one
     of tensors. ``levels`` is the longest way from a kernel that needs nothing; ``depth`` how many
@@ -117,6 +118,7 @@ class KernelGraph:
     saved_output: Bools
     saved_mask: Bools
     density: Floats
+    stored: Floats
     routing: Floats
     experts: Ints
     places: Ints
@@ -503,6 +505,7 @@ def _columns(kernels: Sequence[Kernel]) -> dict[str, Any]:
         "columns": [x.n for x in kernels],
         "systolic": [x.unit is ComputeUnit.SYSTOLIC for x in kernels],
         "gemm": gemm,
+        "stored": [(1.0, 1.0, 1.0)] * len(kernels),
         "tiling": [AXIS_CODE[x.tiling] for x in kernels],
         "backward": [x.direction is Direction.BACKWARD for x in kernels],
         "repeats": [float((x.repeats or 1) * x.operations) for x in kernels],

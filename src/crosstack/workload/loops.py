@@ -81,14 +81,18 @@ class LoopNest:
         Notes
         -----
         Axes of a product are *outer* where both factors and the result have them, or where they are
-        groups (`AxisUse.GROUP`) of a weight and of the result; *k* where the result does not. What
-        is left belongs to one factor: the one that is no weight, else that of the tokens, else the
+        groups (`AxisUse.GROUP`) of a weight and of the result; *k* where the result does not, or
+        where several places of a window add to one of the result (the gradient of what a
+        convolution read: its taps). Windows over what is read need no copy of it: they are the
+        products that a kernel takes them for (implicit GEMM, ``chetlur2014cudnn``). What is left
+        belongs to one factor: the one that is no weight, else that of the tokens, else the
         first, has the columns (*n*), the other the rows (*m*).
         """
         if not self.operation.multiplies:
             return self.elements(self.output)
         first, second = (set(self.looped(axes)) for axes in self.inputs)
-        result = self.looped(self.output)
+        folded = {w.tap for w in self.operation.windows if w.axis in self.output}
+        result = tuple(a for a in self.looped(self.output) if a not in folded)
         weighted = first if self.weights[0] else second if self.weights[1] else set[str]()
         groups = {a for a in weighted if self.uses[a] is AxisUse.GROUP}
         outer = ((first & second) | groups) & {*result}

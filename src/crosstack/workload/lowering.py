@@ -9,6 +9,9 @@ before (``join_*``).
   the engine knows two of a kernel. An index from outside is left out where there are two others.
 * Products in which one of M, N and K has no axis (taps of each channel's own, sums of products of
   two vectors, products without a sum) use no number twice: they are work in the lanes.
+* A convolution is the product that its windows imply: it has the extents of that, and reads and
+  makes tensors as they are stored (``stored``).
+* Rows that are too long to be held on a chip are read as often as their function says.
 * Data streams along the axes of tokens: a kernel is tiled where its columns have one, or what it
   adds up. What needs all of a sequence at once, or has none, is not tiled.
 * Rows that are read of a table of weights, and keys and values of before, are read from main
@@ -176,7 +179,9 @@ def _lowered(
         columns={
             **{group: extents[group] for group in ("outer", "m", "k")},
             **dict.fromkeys(("systolic", "gemm"), matrices),
-            **dict.fromkeys(("memory_traffic", "sram_extra", "memory_extra"), 0.0),
+            **dict.fromkeys(("sram_extra", "memory_extra"), 0.0),
+            "memory_traffic": (TABLE[operation.function].passes - 1) * sum(sizes),
+            "stored": _stored(graph, nest, operands) if matrices else (1.0, 1.0, 1.0),
             **dict.fromkeys(("counted_inputs", "saved_input", "saved_output"), False),
             **_weight_columns(graph, block, nest, others, matrices=matrices, rows=rows),
             "names": operation.name,
@@ -239,6 +244,19 @@ def _expert_columns(
         "places": AXIS_CODE[within],
         "exchanged": False,
     }
+
+
+def _stored(graph: Graph, nest: LoopNest, operands: tuple[int, ...]) -> tuple[float, ...]:
+    """Return elements that a product reads of its operands and makes over those of its extents.
+
+    More than one for a result: places that no window reaches are written, too. [1]
+    """
+    taps = {w.tap for w in nest.operation.windows}
+    read = [nest.inputs[i] for i in operands]
+    shares = [min(graph.count(a) / graph.count(nest.looped(a)), 1.0) for a in read]
+    places = [axis for axis in nest.looped(nest.output) if axis in nest.output or axis not in taps]
+    made = graph.count(nest.output) / graph.count(places)
+    return (*shares, *[1.0] * (2 - len(shares)), made)
 
 
 def _exchanged(kernels: Sequence[LoweredKernel], experts: Sequence[int]) -> list[bool]:

@@ -92,10 +92,10 @@ class Operation:
     """A loop nest over named axes that makes one tensor, as its ``function`` does (`TABLE`).
 
     ``over`` are axes of the rows that it reduces, of the places that it gathers from or scatters
-    to, or of the scan; ``windows`` those that a convolution slides over. ``parameter`` is a number
-    that the function takes: a factor, a share left out, how many [1]. In ``reverse`` it runs from
-    the last place along its axis to the first. ``twin`` is the operation whose derivative it
-    belongs to.
+    to, or of the scan; ``windows`` those that a convolution or pooling slides over. ``parameter``
+    is a number that the function takes: a factor, a share left out, how many [1]. In ``reverse`` it
+    runs from the last place along its axis to the first. ``twin`` is the operation whose derivative
+    it belongs to.
     """
 
     name: Name
@@ -118,14 +118,19 @@ class Operation:
             some = str(fewest) if fewest == most else f"{fewest} to {most}"
             good = fewest <= count <= most
             require(good, field, count, f"{some} of {self.function.value}")
-        convolves = self.kind is OperationKind.CONVOLUTION
-        require(convolves or not self.windows, "windows", self.windows, "of a convolution")
+        allowed = "of a convolution or pooling"
+        require(self.slides or not self.windows, "windows", self.windows, allowed)
         require(row.reversible or not self.reverse, "reverse", self.reverse, "false: no order")
 
     @property
     def kind(self) -> OperationKind:
         """What kind of loop nest it is."""
         return TABLE[self.function].kind
+
+    @property
+    def slides(self) -> bool:
+        """Whether windows may slide over what it reads or makes."""
+        return self.kind in (OperationKind.CONVOLUTION, OperationKind.POOLING)
 
     @property
     def multiplies(self) -> bool:

@@ -7,16 +7,23 @@ and the smaller one of its recorded runs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.records import Checked, Count, require_type, words_of
+from crosstack.workload.architectures import ResidualNetwork
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.job import Job, JobKind, Work
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
-from crosstack.workload.transformer_training import CHOICES, TransformerTraining, overlap_named
+from crosstack.workload.transformer_training import (
+    CHOICES,
+    ImageTraining,
+    Training,
+    TransformerTraining,
+    overlap_named,
+)
 from crosstack.workload.workload import Workload
 
 Step = TypeVar("Step", bound=Work)
@@ -31,13 +38,16 @@ CHANGES = (
 class Batch(Checked):
     """What a model is published to have been trained on in one step: sequences, tokens of one. [1]
 
-    ``source`` is a key in ``data/references.bib``, ``where`` a table or section there.
+    Images have none of the latter. ``optimizer`` is the name of what updated the weights, where it
+    is not the usual one; ``source`` is a key in ``data/references.bib``, ``where`` a table or
+    section there.
     """
 
     batch: Count
-    sequence: Count
+    sequence: Count | None
     source: str
     where: str
+    optimizer: str | None = None
 
 
 def _of(source: str, where: str, sequence: int, batches: Mapping[str, int]) -> dict[str, Batch]:
@@ -66,6 +76,10 @@ BATCHES: dict[str, Batch] = {
     **_of("hugging_face", "nvidia/Nemotron-4-340B-Base: model card", 4096, {
         "nemotron-4-340b": 2304,
     }),
+    **dict.fromkeys(("resnet50", "resnet101"), Batch(
+        batch=8192, sequence=None, optimizer="sgd-momentum", source="goyal2017imagenet",
+        where="sections 1 and 5.1, table 2",
+    )),
 }  # fmt: skip
 
 LSTMS: dict[str, LstmModel] = {
@@ -92,14 +106,23 @@ def as_step(given: Work, changes: Mapping[str, Any]) -> tuple[Work, Dtype | None
     if not isinstance(given, Job):
         return changed_step(given, changes), None
     step: Work = given
-    if given.kind is JobKind.TRAIN and given.sequence is not None and not given.block:
-        step = TransformerTraining(
-            model=given.model, batch=given.batch, sequence=given.sequence,
-            expert_imbalance=given.expert_imbalance,
-            gradients=None if given.gradients is None else Dtype(given.gradients),
-            optimizer=given.updating,
-        )  # fmt: skip
+    if given.kind is JobKind.TRAIN and not given.block:
+        step = step_of(given)
     return changed_step(step, changes), Dtype(given.dtype)
+
+
+def step_of(job: Job) -> TransformerTraining | ImageTraining:
+    """Return the step of a job of training, of which nothing is decided."""
+    said: dict[str, Any] = {
+        "batch": job.batch,
+        "gradients": None if job.gradients is None else Dtype(job.gradients),
+        "optimizer": job.updating,
+    }
+    if isinstance(job.model, ResidualNetwork):
+        return ImageTraining(model=job.model, **said)
+    assert job.sequence is not None  # required where the job is made
+    said |= {"sequence": job.sequence, "expert_imbalance": job.expert_imbalance}
+    return TransformerTraining(model=job.model, **said)
 
 
 def changed_step(step: Step, changes: Mapping[str, Any]) -> Step:
@@ -112,8 +135,10 @@ def changed_step(step: Step, changes: Mapping[str, Any]) -> Step:
         if isinstance(step, Product):
             raise InputError(Problem(name, "a single product has none."))
         sized = not isinstance(step, Workload) and name in ("batch", "sequence")
-        if not sized and not isinstance(step, TransformerTraining):
-            raise InputError(Problem(name, "allowed for the training of a transformer only."))
+        if not sized and not isinstance(step, Training):
+            raise InputError(Problem(name, "allowed for the training of a model only."))
+        if name not in {field.name for field in fields(step)}:
+            raise InputError(Problem(name, f"allowed for a transformer; {step.name} is none."))
         if name == "overlap":
             given[name] = overlap_named(value)
         if name in CHOICES:

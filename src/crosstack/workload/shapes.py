@@ -45,6 +45,15 @@ def _product(nest: LoopNest) -> Problems:
     return found
 
 
+def _pooling(nest: LoopNest) -> Problems:
+    """Return what is wrong with a pooling, or with its gradient, which reads what that made."""
+    whole, taps = nest.inputs[0], {window.tap for window in nest.operation.windows}
+    made = {*nest.looped(whole)} - taps
+    if len(nest.inputs) == 1:
+        return _equal("output", nest.output, made)
+    return [*_equal("output", nest.output, whole), *_equal("inputs[1]", nest.inputs[1], made)]
+
+
 def _elementwise(nest: LoopNest) -> Problems:
     over = _within("over", nest.operation.over, nest.output, "the result")
     return [*_within("inputs", union(*nest.inputs), nest.output, "the result"), *over]
@@ -132,6 +141,7 @@ def _odd_halves(nest: LoopNest, sizes: Mapping[str, int]) -> Problems:
 _RULES: dict[OperationKind, Callable[[LoopNest], Problems]] = {
     OperationKind.CONTRACTION: _product,
     OperationKind.CONVOLUTION: _product,
+    OperationKind.POOLING: _pooling,
     OperationKind.ELEMENTWISE: _elementwise,
     OperationKind.REDUCTION: _reduction,
     OperationKind.GATHER: _gather,

@@ -8,9 +8,9 @@ from enum import StrEnum
 from functools import partial
 from typing import Annotated
 
-from crosstack.errors import require, require_quantity, unknown_name
+from crosstack.errors import InputError, Problem, require, require_quantity, unknown_name
 from crosstack.records import Checked, Count, Number, require_types
-from crosstack.workload.architectures import Transformer
+from crosstack.workload.architectures import Model, ResidualNetwork, Transformer
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.optimizer import Optimizer
 
@@ -133,29 +133,80 @@ CHOICES: dict[str, type[StrEnum]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransformerTraining(Checked):
-    """A model and one step of its training, with what is decided of it; None: that is not given.
+class Training(Checked):
+    """One step of training, with what is decided of it; None: that is not given.
+
+    Parameters
+    ----------
+    batch : int
+        Sequences or images of one step. [1]
+    microbatches, microbatch_size : int
+        Parts of a replica's batch that follow one another through the pipeline, or sequences or
+        images of each: one of the two. [1]
+    recompute, schedule, zero
+        What the backward pass computes again, in which order a stage takes its microbatches, and
+        what data-parallel chips have shares of.
+    interleave : int
+        Stages on every chip, spread over the model; above 1 with `Schedule.ONE_F_ONE_B`. [1]
+    overlap
+        As of `crosstack.mapping.mapping.Constraints`.
+    gradients, optimizer
+        As of a `Job`.
+    """
+
+    batch: Count
+    microbatches: Count | None = None
+    microbatch_size: Count | None = None
+    recompute: Recompute | None = None
+    schedule: Schedule | None = None
+    interleave: Count | None = None
+    zero: Zero | None = None
+    overlap: tuple[Hidden, ...] | None = None
+    gradients: Dtype | None = None
+    optimizer: Optimizer | None = None
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        one = self.microbatches is None or self.microbatch_size is None
+        require(one, "microbatch_size", self.microbatch_size, "none beside microbatches")
+
+    @property
+    def exchanged(self) -> Exchange | None:
+        """What the chips of a kernel split send one another, where that is said."""
+        return None
+
+    @property
+    def steps(self) -> float:
+        """Steps of a whole training run, 0 where only a step is asked for. [1]"""
+        return 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageTraining(Training):
+    """A step of training of a model of images."""
+
+    model: ResidualNetwork
+
+    @property
+    def name(self) -> str:
+        """That of the model, for people."""
+        return self.model.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformerTraining(Training):
+    """A step of training of a transformer.
 
     Parameters
     ----------
     model : Transformer
         What is trained.
-    batch, sequence : int
-        Sequences of one step, and tokens of each. [1]
-    microbatches, microbatch_size : int
-        Parts of a replica's batch that follow one another through the pipeline, or sequences of
-        each: one of the two. [1]
-    exchange, recompute, schedule, zero
-        What the chips of a kernel split send one another, what the backward pass computes again,
-        in which order a stage takes its microbatches, and what data-parallel chips have shares of.
-    interleave : int
-        Stages on every chip, spread over the model; above 1 with `Schedule.ONE_F_ONE_B`. [1]
-    overlap
-        As of `crosstack.mapping.mapping.Constraints`.
+    sequence : int
+        Tokens of a sequence. [1]
+    exchange
+        What the chips of a kernel split send one another.
     expert_imbalance : float
         As of a `Job`. [1]
-    gradients, optimizer
-        As of a `Job`.
     tokens : float
         Of a whole training run, of which a step is a part; 0 where only a step is asked for. [1]
     ideal_stages, communication : int, float
@@ -164,27 +215,15 @@ class TransformerTraining(Checked):
     """
 
     model: Transformer
-    batch: Count
     sequence: Count
-    microbatches: Count | None = None
-    microbatch_size: Count | None = None
     exchange: Exchange | None = None
-    recompute: Recompute | None = None
-    schedule: Schedule | None = None
-    interleave: Count | None = None
-    zero: Zero | None = None
-    overlap: tuple[Hidden, ...] | None = None
     expert_imbalance: Number | None = None
-    gradients: Dtype | None = None
-    optimizer: Optimizer | None = None
     tokens: Number = 0.0
     ideal_stages: Count = 1
     communication: Annotated[float, partial(require_quantity, unit="s")] = 0.0
 
     def __post_init__(self) -> None:
-        require_types(self)
-        one = self.microbatches is None or self.microbatch_size is None
-        require(one, "microbatch_size", self.microbatch_size, "none beside microbatches")
+        super(TransformerTraining, self).__post_init__()
         if self.expert_imbalance is not None:
             require_imbalance(self.model, self.expert_imbalance)
 
@@ -194,19 +233,32 @@ class TransformerTraining(Checked):
         return self.model.name
 
     @property
+    def exchanged(self) -> Exchange | None:
+        """What the chips of a kernel split send one another, where that is said."""
+        return self.exchange
+
+    @property
     def steps(self) -> float:
         """Steps of a training run: tokens over those of a step. [1]"""
         return self.tokens / (self.batch * self.sequence)
 
 
-def require_imbalance(model: Transformer, imbalance: float) -> None:
+def require_imbalance(model: Model, imbalance: float) -> None:
     """Raise `InputError` unless a model may have experts that are so unevenly full. [1]"""
     require_quantity("expert_imbalance", imbalance, "1")
     require(imbalance >= 1, "expert_imbalance", imbalance, "1 or more: an even share")
-    even = model.experts is not None or imbalance == 1
+    spread = isinstance(model, Transformer) and model.experts is not None
+    even = spread or imbalance == 1
     require(even, "expert_imbalance", imbalance, f"1: {model.name} has no experts")
 
 
-def training_of(step: object) -> TransformerTraining | None:
+def transformer_training(step: object) -> TransformerTraining:
+    """Return a step of training of a transformer; `InputError` for everything else."""
+    if isinstance(step, TransformerTraining):
+        return step
+    raise InputError(Problem("model", "allowed: a transformer, of which nothing else is known."))
+
+
+def training_of(step: object) -> Training | None:
     """Return a step that may say how it is trained, None for everything else."""
-    return step if isinstance(step, TransformerTraining) else None
+    return step if isinstance(step, Training) else None

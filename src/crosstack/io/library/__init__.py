@@ -16,10 +16,16 @@ from crosstack.io.library.machines import (
     system_on,
     topology,
 )  # fmt: skip
-from crosstack.io.library.models import PublishedParameters, model, published_parameters
+from crosstack.io.library.models import (
+    PublishedParameters,
+    image_model,
+    model,
+    published_parameters,
+)
 
 __all__ = [
     "SECTIONS", "Entry", "Figure", "NetworkLink", "Origin", "PublishedParameters", "chip",
-    "chip_names", "driven", "entry", "fabric", "framework", "joined_by", "link", "memory", "model",
-    "names", "node", "port", "published_parameters", "references", "system_on", "topology",
+    "chip_names", "driven", "entry", "fabric", "framework", "image_model", "joined_by", "link",
+    "memory", "model", "names", "node", "port", "published_parameters", "references", "system_on",
+    "topology",
 ]  # fmt: skip

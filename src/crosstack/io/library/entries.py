@@ -1,8 +1,8 @@
 """The files of the library: entries by name, every number with its source and kind.
 
 Machines are in ``crosstack/data/library``; the head of ``chips/nvidia.yaml`` says what their fields
-are. Models are in ``crosstack/workload/models.yaml``. An entry that is ``based_on`` another has its
-fields where it says nothing itself.
+are. Models are in ``crosstack/workload/models.yaml`` and ``images.yaml``. An entry that is
+``based_on`` another has its fields where it says nothing itself.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ SECTIONS = {
     "memories": ("memory", "data/library/memories.yaml", ""),
     "frameworks": ("framework", "data/library/frameworks.yaml", ""),
     "models": ("model", "workload/models.yaml", ""),
+    "images": ("model of images", "workload/images.yaml", ""),
 }
 # Last part of a path -> unit of what stands there; a bare number is a count or a share.
 _UNITS = {

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, get_args, get_type_hints
 
 from crosstack.io.library.entries import entry
-from crosstack.workload.architectures import Transformer
+from crosstack.workload.architectures import ResidualNetwork, Transformer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +44,16 @@ def model(name: str) -> Transformer:
 
 
 @cache
-def published_parameters(name: str) -> PublishedParameters:
-    """Return what is published of the parameters of the model called ``name``."""
-    return PublishedParameters(**entry("models", name).under("parameters"))
+def image_model(name: str) -> ResidualNetwork:
+    """Return the model of images called ``name``; `InputError` names the nearest without one."""
+    found = entry("images", name)
+    return ResidualNetwork(**found.under("shape"), name=found.title)
+
+
+@cache
+def published_parameters(name: str, section: str = "models") -> PublishedParameters:
+    """Return what is published of the parameters of the model called ``name`` in a section."""
+    return PublishedParameters(**entry(section, name).under("parameters"))
 
 
 def _nested(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from crosstack.io.native.problems import collecting, unknown_kernel
 from crosstack.io.native.read_graph import workload_in
 from crosstack.io.native.ready_made import (
     READY_MADE,
+    TRAINED,
     made_of_section,
     section_of,
     trained_by,
@@ -137,7 +138,7 @@ def read_workload(file: FileModel, name: str | None, problems: list[Problem]) ->
     """
     name = file.name or name
     if section := section_of(file):
-        also = _TRAINED if section == "llm" else set()
+        also = _TRAINED if section in TRAINED else set()
         _refuse_beside(file, section, {"dtype"} | also, problems)
         with collecting(problems, f"workload.{section}"):
             return made_of_section(file, section, name)
@@ -194,7 +195,7 @@ class _Builder:
                 taken = f"the name {kernel.name!r} is taken by workload.kernels[{first}]."
                 self._note(f"kernels[{i}].name", taken)
         if file.gradients is not None:
-            self._note("gradients", "allowed with llm or graph; kernels say what they sum.")
+            self._note("gradients", "allowed with llm, images or graph; kernels say what they sum.")
         self._read_inputs()
         self._read_tensors(file.tensors or [])
         for tensor in self.tensors:

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import create_model
 
 from crosstack.errors import InputError, Problem
+from crosstack.io import library
 from crosstack.io.files import under
 from crosstack.io.native.problems import checked, unknown_fields
 from crosstack.io.native.schema import Count, FileModel, Flag, Text
@@ -29,8 +30,10 @@ GENERATORS: dict[str, Callable[..., Workload]] = {
 }
 RELEASES = ("dfmodel",)
 JOBS = {"llm": JobKind.TRAIN, "prefill": JobKind.PREFILL, "decode": JobKind.DECODE}
+IMAGES = "images"  # of a model that works on them
+TRAINED = ("llm", IMAGES)  # what may say its gradients and its optimizer
 _KINDS = {"bool": Flag, "Transformer": Text}
-READY_MADE = (*JOBS, *GENERATORS, *RELEASES)
+READY_MADE = (*JOBS, IMAGES, *GENERATORS, *RELEASES)
 
 
 def section_of(file: FileModel) -> str:
@@ -49,6 +52,9 @@ def made_of_section(file: FileModel, section: str, name: str | None) -> Workload
     values = {k: v for k, v in asked.model_dump().items() if v is not None}
     if file.dtype is not None:
         values["dtype"] = file.dtype
+    if section == IMAGES:
+        kind = JobKind.TRAIN if values.pop("training") else JobKind.FORWARD
+        return _of_images(values.pop("model"), kind, name, **values, **trained_by(file))
     if section not in JOBS:
         return GENERATORS[section](**values, **({"name": name} if name else {}))
     shape = {field: values.pop(field) for field in SHAPE if field in values}
@@ -56,6 +62,16 @@ def made_of_section(file: FileModel, section: str, name: str | None) -> Workload
     kind = JOBS[section] if values.pop("training", True) else JobKind.FORWARD
     tokens = {"sequence": values.pop("tokens")} if "tokens" in values else {}
     made = Job(model=model, kind=kind, **values, **tokens, **trained_by(file)).workload
+    return replace(made, name=name) if name else made
+
+
+def _of_images(model: str, kind: JobKind, name: str | None, **said: Any) -> Workload:
+    """Return what is done with a model of images of the library."""
+    try:
+        shape = library.image_model(model)
+    except InputError as error:
+        raise InputError(p.at("model") for p in error.problems) from None
+    made = Job(model=shape, kind=kind, **said).workload
     return replace(made, name=name) if name else made
 
 

@@ -13,9 +13,13 @@ from crosstack.workload.architectures.layer import (
     NormPlace,
     Position,
 )
+from crosstack.workload.architectures.residual import ResidualNetwork
 from crosstack.workload.architectures.transformer import Transformer
 
+Model = Transformer | ResidualNetwork
+
 __all__ = [
-    "Activation", "AttentionKind", "Experts", "FlopCount", "LatentAttention", "LayerKind", "Norm",
-    "NormPlace", "ParameterCount", "Position", "Transformer", "mean_keys",
+    "Activation", "AttentionKind", "Experts", "FlopCount", "LatentAttention", "LayerKind", "Model",
+    "Norm", "NormPlace", "ParameterCount", "Position", "ResidualNetwork", "Transformer",
+    "mean_keys",
 ]  # fmt: skip

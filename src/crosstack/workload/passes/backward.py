@@ -29,6 +29,7 @@ from crosstack.workload.operations import Block, Operand, Operation, Role, Tenso
 _DIRECT = (
     OperationKind.CONTRACTION,
     OperationKind.CONVOLUTION,
+    OperationKind.POOLING,
     OperationKind.GATHER,
     OperationKind.SCATTER,
 )
@@ -368,7 +369,7 @@ class _Derivative:
         self, name: str, step: Step, inputs: Sequence[Seen], output: Operand, over: Axes = ()
     ) -> Operation:
         operation, row = self.nest.operation, TABLE[step.function]
-        convolves = row.kind is OperationKind.CONVOLUTION
+        slides = row.kind in (OperationKind.CONVOLUTION, OperationKind.POOLING)
         reverse = operation.reverse is not step.reverse
         return Operation(
             name=name,
@@ -376,7 +377,7 @@ class _Derivative:
             inputs=tuple(operand for operand, _ in inputs),
             output=output,
             over=over or (operation.over if row.over[1] else ()),
-            windows=operation.windows if convolves else (),
+            windows=operation.windows if slides else (),
             parameter=operation.parameter if step.parameter is None else step.parameter,
             reverse=reverse and row.reversible,
             twin=operation.name,

@@ -2,7 +2,7 @@
 
 Nothing has to say so: places are selected among tokens by what each sends to each group, and that
 is a scatter of what it sends to the few that it chose, or the greatest of a row. Where a group
-takes tokens of its own choice, all groups are always full.
+takes tokens of its own choice, all groups are always full, unless each has places for all tokens.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def places(graph: Graph) -> dict[str, Places]:
             nest = graph.nest(block, operation)
             new = [axis for axis in nest.output if axis not in nest.inputs[0]]
             sent = _sent(graph, operation)
-            if all(graph.uses[axis] is AxisUse.TOKEN for axis in operation.over) and sent < 1:
+            of_tokens = all(graph.uses[axis] is AxisUse.TOKEN for axis in operation.over)
+            all_go = graph.count(new) == graph.count(operation.over)  # none is left out
+            if of_tokens and (sent < 1 or all_go):
                 most = _reached(graph, operation) if operation.parameter else 0.0
                 own = {"nodes": operation.parameter, "reached": most} if most else {}
                 found |= {axis: Places(tokens=operation.over, sent=sent, **own) for axis in new}
