@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 from crosstack.cli.inputs import MACHINE, MachineOptions, in_file, options_named, refuse, zero_given
 from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.transformer_training import Recompute, Schedule, overlap_named
+from crosstack.workload.transformer_training import (
+    Schedule,
+    overlap_named,
+    recompute_named,
+)
 
 if TYPE_CHECKING:
     from crosstack.mapping.mapping import Constraints, Task
@@ -58,7 +62,7 @@ class GivenOptions:
 
     given: str | None = None
     microbatch_size: int | None = None
-    recompute: Recompute | None = None
+    recompute: str | None = None
     schedule: Schedule | None = None
     interleave: int | None = None
     zero: str | None = None
@@ -84,7 +88,14 @@ class GivenOptions:
                 changes |= decided
                 if degrees:
                     changes["degrees"] = parse_degrees(degrees)
+            if "recompute" in changes:
+                changes |= _recomputed(changes["recompute"])
             return replace(constraints, **changes)
+
+
+def _recomputed(said: str) -> dict[str, Any]:
+    """Return what is computed again, and in how many layers, of its text."""
+    return dict(zip(("recompute", "recompute_layers"), recompute_named(said), strict=True))
 
 
 # How a problem of a job, a machine or a constraint is said by the option that gave it.
@@ -92,6 +103,7 @@ _CONSTRAINTS = {
     "degrees": "--given",
     "microbatch_size": "--microbatch-size",
     "recompute": "--recompute",
+    "recompute_layers": "--recompute",
     "schedule": "--schedule",
     "interleave": "--interleave",
     "zero": "--zero",

@@ -312,6 +312,7 @@ def _predicted(
     options |= dict.fromkeys(("topology", "shape", "package"), "--topology")
     options |= {f: f"--{f.replace('_', '-')}" for f in StepSettings.__dataclass_fields__}
     options |= _called(*CHOICES, "interleave", "overlap", "microbatch_size")
+    options |= {"constraints.recompute_layers": "--recompute"}
     with inputs.options_named(options):
         settings = StepSettings()
         if asked.optimizer is not None:

@@ -205,6 +205,7 @@ def _general(mapping: Mapping) -> dict[str, Any]:
         ],
         "microbatch_size": mapping.microbatch_size,
         "recompute": mapping.recompute.value,
+        "recompute_layers": mapping.recompute_layers,
         "schedule": mapping.schedule.value,
         "interleave": mapping.interleave,
         "zero": mapping.zero.value,
@@ -437,6 +438,7 @@ def _soonest(task: Task, mapping: Mapping, rules: Rules) -> Mapping:
         degrees=FREE,
         microbatch_size=None,
         recompute=mapping.recompute,
+        recompute_layers=mapping.recompute_layers,
         interleave=mapping.interleave,
         zero=mapping.zero,
     )

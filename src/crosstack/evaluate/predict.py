@@ -274,6 +274,7 @@ def _said(
     found = replace(
         given,
         recompute=step.recompute,
+        recompute_layers=step.recompute_layers,
         schedule=step.schedule or Schedule.ONE_F_ONE_B,
         interleave=step.interleave,
         microbatch_size=step.microbatch_size,

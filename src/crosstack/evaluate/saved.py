@@ -55,6 +55,7 @@ def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
         cores=_given_cores(rows, task),
         stages=stages,
         recompute=again,
+        recompute_layers=data.get("recompute_layers"),
         schedule=order,
         interleave=data.get("interleave", 1),
         zero=zero,

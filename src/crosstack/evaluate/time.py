@@ -20,7 +20,7 @@ from crosstack.evaluate.terms import end_terms, kernel_terms, partition_terms
 from crosstack.machine.chip import Execution
 from crosstack.machine.prices import system_power, system_price
 from crosstack.machine.system import Parallelism, System
-from crosstack.mapping.checks import check_overlap
+from crosstack.mapping.checks import check_overlap, require_layers_again
 from crosstack.mapping.mapping import GeneralDecisions, Mapping
 from crosstack.model.choice_index import axis_names, sharding_codes
 from crosstack.model.choices import Choices, make_choices, summing
@@ -50,6 +50,7 @@ from crosstack.model.runnable import unrunnable
 from crosstack.model.schedule.allowed import (
     interleavings,
     schedules,
+    share_again,
     with_recompute,
     zero_stages,
 )
@@ -364,7 +365,13 @@ def decided_plan(
     require(mapping.zero in shares, "mapping.zero", mapping.zero.value, allowed)
     check_overlap(workload, rules, mapping.overlap, "mapping.overlap")
     plan = replace(plan, interleave=pieces, zero=mapping.zero.number, hidden=mapping.overlap)
-    return with_recompute(plan, arrays, again)
+    some = mapping.recompute_layers
+    if some is not None:
+        require_layers_again(system.chip, rules, some, "mapping.recompute_layers")
+        most = plan.layers_per_stage // pieces
+        where = f"layers of each of {plan.pipeline * pieces} pieces of the model"
+        require(some <= most, "mapping.recompute_layers", some, f"up to {most}, the {where}")
+    return with_recompute(plan, arrays, again, share_again(plan, some))
 
 
 def _problems(

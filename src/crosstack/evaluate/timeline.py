@@ -140,7 +140,7 @@ def _ending(answer: Plan) -> Ending | None:
         step=pipeline.step,
         layers=found.layers_per_stage,
         forward=layers * share / pieces,
-        backward=layers * float(pipeline.last_pass) / pieces,
+        lead=layers * float(pipeline.lead),
         head=(there, 0.0 if pipeline.schedule.defers_weights else both - there),
     )
 

@@ -120,7 +120,7 @@ class Way:
             "n_chips": system.n_chips * system.copies,
             "parallelism": self.plan.degrees.by_word,
             "microbatch_size": mapping.microbatch_size,
-            "recompute": mapping.recompute.value,
+            "recompute": recompute_word(mapping.recompute, mapping.recompute_layers),
             "memory_b": found.memory_used,
             "capacity_b": None if math.isinf(found.memory_capacity) else found.memory_capacity,
             "time_s": found.time,
@@ -347,11 +347,13 @@ def _given_otherwise(task: Task, rules: Rules) -> Iterator[list[Change]]:
     changed = partial(_given, task)
     if given.recompute is not None:
         kinds = recomputations(task.workload.graph, rules)
-        later = kinds[kinds.index(given.recompute) + 1 :] if given.recompute in kinds else ()
+        first = given.recompute_layers is None  # else all layers of the same are a way, too
+        later = kinds[kinds.index(given.recompute) + first :] if given.recompute in kinds else ()
         for kind in later:
             words = f"recompute: {kind.value}"
             option = f"--recompute {kind.value}"
-            yield [changed(WayKind.RECOMPUTE, words, option, recompute=kind)]
+            whole: dict[str, Any] = {"recompute": kind, "recompute_layers": None}
+            yield [changed(WayKind.RECOMPUTE, words, option, **whole)]
     if given.microbatch_size is not None:
         smaller = [size for size in divisors(given.microbatch_size) if size < given.microbatch_size]
         yield [

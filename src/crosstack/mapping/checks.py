@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from crosstack.errors import require
-from crosstack.machine.chip import Execution
+from crosstack.machine.chip import Chip, Execution
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.parallelism import network_uses
 from crosstack.model.memory import recomputations, weight_gradients
 from crosstack.model.mesh_plan import experts_allowed, spread
 from crosstack.model.rules import Rules
+from crosstack.model.schedule.allowed import some_layers_again
 from crosstack.workload.kernels import Placement
 from crosstack.workload.transformer_training import Hidden, Schedule, Zero
 from crosstack.workload.workload import Workload
@@ -20,7 +21,7 @@ def check_given(workload: Workload, system: System, constraints: Constraints, ru
     _dimensions(workload, system, rules)
     _degrees(workload, system, constraints, rules)
     _tiles(workload, system, constraints, rules)
-    _recompute(workload, constraints, rules)
+    _recompute(workload, system, constraints, rules)
     _schedule(workload, constraints, rules)
     if workload.training:
         _sharing(system, constraints)
@@ -76,11 +77,23 @@ def _degrees(workload: Workload, system: System, constraints: Constraints, rules
     require(some is not None, field, said, allowed)
 
 
-def _recompute(workload: Workload, constraints: Constraints, rules: Rules) -> None:
+def require_layers_again(chip: Chip, rules: Rules, layers: int, path: str) -> None:
+    """Raise `InputError` at ``path`` unless ``layers`` of a stage may compute again, and no more."""
+    allowed = f"all layers of a stage, by rules {rules.name} on {chip.name}: one time of a layer "
+    allowed += "for all, but on chips that run kernels one by one and wait for their network"
+    require(some_layers_again(chip, rules), path, layers, allowed)
+
+
+def _recompute(
+    workload: Workload, system: System, constraints: Constraints, rules: Rules
+) -> None:
     some, given = recomputations(workload.graph, rules), constraints.recompute
     allowed = f"{', '.join(some)} for {workload.name} by rules {rules.name}"
     good = given is None or given in some
     require(good, "constraints.recompute", given and given.value, allowed)
+    if constraints.recompute_layers is not None:
+        layers, path = constraints.recompute_layers, "constraints.recompute_layers"
+        require_layers_again(system.chip, rules, layers, path)
 
 
 def _tiles(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:

@@ -40,6 +40,7 @@ def mapping_order(mapping: Mapping) -> tuple[object, ...]:
         tuple(list(Parallelism).index(use) for use in mapping.parallelism),
         mapping.microbatch_size,
         list(Recompute).index(mapping.recompute),
+        mapping.recompute_layers or 0,
         list(Schedule).index(mapping.schedule),
         mapping.interleave,
         mapping.zero.number,

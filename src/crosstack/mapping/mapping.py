@@ -43,6 +43,19 @@ class Stop(StrEnum):
     METHOD = "method"
 
 
+# Numbers of constraints.
+_COUNTS = (
+    "microbatch_size", "n_tiles", "tile_size", "max_partitions", "interleave", "recompute_layers",
+)  # fmt: skip
+
+
+def _check_layers_again(recompute: Recompute | None, layers: int | None) -> None:
+    """Check that layers which compute something again say what."""
+    said = layers is None or recompute not in (None, Recompute.NONE)
+    some = ", ".join(kind for kind in Recompute if kind is not Recompute.NONE)
+    require(said, "recompute_layers", layers, f"none, unless recompute is one of {some}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraints:
     """Decisions that are given; everything else is free, but for the system's network.
@@ -60,6 +73,9 @@ class Constraints:
         Every kernel its own partition; forward and backward never share one, forward first.
     recompute : Recompute or None
         What the backward pass computes again instead of keeping it.
+    recompute_layers : int or None
+        First layers of every stage, or of every piece of one, that compute it again; None: all,
+        where ``recompute`` is given. [1]
     schedule : Schedule
         In which order a stage takes its microbatches.
     interleave : int or None
@@ -83,6 +99,7 @@ class Constraints:
     kernel_by_kernel: bool = False
     separate_directions: bool = False
     recompute: Recompute | None = None
+    recompute_layers: int | None = None
     schedule: Schedule = Schedule.ONE_F_ONE_B
     interleave: int | None = None
     zero: Zero | None = None
@@ -97,9 +114,10 @@ class Constraints:
         require_types(self)
         if self.overlap is not None:
             object.__setattr__(self, "overlap", overlap_named(self.overlap))
-        for name in ("microbatch_size", "n_tiles", "tile_size", "max_partitions", "interleave"):
+        for name in _COUNTS:
             if getattr(self, name) is not None:
                 require_whole(name, getattr(self, name))
+        _check_layers_again(self.recompute, self.recompute_layers)
         most = self.max_partitions
         for kernel, partition in self.partitions:
             path = f"partitions.{kernel}"
@@ -168,6 +186,7 @@ class GeneralDecisions(NamedTuple):
     microbatch_size: int
     n_tiles: int
     recompute: Recompute
+    recompute_layers: int | None
     schedule: Schedule
     interleave: int
     zero: Zero
@@ -188,7 +207,7 @@ class Mapping:
         What each of those is used for.
     dimensions : tuple of int
         The network dimension of each of those, ascending; empty: one for every dimension.
-    microbatch_size, n_tiles, recompute, schedule, interleave, zero, overlap
+    microbatch_size, n_tiles, recompute, recompute_layers, schedule, interleave, zero, overlap
         See `Constraints`.
     sharding : tuple of Axis
         One per kernel, in the order of the graph.
@@ -214,6 +233,7 @@ class Mapping:
     cores: tuple[tuple[int, int], ...] | None = None
     stages: tuple[int, ...] | None = None
     recompute: Recompute = Recompute.NONE
+    recompute_layers: int | None = None
     schedule: Schedule = Schedule.ONE_F_ONE_B
     interleave: int = 1
     zero: Zero = Zero.NONE
@@ -241,6 +261,9 @@ class Mapping:
             require(dealt == count, "cores", dealt, f"one per kernel ({count})")
         require_whole("microbatch_size", self.microbatch_size)
         require_whole("interleave", self.interleave)
+        if self.recompute_layers is not None:
+            require_whole("recompute_layers", self.recompute_layers)
+        _check_layers_again(self.recompute, self.recompute_layers)
         if self.stages is not None:
             self._check_stages(self.stages)
 

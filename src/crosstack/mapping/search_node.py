@@ -52,6 +52,7 @@ from crosstack.model.partition import (
     relaxed_load,
 )
 from crosstack.model.rules import Rules
+from crosstack.model.schedule.allowed import layers_again
 from crosstack.workload.kernel_graph import Ints, KernelGraph
 from crosstack.workload.transformer_training import ZEROS
 from crosstack.workload.workload import Workload
@@ -149,7 +150,7 @@ class SearchState:
         """Return the costs of all choices under a plan and a number of tiles, kept for a while."""
         key = (
             plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
-            plan.n_microbatches, plan.periodic, plan.spilled, plan.recompute, n_tiles,
+            plan.n_microbatches, plan.periodic, plan.spilled, plan.recompute, plan.again, n_tiles,
         )  # fmt: skip
         if key not in self.choices:
             self.budget.spend(TABLE * self.arrays.n)
@@ -432,6 +433,7 @@ class SearchState:
             partitions=numbers_of(partitions, self.arrays.n),
             stages=stages,
             recompute=plan.recompute,
+            recompute_layers=layers_again(plan),
             schedule=plan.schedule,
             interleave=plan.interleave,
             zero=ZEROS[plan.zero],

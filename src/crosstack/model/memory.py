@@ -470,14 +470,19 @@ def activations_held(
 
     The first keeps most, but where gradients of weights wait: stage s of p has p - s microbatches
     whose backward pass is to come, and s whose gradients of weights are, and one of the former then
-    becomes one of the latter.
+    becomes one of the latter. Copies beyond those that compute again keep all; of the others one
+    at a time has the rest.
     """
     kept, again = memory.kept.sum(axis=-1), memory.again.sum(axis=-1)
     count = np.asarray(plan.layers_per_stage if copies is None else copies)
-    held = kept * count * microbatches_kept(plan, stage) + again
+    whole = np.maximum(count - plan.layers_again, 0.0)
+    held = (kept * count + again * whole) * microbatches_kept(plan, stage)
+    held = held + again * np.greater(plan.again, 0)
     if plan.schedule.defers_weights:
         waiting = memory.waiting.sum(axis=-1)
-        held += count * (waiting * np.asarray(stage) + np.maximum(waiting - kept, 0.0))
+        held = held + count * waiting * np.asarray(stage)
+        held = held + (count - whole) * np.maximum(waiting - kept, 0.0)
+        held = held + whole * np.maximum(waiting - kept - again, 0.0)
     return np.asarray(plan.microbatch_size * np.where(count > 0, held, 0.0))
 
 

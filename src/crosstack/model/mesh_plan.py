@@ -101,8 +101,10 @@ class MeshPlan:
     whatever the sharding. [1] ``spilled``: whether data lies in the
     second memory, too. ``training``: whether gradients come back through the stages, microbatches
     by ``schedule`` with ``interleave`` pieces a stage [1]; ``forward``, ``weight_gradients``:
-    shares of the forward pass, and of gradients of weights, in the work of a copy [1].
-    ``recompute``: what the backward pass computes again. ``copies`` of the system run iterations
+    shares of the forward pass, and of gradients of weights, in the work of a copy, ``rerun`` of
+    what is computed again [1].
+    ``recompute``: what the backward pass computes again, in a share ``again`` of the layers of
+    every piece of a stage, the first ones [1]. ``copies`` of the system run iterations
     at the same time. [1] ``ends``: what runs before the first layer and behind the last one, where
     that is decided. ``summed`` are gradients of one copy of the graph that a chip sums once an
     iteration, at least where its sharding is not decided [B], ``update`` what it takes to update
@@ -146,10 +148,12 @@ class MeshPlan:
     dimensions: tuple[int, ...] = ()
     training: bool = False
     recompute: Recompute = Recompute.NONE
+    again: Any = 1.0
     schedule: Schedule = Schedule.ONE_F_ONE_B
     interleave: int = 1
     forward: float = 1 / 3
     weight_gradients: float = 1 / 3
+    rerun: Any = 0.0
     ends: tuple[EndCost, EndCost] = (NO_END, NO_END)
     zero: Any = Zero.NONE.number
     scatter: ConcaveTime = NOTHING
@@ -220,6 +224,11 @@ class MeshPlan:
     def hybrid(self) -> Any:
         """Whether shares are among the chips alone that the fastest links join."""
         return np.asarray(self.zero) == Zero.HYBRID.number
+
+    @property
+    def layers_again(self) -> Any:
+        """Layers of a stage that compute something again. [1]"""
+        return np.rint(np.asarray(self.again) * self.layers_per_stage)
 
     @property
     def exchanged(self) -> Any:

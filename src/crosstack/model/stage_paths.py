@@ -27,7 +27,9 @@ def exchange_paths(plan: MeshPlan) -> tuple[Path, ...]:
     the other, ``(A + F) / L + (L - 1) / L max(A, F + x A)`` forward, and backward, with gradients
     and weights on the same links, ``(A + R + B) / L + (L - 1) / L max(A + R, B + x (A + R))``:
     while anything is sent, a share x of the chip works on nothing else. Every piece of a stage
-    begins and ends a pass. What is not hidden (`Hidden`) is waited for by each layer, and is added
+    begins and ends a pass. Where the first layers alone compute something again, n of L, the last
+    to run backward take the longest, B' together, and the links may be what is waited for until
+    then: ``(L - n + 1) / L (A + R) + B' + x (n - 1) / L (A + R)``. What is not hidden (`Hidden`) is waited for by each layer, and is added
     to all of that.
 
     Source: zhao2023fsdp (sections 3.3 and 4); rajbhandari2020zero for gradients alone;
@@ -48,7 +50,13 @@ def exchange_paths(plan: MeshPlan) -> tuple[Path, ...]:
 
     forward = through(share, ahead * weights, (not ahead) * weights)
     hidden = ahead * weights + beside * sums
-    backward = through(1 - share, hidden, weights + sums - hidden)
+    waited = weights + sums - hidden
+    backward = through(1 - share, hidden, waited)
+    if np.any(np.less(plan.again, 1)):
+        plain, again = 1 - share - plan.rerun, plan.again
+        slow = 1 - again + one + plan.taken * (again - one)
+        longest = one * (plain + plan.rerun / again), waited + hidden
+        backward = backward[0], longest, (again * plain + plan.rerun, waited + slow * hidden)
     return tuple((a + c, b + d) for a, b in forward for c, d in backward)
 
 

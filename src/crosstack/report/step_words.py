@@ -336,6 +336,7 @@ _DECISIONS = {
     "microbatch_size": "microbatch",
     "n_tiles": "tiles",
     "interleave": "pieces a stage",
+    "recompute_layers": "layers that compute again",
 }
 _SHARES = {
     Zero.NONE: "no ZeRO",
@@ -348,6 +349,8 @@ _AGAIN = {Recompute.NONE: "nothing", Recompute.ATTENTION: "attention", Recompute
 
 
 def _value(value: Any) -> str:
+    if value is None:
+        return "all"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

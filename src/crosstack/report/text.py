@@ -325,7 +325,7 @@ def _given_words(task: Task) -> tuple[tuple[str, str], ...]:
         **sized,
         "kernel by kernel": "yes" if c.kernel_by_kernel else "",
         "forward and backward": "in separate partitions" if c.separate_directions else "",
-        "computed again": "" if c.recompute is None else wording.RECOMPUTATION[c.recompute],
+        "computed again": wording.again_words(c),
         "schedule": c.schedule.value if ordered else "",
         "pieces a stage": "" if c.interleave is None else f"{c.interleave:,}",
         "shared by data-parallel chips": "" if c.zero is None else wording.ZERO[c.zero],

@@ -233,7 +233,7 @@ def splits(answer: Plan) -> tuple[tuple[str, str], ...]:
         ("pipeline", _pipeline(answer)),
         ("batch", f"{batch}; each pipeline runs {e.n_microbatches:,} x {m.microbatch_size}"),
         (f"tiles of {one(workload.item)}", f"{m.n_tiles:,}"),
-        *([("computed again in the backward pass", RECOMPUTATION[m.recompute])] if again else []),
+        *([("computed again in the backward pass", again_words(m))] if again else []),
         *([("shared by data-parallel chips", ZERO[m.zero])] if m.zero is not Zero.NONE else []),
         *([("sent beside the work", hidden_words(m.overlap))] if m.overlap is not None else []),
         *trained_by(workload),
@@ -291,11 +291,22 @@ def not_mapped(workload: Workload) -> tuple[tuple[str, str], ...]:
     return (("not mapped, not counted", ", ".join(words)),) if blocks else ()
 
 
-RECOMPUTATION = {
+_RECOMPUTATION = {
     Recompute.NONE: "nothing",
     Recompute.ATTENTION: "attention",
     Recompute.FULL: "the whole forward pass of a layer",
 }
+
+
+def again_words(decided: Mapping | Constraints) -> str:
+    """Say what the backward pass computes again, and in how many layers; empty if not decided."""
+    if decided.recompute is None:
+        return ""
+    what, some = _RECOMPUTATION[decided.recompute], decided.recompute_layers
+    if some is None:
+        return what
+    where = "a stage" if decided.interleave in (None, 1) else "every piece of a stage"
+    return f"{what}, of the first {plural(some, 'layer')} of {where}"
 
 
 def memory_rows(answer: Plan) -> Table:

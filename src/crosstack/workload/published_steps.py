@@ -16,7 +16,12 @@ from crosstack.workload.dtype import Dtype
 from crosstack.workload.job import Job, JobKind, Work
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
-from crosstack.workload.transformer_training import CHOICES, TransformerTraining, overlap_named
+from crosstack.workload.transformer_training import (
+    CHOICES,
+    TransformerTraining,
+    overlap_named,
+    recompute_named,
+)
 from crosstack.workload.workload import Workload
 
 Step = TypeVar("Step", bound=Work)
@@ -108,6 +113,7 @@ def changed_step(step: Step, changes: Mapping[str, Any]) -> Step:
     Raises `InputError` if the step has no such field, or does not allow the value.
     """
     given = {name: changes[name] for name in CHANGES if changes.get(name) is not None}
+    again = dict[str, int]()
     for name, value in given.items():
         if isinstance(step, Product):
             raise InputError(Problem(name, "a single product has none."))
@@ -116,9 +122,12 @@ def changed_step(step: Step, changes: Mapping[str, Any]) -> Step:
             raise InputError(Problem(name, "allowed for the training of a transformer only."))
         if name == "overlap":
             given[name] = overlap_named(value)
-        if name in CHOICES:
+        if name == "recompute":
+            given[name], layers = recompute_named(value)
+            again = {} if layers is None else {"recompute_layers": layers}
+        elif name in CHOICES:
             known = words_of(CHOICES[name])
             if str(value) not in known:
                 raise unknown_name(name, f"{name} is", str(value), known)
             given[name] = known[str(value)]
-    return replace(step, **given) if given else step
+    return replace(step, **given, **again) if given else step

@@ -42,6 +42,35 @@ class Recompute(StrEnum):
     FULL = "full"
 
 
+def recompute_named(said: Recompute | str) -> tuple[Recompute, int | None]:
+    """Return what is computed again, and in how many layers: ``full``, or ``full:4`` of its words.
+
+    Layers are the first of every stage, or of every piece of one: Megatron's
+    ``--recompute-method block --recompute-num-layers`` (``nvidia_megatron_core``). None: all. [1]
+
+    Raises
+    ------
+    InputError
+        If it is none of those.
+    """
+    if isinstance(said, Recompute):
+        return said, None
+    word, colon, count = (part.strip() for part in str(said).partition(":"))
+    if word not in list(Recompute):
+        raise unknown_name("recompute", "recomputation is", word, list(Recompute))
+    if not colon:
+        return Recompute(word), None
+    some = word != Recompute.NONE
+    whole = count.isascii() and count.isdecimal() and len(count) <= 6 and int(count) > 0
+    require(some and whole, "recompute", said, "attention:N or full:N, N layers, at least 1")
+    return Recompute(word), int(count)
+
+
+def recompute_word(recompute: Recompute, layers: int | None) -> str:
+    """Return what `recompute_named` reads: what is computed again, in so many layers. [1]"""
+    return recompute.value if layers is None else f"{recompute.value}:{layers}"
+
+
 class Schedule(StrEnum):
     """In which order a stage takes its microbatches.
 
@@ -145,9 +174,9 @@ class TransformerTraining(Checked):
     microbatches, microbatch_size : int
         Parts of a replica's batch that follow one another through the pipeline, or sequences of
         each: one of the two. [1]
-    exchange, recompute, schedule, zero
-        What the chips of a kernel split send one another, what the backward pass computes again,
-        in which order a stage takes its microbatches, and what data-parallel chips have shares of.
+    exchange, recompute, recompute_layers, schedule, zero
+        What the chips of a kernel split send one another, what the backward pass computes again, in
+        how many layers of a stage or of a piece of one (None: all where it is given), in which order a stage takes its microbatches, and what data-parallel chips have shares of.
     interleave : int
         Stages on every chip, spread over the model; above 1 with `Schedule.ONE_F_ONE_B`. [1]
     overlap
@@ -170,6 +199,7 @@ class TransformerTraining(Checked):
     microbatch_size: Count | None = None
     exchange: Exchange | None = None
     recompute: Recompute | None = None
+    recompute_layers: Count | None = None
     schedule: Schedule | None = None
     interleave: Count | None = None
     zero: Zero | None = None
