@@ -31,7 +31,7 @@ from crosstack.model.tiles import divisors
 from crosstack.records import require_type
 from crosstack.units import format_quantity
 from crosstack.version import __version__
-from crosstack.workload.transformer_training import Schedule
+from crosstack.workload.transformer_training import Schedule, recompute_word
 
 MAIN_MEMORY = "main memory"  # the resource, as errors name it
 TRIED_WORK = 1e5  # units of work of a try: half a second

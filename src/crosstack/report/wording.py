@@ -16,7 +16,7 @@ from crosstack.evaluate.plan import Plan
 from crosstack.machine.compute import Compute
 from crosstack.machine.prices import Bill
 from crosstack.machine.system import Dimension, Parallelism, System
-from crosstack.mapping.mapping import Mapping, Task
+from crosstack.mapping.mapping import Constraints, Mapping, Task
 from crosstack.model.energy import missing_powers
 from crosstack.model.memory import recomputations
 from crosstack.model.objective import Objective

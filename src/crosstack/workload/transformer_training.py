@@ -57,7 +57,7 @@ def recompute_named(said: Recompute | str) -> tuple[Recompute, int | None]:
         return said, None
     word, colon, count = (part.strip() for part in str(said).partition(":"))
     if word not in list(Recompute):
-        raise unknown_name("recompute", "recomputation is", word, list(Recompute))
+        raise unknown_name("recompute", "recompute is", word, list(Recompute))
     if not colon:
         return Recompute(word), None
     some = word != Recompute.NONE
