@@ -275,8 +275,8 @@ def test_layers_of_chips_on_which_kernels_share_time_are_alike():
         other = replace(system, chip=replace(system.chip, **change))
         with pytest.raises(InputError, match="got 2; allowed: all layers of a stage"):
             evaluate(WORKLOAD, other, mapped(FULL, 2), RULES)
+        given = Constraints(recompute=FULL, recompute_layers=2)
         with pytest.raises(InputError, match="got 2; allowed: all layers of a stage"):
-            given = Constraints(recompute=FULL, recompute_layers=2)
             search(WORKLOAD, other, given, RULES)
 
 

@@ -12,6 +12,7 @@ from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.transformer_training import (
     Schedule,
+    offload_named,
     overlap_named,
     recompute_named,
 )
@@ -67,6 +68,7 @@ class GivenOptions:
     interleave: int | None = None
     zero: str | None = None
     overlap: str | None = None
+    offload: str | None = None
 
     def refuse(self) -> None:
         """Raise `InputError` for options that a saved result leaves no room for."""
@@ -83,6 +85,8 @@ class GivenOptions:
         with options_named(_WORDS):
             if self.overlap is not None:
                 changes["overlap"] = overlap_named(self.overlap)
+            if self.offload is not None:
+                changes["offload"] = offload_named(self.offload)
             if "given" in changes:
                 degrees, decided = split_given(changes.pop("given"), changes)
                 changes |= decided
@@ -108,6 +112,7 @@ _CONSTRAINTS = {
     "interleave": "--interleave",
     "zero": "--zero",
     "overlap": "--overlap",
+    "offload": "--offload",
 }
 _WORDS = {
     "given": "--given",

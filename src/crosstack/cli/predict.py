@@ -55,6 +55,7 @@ class StepOptions:
     interleave: int | None = None
     zero: str | None = None
     overlap: str | None = None
+    offload: str | None = None
     expert_imbalance: float | None = None
     gradients: str | None = None
     optimizer: str | None = None
@@ -311,8 +312,8 @@ def _predicted(
     options |= {"constraints.degrees": "--given", "workload.global_batch_size": "--batch"}
     options |= dict.fromkeys(("topology", "shape", "package"), "--topology")
     options |= {f: f"--{f.replace('_', '-')}" for f in StepSettings.__dataclass_fields__}
-    options |= _called(*CHOICES, "interleave", "overlap", "microbatch_size")
-    options |= {"constraints.recompute_layers": "--recompute"}
+    options |= _called(*CHOICES, "interleave", "overlap", "offload", "microbatch_size")
+    options |= {"constraints.recompute_layers": "--recompute", "constraints.offload": "--offload"}
     with inputs.options_named(options):
         settings = StepSettings()
         if asked.optimizer is not None:

@@ -167,7 +167,8 @@ class BlockTable:
 
     def _solved(self, plan: MeshPlan) -> SolvedBlock | None:
         alone = self.system.replayed  # behind a host's launches, any block would do
-        roomy = replace(alone, chip=alone.chip.with_memory(capacity=None))
+        host = alone.host and replace(alone.host, capacity=math.inf)
+        roomy = replace(alone, chip=alone.chip.with_memory(capacity=None), host=host)
         try:
             return self.searched(plan, roomy, interleave=1)
         except (InfeasibleError, LimitError):

@@ -280,6 +280,7 @@ def _said(
         microbatch_size=step.microbatch_size,
         zero=step.zero,
         overlap=step.overlap,
+        offload=step.offload,
     )
     if step.microbatches is not None:
         replicas = given.degrees.data or 1

@@ -131,9 +131,7 @@ def _listed(
     return listed
 
 
-def _eased(
-    strategies: Strategies, left: Ints, table: BlockTable, state: SearchState
-) -> Strategies:
+def _eased(strategies: Strategies, left: Ints, table: BlockTable, state: SearchState) -> Strategies:
     """Return strategies of which some of one block compute as few layers again as fit with it."""
     some = strategies.at(left)
     if not (state.room.some_layers_again(table.constraints) and (some.again < 1).any()):

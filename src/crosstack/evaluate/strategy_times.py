@@ -93,7 +93,8 @@ def _priced(
     layer = _layer_times(known, row, lines, spread, table)
     layer = layer[back] - (1 - strategies.again) * known.more[rows]
     capacity = table.system.chip.memory_room(spilled=spilled)
-    return used, np.full(len(used), capacity), layer, known.summed[rows], known.fits[rows]
+    summed = np.column_stack((known.summed[rows], known.kept[rows]))
+    return used, np.full(len(used), capacity), layer, summed, known.fits[rows]
 
 
 def memory_used(strategies: Strategies, table: BlockTable, *, spilled: bool = False) -> Floats:
@@ -198,6 +199,7 @@ def with_strategy(mapping: Mapping, strategies: Strategies, number: int) -> Mapp
         dimensions=plan.dimensions,
         zero=ZEROS[plan.zero],
         overlap=plan.hidden,
+        offload=plan.offloaded.kinds,
         recompute=RECOMPUTED[strategies.recompute[number]],
         recompute_layers=layers_again_of(strategies, number),
         schedule=ORDERS[strategies.schedule[number]],

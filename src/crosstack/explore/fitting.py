@@ -31,7 +31,7 @@ from crosstack.model.tiles import divisors
 from crosstack.records import require_type
 from crosstack.units import format_quantity
 from crosstack.version import __version__
-from crosstack.workload.transformer_training import Schedule, recompute_word
+from crosstack.workload.transformer_training import Offload, Schedule, recompute_word
 
 MAIN_MEMORY = "main memory"  # the resource, as errors name it
 TRIED_WORK = 1e5  # units of work of a try: half a second
@@ -41,10 +41,19 @@ MOST_PAIRS = 3  # of two changes at once that are listed
 MOST_STEPS, STEP = 24, 1.02  # of the search for the least memory: how many, and the shortest
 
 
+# What is tried on the hosts.
+OFFLOADS = (
+    (Offload.OPTIMIZER,),
+    (Offload.ACTIVATIONS,),
+    (Offload.OPTIMIZER, Offload.ACTIVATIONS),
+)
+
+
 class WayKind(StrEnum):
     """What a way changes: what runs on the same machine, or the machine."""
 
     RECOMPUTE = "recompute"
+    OFFLOAD = "offload"
     MICROBATCH = "microbatch"
     SCHEDULE = "schedule"
     PARALLELISM = "parallelism"
@@ -365,6 +374,10 @@ def _given_otherwise(task: Task, rules: Rules) -> Iterator[list[Change]]:
             )
             for size in sorted(smaller, reverse=True)
         ]
+    if task.system.host is not None and task.workload.training and not given.offload:
+        for kinds in OFFLOADS:
+            words, option = "on the hosts: " + " and ".join(kinds), f"--offload {'+'.join(kinds)}"
+            yield [changed(WayKind.OFFLOAD, words, option, offload=kinds)]
     if given.schedule is not Schedule.ONE_F_ONE_B:
         words = f"schedule: {Schedule.ONE_F_ONE_B.value}"
         option = f"--schedule {Schedule.ONE_F_ONE_B.value}"

@@ -77,9 +77,10 @@ class BoundedStrategies:
 
     def tell_lack(self, state: SearchState) -> None:
         """Tell what is closest to fitting of what does not."""
-        over = np.where(self.light, math.inf, self.held / self.capacity)
-        if np.isfinite(over).any():
-            state.too_heavy(self.plan(state, int(np.argmin(over))))
+        heavy = np.flatnonzero(~self.light)
+        if heavy.size:
+            over = self.held[heavy] / self.capacity[heavy]
+            state.too_heavy(self.plan(state, int(heavy[np.argmin(over)])))
 
     def by_block(self) -> list[Ints]:
         """Return the places of those that are light, block by block."""

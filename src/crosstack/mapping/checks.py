@@ -5,14 +5,14 @@ from __future__ import annotations
 from crosstack.errors import require
 from crosstack.machine.chip import Chip, Execution
 from crosstack.machine.system import Parallelism, System
-from crosstack.mapping.mapping import Constraints
+from crosstack.mapping.mapping import Constraints, Mapping
 from crosstack.mapping.parallelism import network_uses
 from crosstack.model.memory import recomputations, weight_gradients
 from crosstack.model.mesh_plan import experts_allowed, spread
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.allowed import some_layers_again
 from crosstack.workload.kernels import Placement
-from crosstack.workload.transformer_training import Hidden, Schedule, Zero
+from crosstack.workload.transformer_training import Hidden, Offload, Schedule, Zero
 from crosstack.workload.workload import Workload
 
 
@@ -26,6 +26,7 @@ def check_given(workload: Workload, system: System, constraints: Constraints, ru
     if workload.training:
         _sharing(system, constraints)
     check_overlap(workload, rules, constraints.overlap, "constraints.overlap")
+    check_offload(workload, system, rules, constraints, "constraints.")
 
 
 def check_overlap(
@@ -40,6 +41,34 @@ def check_overlap(
     require(counted, path, said, f"nothing {where}")
     apart = not workload.graph.shares_weights or {*overlap} <= {Hidden.SENDS}
     require(apart, path, said, f"none or sends: layers of {workload.name} share weights")
+
+
+def check_offload(
+    workload: Workload, system: System, rules: Rules, given: Constraints | Mapping, path: str
+) -> None:
+    """Raise `InputError` below ``path`` where what is on the hosts cannot be there."""
+    kinds, host, where = given.offload, system.host, f"{path}offload"
+    if not kinds:
+        return
+    said, allowed = "+".join(kinds), f"none for {workload.name} by rules {rules.name}"
+    counted = workload.training and rules.iteration.has_schedules
+    require(counted and not workload.graph.shares_weights, where, said, allowed)
+    allowed = f"none on {system.name}, of whose hosts nothing is known: system.host says it "
+    allowed += "(bandwidth, capacity, memory_bandwidth of a chip's share)"
+    require(host is not None, where, said, allowed)
+    assert host is not None
+    slow = Offload.OPTIMIZER in kinds and host.memory_bandwidth is None
+    allowed = "state, or system.host.memory_bandwidth, by which a host updates"
+    require(not slow, where, said, allowed)
+    if Offload.ACTIVATIONS not in kinds:
+        return
+    some = given.recompute_layers
+    allowed = f"none with {Offload.ACTIVATIONS} on the host: all layers are alike"
+    require(some is None, f"{path}recompute_layers", some, allowed)
+    waits = given.schedule.defers_weights
+    others = ", ".join(kind for kind in Schedule if not kind.defers_weights)
+    allowed = f"{others} with {Offload.ACTIVATIONS} on the host"
+    require(not waits, f"{path}schedule", given.schedule.value, allowed)
 
 
 def _dimensions(workload: Workload, system: System, rules: Rules) -> None:
@@ -78,15 +107,13 @@ def _degrees(workload: Workload, system: System, constraints: Constraints, rules
 
 
 def require_layers_again(chip: Chip, rules: Rules, layers: int, path: str) -> None:
-    """Raise `InputError` at ``path`` unless ``layers`` of a stage may compute again, and no more."""
+    """Raise `InputError` at ``path`` unless ``layers`` of a stage may compute again."""
     allowed = f"all layers of a stage, by rules {rules.name} on {chip.name}: one time of a layer "
     allowed += "for all, but on chips that run kernels one by one and wait for their network"
     require(some_layers_again(chip, rules), path, layers, allowed)
 
 
-def _recompute(
-    workload: Workload, system: System, constraints: Constraints, rules: Rules
-) -> None:
+def _recompute(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:
     some, given = recomputations(workload.graph, rules), constraints.recompute
     allowed = f"{', '.join(some)} for {workload.name} by rules {rules.name}"
     good = given is None or given in some

@@ -9,9 +9,11 @@ from typing import Any
 from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.records import words_of
 from crosstack.workload.transformer_training import (
+    Offload,
     Recompute,
     Schedule,
     Zero,
+    offload_named,
     recompute_named,
     recompute_word,
 )
@@ -23,6 +25,7 @@ DECISIONS: Mapping[str, tuple[str, type[StrEnum] | type[int]]] = {
     "schedule": ("schedule", Schedule),
     "interleave": ("interleave", int),
     "zero": ("zero", Zero),
+    "offload": ("offload", Offload),
 }
 
 
@@ -68,6 +71,11 @@ def split_given(text: str, others: Mapping[str, Any] | None = None) -> tuple[str
 
 
 def _decided(word: str, kind: type[StrEnum] | type[int], value: str) -> Any:
+    if kind is Offload:
+        try:
+            return "+".join(offload_named(value)) or "none"
+        except InputError as error:
+            raise error.renamed({"offload": "given"}) from None
     if kind is Recompute:
         try:
             again, layers = recompute_named(value)

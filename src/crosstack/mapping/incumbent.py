@@ -45,6 +45,7 @@ def mapping_order(mapping: Mapping) -> tuple[object, ...]:
         mapping.interleave,
         mapping.zero.number,
         mapping.overlap or (),
+        mapping.offload,
         mapping.n_tiles,
         mapping.partitions,
         tuple(AXIS_CODE[axis] for axis in mapping.sharding),

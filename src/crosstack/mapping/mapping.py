@@ -13,7 +13,15 @@ from crosstack.mapping.degrees import FREE, Degrees, degree_of
 from crosstack.model.objective import Objective
 from crosstack.records import brief, require_types
 from crosstack.workload.kernels import Axis
-from crosstack.workload.transformer_training import Hidden, Recompute, Schedule, Zero, overlap_named
+from crosstack.workload.transformer_training import (
+    Hidden,
+    Offload,
+    Recompute,
+    Schedule,
+    Zero,
+    offload_named,
+    overlap_named,
+)
 from crosstack.workload.workload import Workload
 
 
@@ -85,6 +93,8 @@ class Constraints:
     overlap : tuple of Hidden or None
         What training sends beside the work of its chips; None: gradients and weights, and between
         stages what the chip does (`crosstack.machine.chip.Overlap`).
+    offload : tuple of Offload
+        What lies in the memory of the chips' hosts; nothing, if it is not given.
     partitions : tuple of (kernel name, int)
         Pinned kernels: the number of their partition, from 0.
     sharding : tuple of (kernel name, str)
@@ -104,6 +114,7 @@ class Constraints:
     interleave: int | None = None
     zero: Zero | None = None
     overlap: tuple[Hidden, ...] | None = None
+    offload: tuple[Offload, ...] = ()
     partitions: tuple[tuple[str, int], ...] = ()
     sharding: tuple[tuple[str, str], ...] = ()
 
@@ -114,6 +125,7 @@ class Constraints:
         require_types(self)
         if self.overlap is not None:
             object.__setattr__(self, "overlap", overlap_named(self.overlap))
+        object.__setattr__(self, "offload", offload_named(self.offload))
         for name in _COUNTS:
             if getattr(self, name) is not None:
                 require_whole(name, getattr(self, name))
@@ -191,6 +203,7 @@ class GeneralDecisions(NamedTuple):
     interleave: int
     zero: Zero
     overlap: tuple[Hidden, ...] | None
+    offload: tuple[Offload, ...]
     dimensions: tuple[int, ...]
 
 
@@ -207,8 +220,10 @@ class Mapping:
         What each of those is used for.
     dimensions : tuple of int
         The network dimension of each of those, ascending; empty: one for every dimension.
-    microbatch_size, n_tiles, recompute, recompute_layers, schedule, interleave, zero, overlap
+    microbatch_size, n_tiles, recompute, recompute_layers, schedule, interleave, zero
         See `Constraints`.
+    overlap, offload
+        The same.
     sharding : tuple of Axis
         One per kernel, in the order of the graph.
     partitions : tuple of int
@@ -238,6 +253,7 @@ class Mapping:
     interleave: int = 1
     zero: Zero = Zero.NONE
     overlap: tuple[Hidden, ...] | None = None
+    offload: tuple[Offload, ...] = ()
     dimensions: tuple[int, ...] = ()
     ends: tuple[EndMapping, ...] = ()
 

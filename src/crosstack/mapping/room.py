@@ -23,6 +23,7 @@ from crosstack.model.memory import (
     activations_held,
     computed_again,
     copy_memory,
+    host_held,
     kept_tensors,
     recomputations,
     static_size,
@@ -41,7 +42,7 @@ from crosstack.model.schedule.allowed import (
 )
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
-from crosstack.workload.transformer_training import Recompute
+from crosstack.workload.transformer_training import Offload, Recompute
 from crosstack.workload.workload import Workload
 
 
@@ -88,7 +89,8 @@ class Room:
         """Return what stays in the fullest chip's memory, however the plan is filled in."""
         key = (
             plan.tensor, plan.split, plan.pipeline, plan.data, plan.expert, plan.microbatch_size,
-            plan.recompute, plan.again, plan.schedule, plan.interleave, plan.graph_stages, plan.ends, plan.zero,
+            plan.recompute, plan.again, plan.schedule, plan.interleave, plan.graph_stages,
+            plan.ends, plan.zero,
         )  # fmt: skip
         if key not in self.demands:  # wherever its chips lie
             memory = self.lightest(plan)
@@ -99,6 +101,10 @@ class Room:
             activations = float(activations_held(plan, memory))
             self.demands[key] = Demand(total=total, activations=activations)
         return self.demands[key]
+
+    def away(self, plan: MeshPlan) -> Floats:
+        """Return what chips of every stage have on their hosts at least. [B]"""
+        return host_held(plan, self.lightest(plan), np.arange(plan.pipeline))
 
     def lightest(self, plan: MeshPlan) -> CopyMemory:
         """Return the least that a copy of the graph takes under a plan, choice by choice."""
@@ -175,7 +181,8 @@ class Room:
 
     def some_layers_again(self, given: Constraints | Mapping) -> bool:
         """Whether it is free how many layers of a stage compute something again."""
-        return given.recompute is None and some_layers_again(self.system.chip, self.rules)
+        alike = Offload.ACTIVATIONS in given.offload or given.recompute is not None
+        return not alike and some_layers_again(self.system.chip, self.rules)
 
     def fewest_again(
         self, plan: MeshPlan, memory: CopyMemory, moving: float = 0.0, *, ends: bool = False

@@ -190,6 +190,7 @@ def _offer_start(state: SearchState, start: Mapping, time_taken: float) -> None:
         "kernel_by_kernel": not state.unfused or len(directions) == state.arrays.n,
         "schedule": given.schedule is start.schedule,
         "overlap": given.overlap == start.overlap,
+        "offload": given.offload == start.offload,
         "separate_directions": not state.separate
         or (all(len(found) == 1 for found in directions) and order == sorted(order)),
         "partitions": state.slots is None or state.slots.hold(start.partitions),

@@ -22,7 +22,13 @@ from crosstack.model.choices import least_summing
 from crosstack.model.collectives import AffineTime, ConcaveTime, NearShards, Replicas
 from crosstack.model.iteration import least_times
 from crosstack.model.memory import recomputations
-from crosstack.model.mesh_plan import EndCost, MeshPlan, make_plan, microbatch_count
+from crosstack.model.mesh_plan import (
+    EndCost,
+    MeshPlan,
+    make_plan,
+    microbatch_count,
+    with_offloaded,
+)
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.allowed import (
     may_follow,
@@ -323,6 +329,7 @@ def all_strategies(
         plan = make_plan(workload, system, *parts, rules, use.dimensions)
         if plan is not None and plan.graph_stages == 1:
             plan = replace(least_summing(workload.graph, plan), hidden=given.overlap)
+            plan = with_offloaded(plan, workload, system, rules, given.offload)
             for shared in with_shares(plan, rules, given):
                 plans.append(replace(shared, summed=0.0, expert_summed=0.0))
                 sizes.append(use.microbatches)
@@ -344,14 +351,15 @@ def times_of_layers(
     ----------
     layer : array, shape (n,)
         Time of a layer of one sequence. [s]
-    summed : array, shape (n, 2), optional
-        Gradients of a layer that are summed once an iteration, and those of routed experts that
-        fewer chips sum; the least if left out. [B]
+    summed : array, shape (n, 3), optional
+        Gradients of a layer that are summed once an iteration, those of routed experts that fewer
+        chips sum, and what a sequence leaves on the host; the least if left out. [B]
     """
     time = np.zeros(len(strategies))
     for here, known in strategies.by_schedule(workload):
         plan = known
         if summed is not None:
-            plan = replace(known, summed=summed[here, 0], expert_summed=summed[here, 1])
+            names = ("summed", "expert_summed", "left")
+            plan = replace(known, **dict(zip(names, summed[here].T, strict=True)))
         time[here] = least_times(plan, layer[here], system.chip.overlap, rules)
     return time

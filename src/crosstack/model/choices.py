@@ -265,8 +265,9 @@ def least_summing(graph: KernelGraph, plan: MeshPlan) -> MeshPlan:
 
 def summing(plan: MeshPlan, choices: Choices, codes: Ints) -> MeshPlan:
     """Return a plan that sums the gradients of one sharding."""
-    size, experts = (float(c[codes].sum()) for c in (choices.summed, choices.expert_summed))
-    return replace(plan, summed=size, expert_summed=experts)
+    columns = choices.summed, choices.expert_summed, choices.kept
+    size, experts, left = (float(column[codes].sum()) for column in columns)
+    return replace(plan, summed=size, expert_summed=experts, left=left)
 
 
 def _conversions(

@@ -344,7 +344,7 @@ def optimizer_step(plan: MeshPlan) -> OptimizerStep:
         sums=whole(plan.summing_time, Hidden.GRADIENTS),
         first=first,
         last=last + alone * first,
-        update=plan.update
+        update=plan.offloaded.update(plan.update, layers)
         * (plan.updated(plan.summed, plan.expert_summed) * layers + most)
         / plan.sharers(1)
         + plan.casting * plan.summed * layers,

@@ -30,12 +30,13 @@ from crosstack.model.collectives import (
     Replicas,
     TokenRoute,
 )
+from crosstack.model.offload import NOT_OFFLOADED, Offloading, offloading
 from crosstack.model.rules import Rules
 from crosstack.records import known_again
 from crosstack.workload.kernel_graph import Floats, KernelGraph
 from crosstack.workload.kernels import Collective, Placement
 from crosstack.workload.passes.expert_parallel import spread_experts
-from crosstack.workload.transformer_training import Hidden, Recompute, Schedule, Zero
+from crosstack.workload.transformer_training import Hidden, Offload, Recompute, Schedule, Zero
 from crosstack.workload.workload import Workload
 
 
@@ -121,7 +122,9 @@ class MeshPlan:
     (`crosstack.model.dispatch`). [s]
     ``expert`` of the ``data`` chips each have a part of the routed experts [1], and exchange tokens
     (``exchange``, over the bytes that one of them has); ``replicas`` have the same part, and
-    ``expert_summed`` is what of ``summed`` they alone sum [B].
+    ``expert_summed`` is what of ``summed`` they alone sum [B]. ``offloaded`` is what lies in the
+    memory of the host, ``left`` what a copy of the graph leaves there for the backward pass of a
+    sequence, at least where its sharding is not decided [B].
     """
 
     sizes: tuple[int, ...]
@@ -171,6 +174,8 @@ class MeshPlan:
     driven: Chip | None = None
     host: Any = 0.0
     hidden: tuple[Hidden, ...] | None = None
+    offloaded: Offloading = NOT_OFFLOADED
+    left: Any = 0.0
 
     @property
     def dimension_sizes(self) -> tuple[int, ...]:
@@ -328,10 +333,36 @@ def state_held(
         What of each of those is of routed experts that fewer chips have; left out: nothing. [B]
     """
     sizes, parts = (weights, gradients, optimizer_state), experts or (0.0, 0.0, 0.0)
-    return tuple(
+    held = [
         plan.shared(stage, size, part)
         for stage, size, part in zip((3, 2, 1), sizes, parts, strict=True)
-    )
+    ]
+    return held[0], held[1], held[2] * plan.offloaded.state_kept(plan.layers_per_stage)
+
+
+def state_away(plan: MeshPlan, *sizes: Any) -> Any:
+    """Bytes of the optimizer's state on the host, with the gradients that it updates with. [B]
+
+    ``sizes`` are those of `state_held`, all on the chip of a plan that offloads none of it.
+    """
+    if not plan.offloaded.state:
+        return 0.0
+    state = state_held(replace(plan, offloaded=NOT_OFFLOADED), *sizes)[2]
+    if not plan.offloaded.gradients:
+        return state
+    parts = sizes[3:] or (0.0, 0.0, 0.0)
+    return state + plan.shared(1, sizes[1], parts[1])
+
+
+def with_offloaded(
+    plan: MeshPlan, workload: Workload, system: System, rules: Rules, kinds: tuple[Offload, ...]
+) -> MeshPlan:
+    """Return a plan that has some of what it keeps in the memory of its hosts."""
+    if not kinds:
+        return plan
+    element = gradient_element(workload.graph)
+    sizes = {"element": element, "word": element * _weight_share(workload), "update": plan.update}
+    return replace(plan, offloaded=offloading(workload, system, rules, kinds, **sizes))
 
 
 def spread(workload: Workload, rules: Rules) -> int:

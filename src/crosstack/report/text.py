@@ -330,6 +330,7 @@ def _given_words(task: Task) -> tuple[tuple[str, str], ...]:
         "pieces a stage": "" if c.interleave is None else f"{c.interleave:,}",
         "shared by data-parallel chips": "" if c.zero is None else wording.ZERO[c.zero],
         "sent beside the work": "" if c.overlap is None else wording.hidden_words(c.overlap),
+        "on the hosts": wording.offload_words(c.offload),
         "partitions": ", ".join(f"{name} in {p}" for name, p in c.partitions or ()),
         "sharding": ", ".join(f"{name}: {axis}" for name, axis in c.sharding or ()),
         "rules": task.rules or "",

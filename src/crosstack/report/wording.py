@@ -24,7 +24,7 @@ from crosstack.model.rules import Rules, rules_named
 from crosstack.units import format_quantity
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Axis
-from crosstack.workload.transformer_training import Hidden, Recompute, Schedule, Zero
+from crosstack.workload.transformer_training import Hidden, Offload, Recompute, Schedule, Zero
 from crosstack.workload.workload import Workload
 
 NOT_GIVEN = "not given"
@@ -236,6 +236,7 @@ def splits(answer: Plan) -> tuple[tuple[str, str], ...]:
         *([("computed again in the backward pass", again_words(m))] if again else []),
         *([("shared by data-parallel chips", ZERO[m.zero])] if m.zero is not Zero.NONE else []),
         *([("sent beside the work", hidden_words(m.overlap))] if m.overlap is not None else []),
+        *([("on the hosts", offload_words(m.offload))] if m.offload else []),
         *trained_by(workload),
         *not_mapped(workload),
         ("stage time, one microbatch", time_words(e.stage_time)),
@@ -309,6 +310,18 @@ def again_words(decided: Mapping | Constraints) -> str:
     return f"{what}, of the first {plural(some, 'layer')} of {where}"
 
 
+OFFLOADED = {
+    Offload.OPTIMIZER: "the optimizer's state, updated there",
+    Offload.STATE: "the optimizer's state, updated on the chips",
+    Offload.ACTIVATIONS: "activations of layers",
+}
+
+
+def offload_words(kinds: tuple[Offload, ...]) -> str:
+    """Say what lies in the memory of the hosts."""
+    return ", and ".join(OFFLOADED[kind] for kind in kinds)
+
+
 def memory_rows(answer: Plan) -> Table:
     """Return what the main memory of a chip is used for, by stage.
 
@@ -325,6 +338,10 @@ def memory_rows(answer: Plan) -> Table:
     if math.isfinite(capacity):
         full = [percent(account.totals[stage] / capacity) for stage in shown]
         rows.append((f"of {format_quantity(capacity, 'B')}", *full, ""))
+    away = answer.evaluation.host_memory
+    for row, sizes in () if away is None else away.rows():
+        cells = (format_quantity(sizes[stage], "B") for stage in shown)
+        rows.append((f"on the host: {row.replace('_', ' ')}", *cells, ""))
     names = ["a chip"] if last == 0 else [f"stage {stage}" for stage in shown]
     header = ("main memory", *names, "share" if len(names) == 1 else f"of stage {fullest}")
     return Table(header=header, numeric=(False, *[True] * (len(names) + 1)), rows=tuple(rows))

@@ -19,6 +19,7 @@ from crosstack.workload.product import Product
 from crosstack.workload.transformer_training import (
     CHOICES,
     TransformerTraining,
+    offload_named,
     overlap_named,
     recompute_named,
 )
@@ -28,7 +29,7 @@ Step = TypeVar("Step", bound=Work)
 # Fields of a step that are asked for beside its model.
 CHANGES = (
     "batch", "sequence", "microbatches", "microbatch_size", *CHOICES, "interleave",
-    "expert_imbalance", "overlap",
+    "expert_imbalance", "overlap", "offload",
 )  # fmt: skip
 
 
@@ -122,6 +123,8 @@ def changed_step(step: Step, changes: Mapping[str, Any]) -> Step:
             raise InputError(Problem(name, "allowed for the training of a transformer only."))
         if name == "overlap":
             given[name] = overlap_named(value)
+        if name == "offload":
+            given[name] = offload_named(value)
         if name == "recompute":
             given[name], layers = recompute_named(value)
             again = {} if layers is None else {"recompute_layers": layers}

@@ -151,6 +151,45 @@ def overlap_named(said: str | Iterable[str]) -> tuple[Hidden, ...]:
     return tuple(kind for kind in Hidden if kind in words)
 
 
+class Offload(StrEnum):
+    """What of a training lies in the memory of a chip's host.
+
+    ``OPTIMIZER``: the optimizer's state with a copy of the gradients, and the host's processors
+    update the weights (``ren2021zerooffload``; Megatron's ``--optimizer-cpu-offload``). ``STATE``:
+    the optimizer's state, which comes to the chip for the update and goes back
+    (``rajbhandari2021zeroinfinity``). ``ACTIVATIONS``: what layers keep for the backward pass.
+    """
+
+    OPTIMIZER = "optimizer"
+    STATE = "state"
+    ACTIVATIONS = "activations"
+
+
+def offload_named(said: str | Iterable[str]) -> tuple[Offload, ...]:
+    """Return what lies in the memory of the host, each once and in the order of `Offload`.
+
+    Parameters
+    ----------
+    said : str or iterable of str
+        Words with ``+`` or commas between them, or ``none``; or the words.
+
+    Raises
+    ------
+    InputError
+        If a word is not known, or the state is updated in two places, at ``offload``.
+    """
+    if isinstance(said, str):
+        said = () if said == "none" else said.replace("+", ",").split(",")
+    words = tuple(word.strip() for word in said)
+    for word in words:
+        if word not in list(Offload):
+            raise unknown_name("offload", "what is offloaded is", word, [*Offload, "none"])
+    one = not {Offload.OPTIMIZER, Offload.STATE} <= {*words}
+    allowed = "optimizer, which the host updates, or state, which the chip does"
+    require(one, "offload", "+".join(words), allowed)
+    return tuple(kind for kind in Offload if kind in words)
+
+
 # Fields of a step that take a word.
 CHOICES: dict[str, type[StrEnum]] = {
     "exchange": Exchange,
@@ -176,10 +215,11 @@ class TransformerTraining(Checked):
         each: one of the two. [1]
     exchange, recompute, recompute_layers, schedule, zero
         What the chips of a kernel split send one another, what the backward pass computes again, in
-        how many layers of a stage or of a piece of one (None: all where it is given), in which order a stage takes its microbatches, and what data-parallel chips have shares of.
+        how many layers of a stage or of a piece of one (None: all, where it is given), in which
+        order a stage takes its microbatches, and what data-parallel chips have shares of.
     interleave : int
         Stages on every chip, spread over the model; above 1 with `Schedule.ONE_F_ONE_B`. [1]
-    overlap
+    overlap, offload
         As of `crosstack.mapping.mapping.Constraints`.
     expert_imbalance : float
         As of a `Job`. [1]
@@ -204,6 +244,7 @@ class TransformerTraining(Checked):
     interleave: Count | None = None
     zero: Zero | None = None
     overlap: tuple[Hidden, ...] | None = None
+    offload: tuple[Offload, ...] = ()
     expert_imbalance: Number | None = None
     gradients: Dtype | None = None
     optimizer: Optimizer | None = None

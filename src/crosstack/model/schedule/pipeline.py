@@ -91,8 +91,8 @@ class Ending:
 
     ``forward`` is what the layers of a piece of a stage take in the first pass, ``lead`` what the
     layer that it begins with takes in the last, ``head`` what the last stage works behind those,
-    forward, and in the last pass before them, for one microbatch. [s] Weights that are sent round are those of the iteration
-    before.
+    forward, and in the last pass before them, for one microbatch. [s] Weights that are sent round
+    are those of the iteration before.
     """
 
     step: OptimizerStep
