@@ -21,6 +21,7 @@ from crosstack.cli.outputs import (
 )
 from crosstack.cli.place import grid_of
 from crosstack.errors import InfeasibleError, InputError, Problem
+from crosstack.workload.dtype import Dtype
 
 if TYPE_CHECKING:
     from crosstack.evaluate.plan import Plan
@@ -45,6 +46,7 @@ class StepOptions:
     prefill: bool = False
     decode: bool = False
     context: int | None = None
+    dtype: Dtype | None = None
     batch: int | None = None
     sequence: int | None = None
     microbatches: int | None = None
@@ -306,7 +308,7 @@ def _predicted(
 
     file = source_of(asked.file, asked.on)
     machine = inputs.MachineOptions(on=asked.on, chips=asked.chips, fabric=asked.fabric)
-    hardware = hardware_of(asked.file, machine, asked.library, asked.set_ or [])
+    hardware = hardware_of(asked.file, machine, asked.library, asked.set_ or [], asked.dtype)
     workload = _workload(file, hardware, asked)
     options = {"strategy": "--given", "order": "--order"}
     options |= {"constraints.degrees": "--given", "workload.global_batch_size": "--batch"}

@@ -97,6 +97,7 @@ def _listed(
     columns = np.stack([groups, strategies.microbatch_size, strategies.recompute])
     _, block = np.unique(columns, axis=1, return_inverse=True)
     least, chip = state.room.of_many(strategies), table.system.chip
+    strategies = replace(strategies, left=least.left)
     capacity = chip.memory_room(spilled=chip.has_second_memory)
     light = least.held <= capacity * (1 + ROUNDING)
     floors = times_of_layers(strategies, least.layer, *given)

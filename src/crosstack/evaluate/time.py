@@ -201,8 +201,8 @@ def _evaluation(p: _Priced) -> Evaluation:
         for number, mask, cost, used in rows
     )
     capacity, (account, away) = system.chip.memory_room(spilled=plan.spilled), _accounts(p)
-    _check_fit(capacity, p.load, partitions, p.costs, account, plan)
     check_host(plan, away)
+    _check_fit(capacity, p.load, partitions, p.costs, account, plan)
     _check_ends(workload, p.ends)
     layer_time = sum(cost.time for cost in p.costs)
     total, split = _iteration(p, layer_time)
@@ -379,10 +379,7 @@ def decided_plan(
     plan = replace(plan, interleave=pieces, zero=mapping.zero.number, hidden=mapping.overlap)
     some = mapping.recompute_layers
     if some is not None:
-        require_layers_again(system.chip, rules, some, "mapping.recompute_layers")
-        most = plan.layers_per_stage // pieces
-        where = f"layers of each of {plan.pipeline * pieces} pieces of the model"
-        require(some <= most, "mapping.recompute_layers", some, f"up to {most}, the {where}")
+        require_layers_again(system.chip, rules, some, "mapping.recompute_layers", plan)
     return with_recompute(plan, arrays, again, share_again(plan, some))
 
 

@@ -42,7 +42,7 @@ MOST_STEPS, STEP = 24, 1.02  # of the search for the least memory: how many, and
 
 
 # What is tried on the hosts.
-OFFLOADS = (
+OFFLOADS: tuple[tuple[Offload, ...], ...] = (
     (Offload.OPTIMIZER,),
     (Offload.ACTIVATIONS,),
     (Offload.OPTIMIZER, Offload.ACTIVATIONS),
@@ -375,9 +375,9 @@ def _given_otherwise(task: Task, rules: Rules) -> Iterator[list[Change]]:
             for size in sorted(smaller, reverse=True)
         ]
     if task.system.host is not None and task.workload.training and not given.offload:
-        for kinds in OFFLOADS:
-            words, option = "on the hosts: " + " and ".join(kinds), f"--offload {'+'.join(kinds)}"
-            yield [changed(WayKind.OFFLOAD, words, option, offload=kinds)]
+        for there in OFFLOADS:
+            words, option = "on the hosts: " + " and ".join(there), f"--offload {'+'.join(there)}"
+            yield [changed(WayKind.OFFLOAD, words, option, offload=there)]
     if given.schedule is not Schedule.ONE_F_ONE_B:
         words = f"schedule: {Schedule.ONE_F_ONE_B.value}"
         option = f"--schedule {Schedule.ONE_F_ONE_B.value}"

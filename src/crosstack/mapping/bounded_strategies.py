@@ -141,7 +141,9 @@ def bounded(state: SearchState, uses: Iterator[Use | None]) -> BoundedStrategies
     found = state.room.eased(found, state.constraints)
     state.incumbent.plans_made += len(found)
     state.budget.spend(CALL + len(found) // STRATEGIES_A_UNIT)
-    prices, least = state.pricing.of_many(found), state.room.of_many(found)
+    least = state.room.of_many(found)
+    found = replace(found, left=least.left)
+    prices = state.pricing.of_many(found)
     return BoundedStrategies(
         uses=tuple(chosen),
         strategies=found,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from crosstack.errors import require
 from crosstack.machine.chip import Chip, Execution
 from crosstack.machine.system import Parallelism, System
-from crosstack.mapping.mapping import Constraints, Mapping
+from crosstack.mapping.mapping import Constraints, GeneralDecisions
 from crosstack.mapping.parallelism import network_uses
 from crosstack.model.memory import recomputations, weight_gradients
-from crosstack.model.mesh_plan import experts_allowed, spread
+from crosstack.model.mesh_plan import MeshPlan, experts_allowed, spread
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.allowed import some_layers_again
 from crosstack.workload.kernels import Placement
@@ -44,7 +44,11 @@ def check_overlap(
 
 
 def check_offload(
-    workload: Workload, system: System, rules: Rules, given: Constraints | Mapping, path: str
+    workload: Workload,
+    system: System,
+    rules: Rules,
+    given: Constraints | GeneralDecisions,
+    path: str,
 ) -> None:
     """Raise `InputError` below ``path`` where what is on the hosts cannot be there."""
     kinds, host, where = given.offload, system.host, f"{path}offload"
@@ -106,11 +110,17 @@ def _degrees(workload: Workload, system: System, constraints: Constraints, rules
     require(some is not None, field, said, allowed)
 
 
-def require_layers_again(chip: Chip, rules: Rules, layers: int, path: str) -> None:
-    """Raise `InputError` at ``path`` unless ``layers`` of a stage may compute again."""
+def require_layers_again(
+    chip: Chip, rules: Rules, layers: int, path: str, plan: MeshPlan | None = None
+) -> None:
+    """Raise `InputError` at ``path`` unless ``layers`` of a stage may compute again, of a plan."""
     allowed = f"all layers of a stage, by rules {rules.name} on {chip.name}: one time of a layer "
     allowed += "for all, but on chips that run kernels one by one and wait for their network"
     require(some_layers_again(chip, rules), path, layers, allowed)
+    if plan is not None:
+        most = plan.layers_per_stage // plan.interleave
+        where = f"layers of each of {plan.pipeline * plan.interleave} pieces of the model"
+        require(layers <= most, path, layers, f"up to {most}, the {where}")
 
 
 def _recompute(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:

@@ -58,12 +58,14 @@ class Demand:
 class Least:
     """What strategies take at least, shape (n,): a layer, by its compute [s], ``work`` [FLOP].
 
-    ``held`` is what stays in the fullest chip's main memory. [B]
+    ``held`` is what stays in the fullest chip's main memory, ``left`` what a layer leaves on the
+    host of a sequence. [B]
     """
 
     layer: Floats
     work: Floats
     held: Floats
+    left: Floats
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,13 +137,20 @@ class Room:
 
     def of_many(self, strategies: Strategies) -> Least:
         """Return what strategies take at least, however they are filled in."""
-        layer, work = np.zeros((2, len(strategies)))
+        layer, work, left = np.zeros((3, len(strategies)))
         for here, one in self._alike(strategies):
             ends = replace(one, again=0.0), replace(one, again=1.0)
             for found, least in ((layer, self.least_layer), (work, self.least_work)):
                 none, whole = map(least, ends)
                 found[here] = none + strategies.again[here] * (whole - none)
-        return Least(layer=layer, work=work, held=self.held_of_many(strategies))
+            left[here] = self.leaving(one)
+        held = self.held_of_many(strategies)
+        return Least(layer=layer, work=work, held=held, left=left)
+
+    def leaving(self, plan: MeshPlan) -> float:
+        """Bytes that a layer leaves on the host of a sequence at least. [B]"""
+        away = plan.offloaded.activations
+        return float(self.lightest(plan).kept.sum()) if away else 0.0
 
     def held_of_many(self, strategies: Strategies) -> Floats:
         """Bytes that stay at least in the fullest chip's memory under strategies. [B]"""
@@ -270,6 +279,7 @@ class Room:
                     if not (number and fits)
                 ]
                 tried = [one for one in tried if one.again <= 1]
+                tried = [replace(one, left=self.leaving(one)) for one in tried]
                 alike = all(one.again == 1 for one in tried)
                 if alike and only_time and len(tried) > 1 and not self.workload.ends:
                     least = self.least_layer(tried[0])

@@ -85,7 +85,8 @@ class Strategies:
     ``use`` is the place of the network's use, with what data-parallel chips share, among ``plans``,
     one each, of one microbatch size; ``recompute`` and ``schedule`` are those of the kind among
     all; ``again`` is the share of the layers of a stage that compute again [1];
-    ``microbatch_size`` [1], ``interleave`` [1].
+    ``microbatch_size`` [1], ``interleave`` [1]; ``left`` is what a layer leaves on the host of a
+    sequence at least [B].
     """
 
     plans: tuple[MeshPlan, ...]
@@ -95,6 +96,7 @@ class Strategies:
     again: Floats
     schedule: Ints
     interleave: Ints
+    left: Floats
 
     def __len__(self) -> int:
         return len(self.use)
@@ -105,7 +107,9 @@ class Strategies:
 
     def at(self, places: Ints | Bools) -> Strategies:
         """Return some of them."""
-        names = ("use", "microbatch_size", "recompute", "again", "schedule", "interleave")
+        names = (
+            "use", "microbatch_size", "recompute", "again", "schedule", "interleave", "left",
+        )  # fmt: skip
         return replace(self, **{name: getattr(self, name)[places] for name in names})
 
     def plan(self, workload: Workload, schedule: Schedule) -> MeshPlan:
@@ -125,6 +129,7 @@ class Strategies:
             "interleave": self.interleave,
             **{name: self._by_kind([getattr(p, name) for p in again]) for name in shares},
             "again": self.again,
+            "left": self.left,
             **{name: self._line(name) for name in ("periodic", "scatter", "gather")},
             "zero": self.of_use("zero"),
             "summed": self.of_use("summed"),
@@ -231,7 +236,7 @@ class Strategies:
         plan = self.plans[self.use[number]] if plan is None else plan
         size = int(self.microbatch_size[number])
         count = microbatch_count(workload, plan.data, size)
-        plan = replace(plan, microbatch_size=size, n_microbatches=count)
+        plan = replace(plan, microbatch_size=size, n_microbatches=count, left=self.left[number])
         if whole:
             order, pieces = ORDERS[self.schedule[number]], int(self.interleave[number])
             plan = replace(plan, schedule=order, interleave=pieces)
@@ -283,6 +288,7 @@ def strategies_of(
         recompute=np.array([RECOMPUTED.index(one) for one in kinds], dtype=np.int64)[kind],
         schedule=np.array([ORDERS.index(one) for one in orders], dtype=np.int64)[order],
         again=np.ones(len(kind)),
+        left=np.zeros(len(kind)),
         interleave=np.array(cuts, dtype=np.int64)[cut],
     )
     if not len(found):

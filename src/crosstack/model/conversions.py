@@ -190,7 +190,7 @@ class Conversions:
     def edge_time(self) -> Floats:
         """Time of every entry of an edge on its own, shape (entries,). [s]"""
         alone = self.table[self.index.before, self.edges.need]
-        passes = sum(times * read for read, times in self.passes)
+        passes = np.sum([times * read for read, times in self.passes], axis=0)
         return np.asarray(np.where(self.edges.need > 0, alone, 0.0) * passes[self.index.edge])
 
     def needs(self, codes: Ints) -> list[Ints]:

@@ -517,7 +517,7 @@ def temporal_load(
         members.append(again)
     shares = _launch_shares(legality)
     launch = chip.launch_overhead / plan.microbatch_size
-    runs, lightest, least = [], list[float](), launch * shares
+    runs, lightest, least = list[Run](), list[float](), launch * shares
     for total, ends, apart, mask in zip(owns, tensors, never, members, strict=False):
         own, always, sizes = total / bandwidth, total / bandwidth, ends.sizes(operands)
         moves: tuple[tuple[tuple[int, float], ...], ...] = ((),) * arrays.n

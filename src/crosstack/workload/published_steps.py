@@ -114,7 +114,7 @@ def changed_step(step: Step, changes: Mapping[str, Any]) -> Step:
     Raises `InputError` if the step has no such field, or does not allow the value.
     """
     given = {name: changes[name] for name in CHANGES if changes.get(name) is not None}
-    again = dict[str, int]()
+    again = dict[str, Any]()
     for name, value in given.items():
         if isinstance(step, Product):
             raise InputError(Problem(name, "a single product has none."))

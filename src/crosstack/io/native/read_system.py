@@ -91,7 +91,7 @@ class _Reader:
             domain_size=file.domain_size,
             copies=file.copies,
             all_reduce=file.all_reduce,
-            host=self._host(found and found.host),
+            host=self._host(found.host if found else None),
             name=file.name or (found.name if found else "system"),
         )
         return made.driven_by(driven) if driven else made

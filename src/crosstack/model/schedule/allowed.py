@@ -159,7 +159,7 @@ def layers_again(plan: MeshPlan) -> int | None:
     """Layers of each piece of a stage that compute again; None: all, or nothing is. [1]"""
     if plan.again == 1:
         return None
-    return round(plan.again * plan.layers_per_stage / plan.interleave)
+    return round(float(plan.again) * plan.layers_per_stage / plan.interleave)
 
 
 def by_schedule(
