@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import crosstack
-from crosstack.evaluate.plan import saved_plan
+from crosstack.evaluate.saved_plan import saved_plan
 
 README_CASE = (
     Path(__file__).resolve().parents[2].parent

@@ -11,7 +11,7 @@ import crosstack
 from crosstack import InputError, Job, model, optimise, system
 from crosstack.evaluate import ranking
 from crosstack.evaluate.next_plans import PLACES, RankedStrategies, decided_otherwise
-from crosstack.evaluate.plan import saved_plan
+from crosstack.evaluate.saved_plan import saved_plan
 from crosstack.evaluate.time import evaluate
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.degrees import Degrees

@@ -58,8 +58,12 @@ def test_the_fastest_of_all_strategies_are_listed(capacity, given):
         workload=task.workload, system=task.system, rules=RULES, constraints=task.constraints,
         work_limit=WORK,
     )  # fmt: skip
-    found = strategy_times(strategies, table)
-    fastest = np.sort(found.time[found.fits])[:5]
+    least = np.full(len(strategies), np.inf)
+    for layers in range(1, int(strategies.layers.max()) + 1):  # that compute again, of each piece
+        some = strategies.with_again(np.minimum(layers, strategies.layers))
+        found = strategy_times(some, table)
+        least = np.minimum(least, np.where(found.fits, found.time, np.inf))
+    fastest = np.sort(least)[:5]
     assert [priced.time for _, priced in ranked.found] == pytest.approx(fastest.tolist())
     assert ranked.total == len(strategies)
     assert ranked.blocks < len(table.solved)

@@ -389,14 +389,15 @@ def _slow_temporal_step(load: ChipLoad, members: set[int]) -> Step:
     device = memory = 0.0
     for run in t.runs:
         here = members & _members(run.members)
-        device += t.launch if here else 0.0
+        device += t.launch * run.share if here else 0.0
         for i in here:
             moved = run.own[i]
             moved += sum(time for mask, time in run.moves[i] if not _members(mask) <= members)
             wait = moved + t.latency if moved > 0 else 0.0
             hides = load.overlap is not Overlap.NONE
-            device += t.after[i] + (max(t.work[i], wait) if hides else t.work[i] + wait)
-            memory += moved
+            busy = max(t.work[i], wait) if hides else t.work[i] + wait
+            device += run.share * (t.after[i] + busy)
+            memory += run.share * moved
     tensor = sum(load.network[i] for i in members)
     data = sum(load.data[i] for i in members)
     network = max(tensor, data) if load.network_takes_maximum else tensor + data

@@ -12,7 +12,7 @@ from builders.graphs import product_and_function
 
 import crosstack
 from crosstack.errors import InfeasibleError, InputError
-from crosstack.evaluate.plan import saved_plan
+from crosstack.evaluate.saved_plan import saved_plan
 from crosstack.evaluate.time import evaluate
 from crosstack.machine.chip import Overlap, flat_chip
 from crosstack.machine.memory import main_memory

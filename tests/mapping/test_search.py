@@ -33,7 +33,7 @@ from crosstack.model.iteration import iteration
 from crosstack.model.mesh_plan import MeshPlan, make_plan, spread
 from crosstack.model.partition import live_size, make_load, partition_cost, relaxed_load
 from crosstack.model.rules import Rules, rules_named
-from crosstack.model.schedule.allowed import with_recompute, zero_stages
+from crosstack.model.schedule.allowed import some_layers_again, with_recompute, zero_stages
 from crosstack.model.tiles import divisors
 from crosstack.published.dfmodel.graphs.builders import elementwise, join, product_of
 from crosstack.workload import kernels as ops
@@ -142,6 +142,14 @@ def every_plan(workload: Workload, system: System, rules: Rules) -> list[MeshPla
             if plan.pipeline > 1
             and plan.n_microbatches % plan.pipeline == 0
             and workload.graph_repetitions % (plan.pipeline * pieces) == 0
+        ]
+    if workload.training and some_layers_again(system.chip, rules):
+        found += [
+            with_recompute(plan, workload.graph, plan.recompute, layers / whole)
+            for plan in found
+            if plan.recompute is not Recompute.NONE
+            for whole in [plan.layers_per_stage // plan.interleave]
+            for layers in range(1, whole)
         ]
     if workload.training:
         found = [

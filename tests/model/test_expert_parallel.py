@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from crosstack.errors import InputError
-from crosstack.evaluate.plan import optimise, saved_plan
+from crosstack.evaluate.plan import optimise
+from crosstack.evaluate.saved_plan import saved_plan
 from crosstack.evaluate.time import evaluate
 from crosstack.io import library
 from crosstack.machine.chip import Overlap, flat_chip

@@ -74,7 +74,7 @@ def ran(one: Pipeline, work: float) -> float:
             step=one.step,
             layers=one.layers,
             forward=forward,
-            backward=share * one.last_pass,
+            lead=work * one.last_pass / one.layers,
             head=(one.last[0], 0.0 if one.schedule is WAITS else one.last[1] - one.last[0]),
         ),
     )

@@ -29,7 +29,11 @@ def source_of(file: Path | None, on: str | None) -> Path:
 
 
 def hardware_of(
-    file: Path | None, machine: MachineOptions, library: Path | None, set_: list[str]
+    file: Path | None,
+    machine: MachineOptions,
+    library: Path | None,
+    set_: list[str],
+    dtype: Dtype | None = None,
 ) -> Machine:
     """Return the machine that a file describes or the library has.
 
@@ -43,7 +47,12 @@ def hardware_of(
         Technologies of one's own, for a chip file.
     set_ : list of str
         Changes of its fields.
+    dtype : Dtype or None
+        What a machine of the library computes in.
     """
+    if dtype is not None and not machine.given:
+        message = "allowed with --on; a chip file says what its chip computes in."
+        raise InputError(Problem("--dtype", message))
     if not machine.given:
         from crosstack.io import library as machines
 
@@ -58,16 +67,22 @@ def hardware_of(
     if library is not None:
         message = f"allowed with a chip file; {machine.on} is none."
         raise InputError(Problem("--library", message))
-    return _of_library(machine, set_)
+    return _of_library(machine, set_, dtype)
 
 
-def _of_library(machine: MachineOptions, set_: list[str]) -> LibraryMachine:
+def _of_library(
+    machine: MachineOptions, set_: list[str], dtype: Dtype | None = None
+) -> LibraryMachine:
     from crosstack.io.library.named import library_machine
 
     on = str(machine.on)
     numbers, types = _changes(on, set_)
+    if dtype is not None and types.setdefault("dtype", dtype) != dtype:
+        message = f"got {dtype}; --set gives {types['dtype']}: allowed: one of the two."
+        raise InputError(Problem("--dtype", message))
+    said = "--set dtype" if dtype is None else "--dtype"
     given = MACHINE | {field: f"--set {field}" for field in numbers}
-    named = {"system.chip.rates": "--set dtype", "workload.accumulator": "--set accumulator"}
+    named = {"system.chip.rates": said, "workload.accumulator": "--set accumulator"}
     with options_named(given | named):
         return library_machine(
             on,

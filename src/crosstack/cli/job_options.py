@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 from crosstack.cli.inputs import MACHINE, MachineOptions, in_file, options_named, refuse, zero_given
 from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.transformer_training import Recompute, Schedule, overlap_named
+from crosstack.workload.transformer_training import (
+    Schedule,
+    offload_named,
+    overlap_named,
+    recompute_named,
+)
 
 if TYPE_CHECKING:
     from crosstack.mapping.mapping import Constraints, Task
@@ -58,11 +63,12 @@ class GivenOptions:
 
     given: str | None = None
     microbatch_size: int | None = None
-    recompute: Recompute | None = None
+    recompute: str | None = None
     schedule: Schedule | None = None
     interleave: int | None = None
     zero: str | None = None
     overlap: str | None = None
+    offload: str | None = None
 
     def refuse(self) -> None:
         """Raise `InputError` for options that a saved result leaves no room for."""
@@ -79,12 +85,21 @@ class GivenOptions:
         with options_named(_WORDS):
             if self.overlap is not None:
                 changes["overlap"] = overlap_named(self.overlap)
+            if self.offload is not None:
+                changes["offload"] = offload_named(self.offload)
             if "given" in changes:
                 degrees, decided = split_given(changes.pop("given"), changes)
                 changes |= decided
                 if degrees:
                     changes["degrees"] = parse_degrees(degrees)
+            if "recompute" in changes:
+                changes |= _recomputed(changes["recompute"])
             return replace(constraints, **changes)
+
+
+def _recomputed(said: str) -> dict[str, Any]:
+    """Return what is computed again, and in how many layers, of its text."""
+    return dict(zip(("recompute", "recompute_layers"), recompute_named(said), strict=True))
 
 
 # How a problem of a job, a machine or a constraint is said by the option that gave it.
@@ -92,10 +107,12 @@ _CONSTRAINTS = {
     "degrees": "--given",
     "microbatch_size": "--microbatch-size",
     "recompute": "--recompute",
+    "recompute_layers": "--recompute",
     "schedule": "--schedule",
     "interleave": "--interleave",
     "zero": "--zero",
     "overlap": "--overlap",
+    "offload": "--offload",
 }
 _WORDS = {
     "given": "--given",

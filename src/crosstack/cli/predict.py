@@ -21,6 +21,7 @@ from crosstack.cli.outputs import (
 )
 from crosstack.cli.place import grid_of
 from crosstack.errors import InfeasibleError, InputError, Problem
+from crosstack.workload.dtype import Dtype
 
 if TYPE_CHECKING:
     from crosstack.evaluate.plan import Plan
@@ -45,6 +46,7 @@ class StepOptions:
     prefill: bool = False
     decode: bool = False
     context: int | None = None
+    dtype: Dtype | None = None
     batch: int | None = None
     sequence: int | None = None
     microbatches: int | None = None
@@ -55,6 +57,7 @@ class StepOptions:
     interleave: int | None = None
     zero: str | None = None
     overlap: str | None = None
+    offload: str | None = None
     expert_imbalance: float | None = None
     gradients: str | None = None
     optimizer: str | None = None
@@ -305,13 +308,14 @@ def _predicted(
 
     file = source_of(asked.file, asked.on)
     machine = inputs.MachineOptions(on=asked.on, chips=asked.chips, fabric=asked.fabric)
-    hardware = hardware_of(asked.file, machine, asked.library, asked.set_ or [])
+    hardware = hardware_of(asked.file, machine, asked.library, asked.set_ or [], asked.dtype)
     workload = _workload(file, hardware, asked)
     options = {"strategy": "--given", "order": "--order"}
     options |= {"constraints.degrees": "--given", "workload.global_batch_size": "--batch"}
     options |= dict.fromkeys(("topology", "shape", "package"), "--topology")
     options |= {f: f"--{f.replace('_', '-')}" for f in StepSettings.__dataclass_fields__}
-    options |= _called(*CHOICES, "interleave", "overlap", "microbatch_size")
+    options |= _called(*CHOICES, "interleave", "overlap", "offload", "microbatch_size")
+    options |= {"constraints.recompute_layers": "--recompute", "constraints.offload": "--offload"}
     with inputs.options_named(options):
         settings = StepSettings()
         if asked.optimizer is not None:

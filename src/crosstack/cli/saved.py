@@ -150,7 +150,7 @@ def read_result(path: Path) -> dict[str, Any]:
 def result_answer(result: Path, data: dict[str, Any], file: Path | None, rules: str | None) -> Plan:
     """Return a saved result with its task, which it holds or which is in a file of its own."""
     import crosstack
-    from crosstack.evaluate.plan import saved_plan
+    from crosstack.evaluate.saved_plan import saved_plan
     from crosstack.io.native import read_task
 
     if file is not None:

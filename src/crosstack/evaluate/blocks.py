@@ -29,6 +29,7 @@ from crosstack.model.collectives import AffineTime, ConcaveTime
 from crosstack.model.memory import COPY_COLUMNS, STATE, copy_memory
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import (
+    ChipLoad,
     combine_arrays,
     live_sizes,
     make_load,
@@ -36,8 +37,9 @@ from crosstack.model.partition import (
     partition_cost,
 )
 from crosstack.model.rules import Rules
+from crosstack.model.schedule.allowed import some_layers_again
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
-from crosstack.workload.transformer_training import ZEROS
+from crosstack.workload.transformer_training import ZEROS, Recompute
 from crosstack.workload.workload import Workload
 
 BLOCK_WORK = 1e4  # units of work of the search of one block: about 0.1 s
@@ -67,7 +69,8 @@ class BlockTerms:
     are the rows of `crosstack.model.memory.STATE`, but for such experts and of them, ``rest`` what
     else stays whatever runs; ``kept``, ``again`` and ``waiting`` are those
     of `crosstack.model.memory.CopyMemory`, ``working`` is the most that tensors between
-    kernels take. ``fits``: whether the partitions fit the chip.
+    kernels take. ``fits``: whether the partitions fit the chip. Times are of a layer that computes
+    again what its block says; ``more`` is what it takes longer for that than one that does not.
     """
 
     others: Floats
@@ -83,6 +86,7 @@ class BlockTerms:
     waiting: Floats
     working: Floats
     fits: Bools
+    more: Floats
 
     @classmethod
     def stacked(cls, rows: Sequence[BlockTerms]) -> BlockTerms:
@@ -154,7 +158,7 @@ class BlockTable:
             recompute=plan.recompute if plan.training else None,
             zero=ZEROS[plan.zero],
             overlap=plan.hidden,
-            **given,
+            **{"recompute_layers": None, **given},
         )
         mapping, certificate = search(
             self.workload, system, constraints, self.rules, use=use, work_limit=self.work_limit
@@ -163,7 +167,8 @@ class BlockTable:
 
     def _solved(self, plan: MeshPlan) -> SolvedBlock | None:
         alone = self.system.replayed  # behind a host's launches, any block would do
-        roomy = replace(alone, chip=alone.chip.with_memory(capacity=None))
+        host = alone.host and replace(alone.host, capacity=math.inf)
+        roomy = replace(alone, chip=alone.chip.with_memory(capacity=None), host=host)
         try:
             return self.searched(plan, roomy, interleave=1)
         except (InfeasibleError, LimitError):
@@ -176,12 +181,12 @@ class BlockTable:
         return BlockTerms(
             others=zero, device=none, network=none, gradients=none, place=np.zeros(count, int),
             summed=np.zeros(2), state=np.zeros((len(STATE), 2)), rest=zero, kept=zero, again=zero,
-            waiting=zero, working=zero, fits=np.asarray(False),
+            waiting=zero, working=zero, fits=np.asarray(False), more=zero,
         )  # fmt: skip
 
     def _terms(self, plan: MeshPlan, mapping: Mapping) -> BlockTerms:
         workload, arrays, rules = self.workload, self.workload.graph, self.rules
-        chip, counted = self.system.chip, replace(plan, periodic=_BYTES)
+        chip, counted = self.system.chip, replace(plan, periodic=_BYTES, again=1.0)
         first = replace(counted, spilled=False)
         choices = make_choices(workload, arrays, first, mapping.n_tiles, rules, chip)
         codes = sharding_codes(choices.index, mapping.sharding, split=plan.tensor > 1)
@@ -190,6 +195,7 @@ class BlockTable:
         load = one_by_one(load, rules) if len(masks) == arrays.n else load
         silent = replace(load, network=(0.0,) * load.n, data=(0.0,) * load.n)
         costs = [partition_cost(silent, mask) for mask in masks]
+        more = self._more_of_again(counted, mapping, load, masks)
         device = np.array([cost.time for cost in costs])
         network = np.array([math.fsum(load.network[i] for i in bits(mask)) for mask in masks])
         summing = np.flatnonzero(arrays.periodic_size > 0)
@@ -216,6 +222,24 @@ class BlockTable:
             waiting=np.asarray(memory.waiting.sum()),
             working=np.asarray(max(live_sizes(load, masks))),
             fits=np.asarray(all(cost.fits for cost in costs)),
+            more=np.asarray(more),
+        )
+
+    def _more_of_again(
+        self, plan: MeshPlan, mapping: Mapping, load: ChipLoad, masks: Sequence[int]
+    ) -> float:
+        """Time that a layer takes longer as it computes again what a plan says. [s]"""
+        workload, arrays, rules = self.workload, self.workload.graph, self.rules
+        chip = self.system.chip
+        if plan.recompute is Recompute.NONE or not some_layers_again(chip, rules):
+            return 0.0
+        kept = replace(plan, again=0.0)
+        choices = make_choices(workload, arrays, kept, mapping.n_tiles, rules, chip)
+        codes = sharding_codes(choices.index, mapping.sharding, split=plan.tensor > 1)
+        other = make_load(workload, self.system, arrays, kept, choices, codes, rules)
+        other = one_by_one(other, rules) if len(masks) == arrays.n else other
+        return math.fsum(
+            partition_cost(load, mask).time - partition_cost(other, mask).time for mask in masks
         )
 
 

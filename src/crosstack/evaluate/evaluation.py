@@ -169,6 +169,8 @@ class Evaluation:
         Main memory of one chip, at most; capacity may be infinite. [B]
     memory : MemoryAccount
         What that is used for, by stage; ``memory_used`` is its peak.
+    host_memory : MemoryAccount or None
+        What a chip has in the memory of its host, by stage; None where it has nothing there.
     price, power : Bill
         With their parts. [USD], [W]
     energy : Energy or None
@@ -215,5 +217,6 @@ class Evaluation:
     stages: tuple[StageTerms, ...] = field(default=(), metadata=_called("pipeline_stages"))
     ends: tuple[EndTerms, ...] = ()
     host_time: float = field(default=0.0, metadata=S)
+    host_memory: MemoryAccount | None = field(default=None, metadata=_called(None))
 
     __repr__ = brief

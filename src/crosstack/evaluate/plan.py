@@ -34,15 +34,14 @@ from crosstack.evaluate.whole_run import (
 )
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.degrees import FREE, Degrees
-from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
+from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
 from crosstack.model.dispatch import waits_for_host
-from crosstack.model.memory import ROWS
+from crosstack.model.memory import ROWS, MemoryAccount
 from crosstack.model.mesh_plan import spread
 from crosstack.model.objective import Objective, Weights, value_of
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.records import brief, plain, require_type
 from crosstack.registry import VIEWS
-from crosstack.units import format_quantity
 from crosstack.version import __version__
 from crosstack.workload.job import Job, as_workload
 from crosstack.workload.kernels import Placement
@@ -53,7 +52,8 @@ if TYPE_CHECKING:
     from crosstack.mapping.search import Progress
 
 __all__ = [
-    "Plan", "as_task", "evaluate_task", "given_plan", "mapping_from_dict", "optimise", "saved_plan",
+    "Plan", "as_task", "evaluate_task", "given_plan", "mapping_from_dict", "optimise",
+    "value_under",
 ]  # fmt: skip
 
 WORK_LIMIT = 3e6  # units of work of a search that is given no limit: about 20 s
@@ -138,11 +138,10 @@ class Plan:
             "tokens_per_s": tokens_per_second(task.workload, self.evaluation),
             "step": self.step_account().to_dict(),
             **priced,
-            "memory": [
-                {f"{row}_b": getattr(stage, row) for row in (*ROWS, "total")}
-                for stage in self.evaluation.memory.stages
-            ],
+            "memory": _stages(self.evaluation.memory),
         }
+        if self.evaluation.host_memory is not None:
+            found["host_memory"] = _stages(self.evaluation.host_memory)
         if self.run is not None:
             found["run"] = plain(self.run)
         if self.next_plans is not None:
@@ -195,6 +194,13 @@ class Plan:
         return VIEWS["html"](self) if "html" in VIEWS else None
 
 
+def _stages(account: MemoryAccount) -> list[dict[str, float]]:
+    """Return an account of memory by stage. [B]"""
+    return [
+        {f"{row}_b": getattr(stage, row) for row in (*ROWS, "total")} for stage in account.stages
+    ]
+
+
 def _general(mapping: Mapping) -> dict[str, Any]:
     """Return what a mapping decides for the whole graph, as a saved answer has it."""
     places = mapping.dimensions or range(len(mapping.sizes))
@@ -205,10 +211,12 @@ def _general(mapping: Mapping) -> dict[str, Any]:
         ],
         "microbatch_size": mapping.microbatch_size,
         "recompute": mapping.recompute.value,
+        "recompute_layers": mapping.recompute_layers,
         "schedule": mapping.schedule.value,
         "interleave": mapping.interleave,
         "zero": mapping.zero.value,
         "overlap": None if mapping.overlap is None else plain(mapping.overlap),
+        "offload": plain(mapping.offload),
         "n_tiles": mapping.n_tiles,
     }
 
@@ -354,7 +362,7 @@ def optimise(
         raise whole.as_in_file(error) from None
     evaluation = evaluate(whole.workload, whole.system, mapping, chosen)
     # Sums in another order round otherwise.
-    value = _value(certificate.metric, whole.system, mapping, evaluation)
+    value = value_under(certificate.metric, whole.system, mapping, evaluation)
     optimal = certificate.status is Status.OPTIMAL
     bound = value if optimal else min(certificate.bound, value)
     answer = Plan(
@@ -397,7 +405,7 @@ def _certified(before: Certificate, value: float, gap: float) -> Certificate:
     return found
 
 
-def _value(metric: Objective, system: System, mapping: Mapping, found: Evaluation) -> float:
+def value_under(metric: Objective, system: System, mapping: Mapping, found: Evaluation) -> float:
     """Value of the objective for an evaluated mapping."""
     return value_of(metric, system, mapping.dimension_sizes, time=found.time, energy=found.energy)
 
@@ -412,7 +420,7 @@ def _least_product(
         metric = Objective.TIME if weights.only_time else Objective.ENERGY
         mapping, certificate = asked(objective=metric, weights=weights)
         found = evaluate(task.workload, task.system, mapping, rules)
-        energy = _value(Objective.ENERGY, task.system, mapping, found)
+        energy = value_under(Objective.ENERGY, task.system, mapping, found)
         return Point(found.time, energy, mapping), certificate
 
     return least_product(find, gap)
@@ -437,6 +445,7 @@ def _soonest(task: Task, mapping: Mapping, rules: Rules) -> Mapping:
         degrees=FREE,
         microbatch_size=None,
         recompute=mapping.recompute,
+        recompute_layers=mapping.recompute_layers,
         interleave=mapping.interleave,
         zero=mapping.zero,
     )
@@ -458,7 +467,7 @@ def _started(
         return None
     try:
         found = evaluate(task.workload, task.system, start, rules)
-        return start, _value(metric, task.system, start, found)
+        return start, value_under(metric, task.system, start, found)
     except InfeasibleError:
         return None
 
@@ -513,86 +522,3 @@ def given_plan(task: Task, mapping: Mapping, rules: Rules | str | None = None) -
     return Plan(
         task=task, rules=chosen, mapping=mapping, certificate=certificate, evaluation=evaluation
     )
-
-
-def saved_plan(data: dict[str, Any], task: Task, rules: Rules | str | None = None) -> Plan:
-    """Return a saved answer (`Plan.to_dict`), priced again, with the plans next to it.
-
-    Its certificate is kept only where the time is the saved one; otherwise the task, the rules or
-    the formulas have changed since, nothing is proved, and the method says so.
-
-    Raises
-    ------
-    InputError, InfeasibleError
-        If the mapping does not fit the task, or the certificate is none.
-    """
-    answer = given_plan(task, mapping_from_dict(data, task), rules)
-    answer = replace(
-        answer, tokens=_saved_tokens(data, task), next_plans=_saved_plans(data, answer)
-    )
-    saved = data.get("certificate")
-    if not isinstance(saved, dict):
-        return answer
-    try:
-        kept = Certificate(
-            status=Status(saved["status"]),
-            metric=Objective(saved["metric"]),
-            objective=float(saved["objective"]),
-            bound=float(saved["bound"]),
-            method=str(saved["method"]),
-            free=tuple(map(str, saved["free"])),
-            given=tuple(map(str, saved["given"])),
-            runtime=float(saved["runtime_s"]),
-            stopped=Stop(saved["stopped"]) if saved.get("stopped") else None,
-        )
-    except InputError as error:
-        raise error.under("certificate") from None
-    except (KeyError, TypeError, ValueError) as error:
-        message = f"is none: {type(error).__name__}: {error}."
-        raise InputError(Problem("certificate", message)) from None
-    value = _value(kept.metric, answer.task.system, answer.mapping, answer.evaluation)
-    if math.isclose(kept.objective, value, rel_tol=SAME):
-        return replace(answer, certificate=replace(kept, objective=value))
-    before = format_quantity(kept.objective, kept.metric.unit, 6)
-    method = f"{answer.certificate.method}; it was saved with {before}"
-    return replace(answer, certificate=replace(answer.certificate, method=method))
-
-
-def _saved_tokens(data: dict[str, Any], task: Task) -> float | None:
-    """Return the tokens of a run that a saved answer says something of."""
-    run = data.get("run")
-    if run is None:
-        return None
-    tokens = run.get("tokens") if isinstance(run, dict) else run
-    with_run = InputError(Problem("run.tokens", f"got {tokens!r:.60}; allowed: a number above 0."))
-    if not isinstance(tokens, int | float) or isinstance(tokens, bool) or not 0 < tokens < math.inf:
-        raise with_run
-    tokens_of_iteration(task.workload)
-    return float(tokens)
-
-
-def _saved_plans(data: dict[str, Any], answer: Plan) -> RankedStrategies | None:
-    """Return the plans next to a saved answer, priced again; those that no longer fit are left out.
-
-    They are in the order of what they take now.
-    """
-    saved = data.get("next_plans")
-    if saved is None:
-        return None
-    rows = saved.get("plans") if isinstance(saved, dict) else None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise InputError(Problem("next_plans.plans", "missing; allowed: a list of mappings."))
-    task, found = answer.task, []
-    for number, row in enumerate(rows):
-        try:
-            mapping = mapping_from_dict(row, task)
-            found.append((mapping, evaluate(task.workload, task.system, mapping, answer.rules)))
-        except InfeasibleError:
-            continue
-        except InputError as error:
-            raise error.under(f"next_plans.plans[{number}]") from None
-    found.sort(key=lambda one: one[1].time)
-    counts = {name: saved.get(name, 0) for name in ("strategies", "blocks")}
-    for name, count in counts.items():
-        require_whole(f"next_plans.{name}", count, minimum=0)
-    return RankedStrategies(found=tuple(found), total=counts["strategies"], blocks=counts["blocks"])

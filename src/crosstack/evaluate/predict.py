@@ -276,11 +276,13 @@ def _said(step: Training, work: Workload, given: Constraints, strategy: Strategy
     found = replace(
         given,
         recompute=step.recompute,
+        recompute_layers=step.recompute_layers,
         schedule=step.schedule or Schedule.ONE_F_ONE_B,
         interleave=step.interleave,
         microbatch_size=step.microbatch_size,
         zero=step.zero,
         overlap=step.overlap,
+        offload=step.offload,
     )
     if step.microbatches is not None:
         replicas = given.degrees.data or 1

@@ -15,7 +15,8 @@ memory that there is, and what is found serves others of the block, too.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -23,9 +24,15 @@ from crosstack.errors import InfeasibleError, LimitError, require_whole
 from crosstack.evaluate.blocks import BlockTable
 from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.next_plans import RankedStrategies
-from crosstack.evaluate.strategy_times import mapping_of, strategy_times, with_strategy
+from crosstack.evaluate.strategy_times import (
+    layers_again_of,
+    mapping_of,
+    memory_used,
+    strategy_times,
+    with_strategy,
+)
 from crosstack.evaluate.time import evaluate
-from crosstack.mapping.blocks import block_bound
+from crosstack.mapping.blocks import layers_of_block
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.mapping.search import search_state
 from crosstack.mapping.search_node import SearchState
@@ -37,6 +44,7 @@ from crosstack.mapping.strategies import (
 )
 from crosstack.model.partition import ROUNDING
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
+from crosstack.workload.kernel_graph import Ints
 
 RANKED_WORK = 1e5  # units of work of the search of a block: about a second
 # Strategies of a block that are searched with the memory that there is; those that are proved not
@@ -75,6 +83,7 @@ def fastest_strategies(
         work_limit=work_limit,
     )
     state = search_state(workload, system, task.constraints, chosen)
+    strategies = state.room.eased(strategies, task.constraints)
     listed = _listed(strategies, table, state, count)
     return RankedStrategies(found=tuple(listed), total=len(strategies), blocks=len(table.solved))
 
@@ -88,6 +97,7 @@ def _listed(
     columns = np.stack([groups, strategies.microbatch_size, strategies.recompute])
     _, block = np.unique(columns, axis=1, return_inverse=True)
     least, chip = state.room.of_many(strategies), table.system.chip
+    strategies = replace(strategies, left=least.left)
     capacity = chip.memory_room(spilled=chip.has_second_memory)
     light = least.held <= capacity * (1 + ROUNDING)
     floors = times_of_layers(strategies, least.layer, *given)
@@ -100,11 +110,12 @@ def _listed(
         own = members[number]
         some = strategies.at(own)
         if not bounded:
-            layer = block_bound(state, some.one(0, table.workload))
-            floors[own] = times_of_layers(some, np.full(len(own), layer), *given)
+            layer = layers_of_block(state, some.one(0, table.workload), some.again)
+            floors[own] = times_of_layers(some, layer, *given)
             heapq.heappush(heap, (floors[own].min(), True, number))
             continue
         left = own[floors[own] < worst]
+        strategies = _eased(strategies, left, table, state)
         found = strategy_times(strategies.at(left), table)
         lean = _Lean(strategies, table)
         for place in np.argsort(found.time, kind="stable").tolist():
@@ -119,6 +130,18 @@ def _listed(
                 listed = sorted([*listed, priced], key=lambda one: one[1].time)[:count]
                 worst = listed[-1][1].time if len(listed) == count else np.inf
     return listed
+
+
+def _eased(strategies: Strategies, left: Ints, table: BlockTable, state: SearchState) -> Strategies:
+    """Return strategies of which some of one block compute as few layers again as fit with it."""
+    some = strategies.at(left)
+    if not (state.room.some_layers_again(table.constraints) and (some.again < 1).any()):
+        return strategies
+    capacity = table.system.chip.memory_room(spilled=False) * (1 + ROUNDING)
+    eased = some.fewest_again(partial(memory_used, table=table), np.full(len(some), capacity))
+    again = strategies.again.copy()
+    again[left] = np.maximum(some.again, eased.again)
+    return replace(strategies, again=again)
 
 
 def _priced(mapping: Mapping, table: BlockTable) -> tuple[Mapping, Evaluation] | None:
@@ -150,8 +173,13 @@ class _Lean:
         plan = strategies.one(number, table.workload)
         schedule = ORDERS[strategies.schedule[number]]
         interleave = int(strategies.interleave[number])
+        given = {
+            "schedule": schedule,
+            "interleave": interleave,
+            "recompute_layers": layers_again_of(strategies, number),
+        }
         try:
-            found = table.searched(plan, table.system, schedule=schedule, interleave=interleave)
+            found = table.searched(plan, table.system, **given)
         except InfeasibleError:  # which says nothing of the strategies behind it
             return None
         except LimitError:

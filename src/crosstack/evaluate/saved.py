@@ -12,7 +12,7 @@ from crosstack.mapping.mapping import EndMapping, Mapping, Task
 from crosstack.model.choice_index import named_axis
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Axis
-from crosstack.workload.transformer_training import Hidden, Recompute, Schedule, Zero
+from crosstack.workload.transformer_training import Hidden, Offload, Recompute, Schedule, Zero
 
 MOST_PROBLEMS = 20  # names looked up; a foreign result would list every kernel
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -39,7 +39,7 @@ def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
     again = read.choice(data.get("recompute", Recompute.NONE), Recompute, "recompute")
     order = read.choice(data.get("schedule", order), Schedule, "schedule")
     zero = read.choice(data.get("zero", Zero.NONE), Zero, "zero")
-    overlap = read.overlap(data)
+    overlap, offload = read.overlap(data), read.offload(data)
     if read.problems or layers is None or again is None or order is None or zero is None:
         raise InputError(read.problems)
     places = tuple(place for place, *_ in uses)
@@ -55,9 +55,11 @@ def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
         cores=_given_cores(rows, task),
         stages=stages,
         recompute=again,
+        recompute_layers=data.get("recompute_layers"),
         schedule=order,
         interleave=data.get("interleave", 1),
         zero=zero,
+        offload=offload,
         overlap=overlap,
     )
 
@@ -185,6 +187,15 @@ class _Reader:
             self.wrong("overlap", f"got {said!r:.60}; allowed: null, or a list of what is hidden.")
             return None
         found = (self.choice(one, Hidden, f"overlap[{i}]") for i, one in enumerate(said))
+        return tuple(one for one in found if one is not None)
+
+    def offload(self, data: dict[str, Any]) -> tuple[Offload, ...]:
+        """Return what is on the hosts; nothing where that is not said."""
+        said = data.get("offload", [])
+        if not isinstance(said, list):
+            self.wrong("offload", f"got {said!r:.60}; allowed: a list of what is on the host.")
+            return ()
+        found = (self.choice(one, Offload, f"offload[{i}]") for i, one in enumerate(said))
         return tuple(one for one in found if one is not None)
 
     def choice(self, value: object, kind: type[Choice], path: str) -> Choice | None:

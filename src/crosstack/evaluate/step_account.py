@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from crosstack.evaluate.evaluation import KernelTerms, PartitionTerms
-from crosstack.evaluate.timeline import EXCHANGING, SENDING, busy_of, stages_of
+from crosstack.evaluate.timeline import EXCHANGING, OFFLOADING, SENDING, busy_of, stages_of
 from crosstack.machine.chip import Overlap
 from crosstack.model.memory import computed_again
 from crosstack.model.schedule.layer import KernelRun
@@ -33,7 +33,8 @@ class Spent(StrEnum):
     ``compute``: kernels, as long as their units work; ``recomputation``: kernels of the forward
     pass that the backward pass runs again, with all that they wait for; ``memory``: kernels that
     wait for main memory; ``network``: collectives in layers; ``launch``: the host launches kernels;
-    ``exchange``: layers wait for weights or gradients that data-parallel chips share; ``sends``:
+    ``exchange``: layers wait for weights or gradients that data-parallel chips share; ``offload``:
+    they wait for activations on their way to the host, or back; ``sends``:
     the stage itself sends activations on; ``waiting``: for other stages, and for what they send;
     ``sums``, ``update``, ``gather``: what an iteration ends with.
     """
@@ -44,6 +45,7 @@ class Spent(StrEnum):
     NETWORK = "network"
     LAUNCH = "launch"
     EXCHANGE = "exchange"
+    OFFLOAD = "offload"
     SENDS = "sends"
     WAITING = "waiting"
     SUMS = "sums"
@@ -168,7 +170,9 @@ def step_account(answer: Plan) -> StepAccount:
     busy = busy_of(answer, stages)
     most = max(range(len(busy)), key=lambda stage: busy[stage][1])
     spent, bound = dict.fromkeys(Spent, 0.0), dict.fromkeys(Spent, 0.0)
-    beside = {EXCHANGING: Spent.EXCHANGE, SENDING: Spent.SENDS}
+    beside = {
+        EXCHANGING: Spent.EXCHANGE, OFFLOADING: Spent.OFFLOAD, SENDING: Spent.SENDS,
+    }  # fmt: skip
     for stage in stages[most :: len(busy)]:
         for one in stage.operations:
             if one.name in beside:

@@ -81,10 +81,7 @@ def _priced(
 ) -> tuple[Floats, Floats, Floats, Floats, Bools]:
     """Return memory used and there is [B], what a layer takes [s] and sums [B], and what fits."""
     rows = _rows(strategies, table, spilled=spilled)
-    known = table.terms
-    used = np.zeros(len(strategies))
-    for here, plan in strategies.by_schedule(table.workload):
-        used[here] = _memory(plan, known, rows[here], table.workload)
+    known, used = table.terms, memory_used(strategies, table, spilled=spilled)
     exchange, sums = exchanges(strategies.plans, "periodic")
     code = rows * sums.shape[2] + exchange[strategies.use]
     both, first, back = np.unique(code, return_index=True, return_inverse=True)
@@ -94,8 +91,19 @@ def _priced(
     pairs = zip(*sums[:, :, number, None], strict=True)
     lines = ConcaveTime(tuple(AffineTime(fixed=a, per_byte=b) for a, b in pairs))
     layer = _layer_times(known, row, lines, spread, table)
+    layer = layer[back] - (1 - strategies.again) * known.more[rows]
     capacity = table.system.chip.memory_room(spilled=spilled)
-    return used, np.full(len(used), capacity), layer[back], known.summed[rows], known.fits[rows]
+    summed = np.column_stack((known.summed[rows], known.kept[rows]))
+    return used, np.full(len(used), capacity), layer, summed, known.fits[rows]
+
+
+def memory_used(strategies: Strategies, table: BlockTable, *, spilled: bool = False) -> Floats:
+    """Bytes of main memory that the fullest chip needs under each strategy. [B]"""
+    rows, used = _rows(strategies, table, spilled=spilled), np.zeros(len(strategies))
+    known = table.terms
+    for here, plan in strategies.by_schedule(table.workload):
+        used[here] = _memory(plan, known, rows[here], table.workload)
+    return used
 
 
 def _memory(plan: MeshPlan, known: BlockTerms, rows: Ints, workload: Workload) -> Floats:
@@ -191,7 +199,15 @@ def with_strategy(mapping: Mapping, strategies: Strategies, number: int) -> Mapp
         dimensions=plan.dimensions,
         zero=ZEROS[plan.zero],
         overlap=plan.hidden,
+        offload=plan.offloaded.kinds,
         recompute=RECOMPUTED[strategies.recompute[number]],
+        recompute_layers=layers_again_of(strategies, number),
         schedule=ORDERS[strategies.schedule[number]],
         interleave=int(strategies.interleave[number]),
     )
+
+
+def layers_again_of(strategies: Strategies, number: int) -> int | None:
+    """Return how many layers of each piece of a stage compute again; None: all. [1]"""
+    share = float(strategies.again[number])
+    return None if share == 1 else round(share * int(strategies.layers[number]))

@@ -20,12 +20,13 @@ from crosstack.evaluate.terms import end_terms, kernel_terms, partition_terms
 from crosstack.machine.chip import Execution
 from crosstack.machine.prices import system_power, system_price
 from crosstack.machine.system import Parallelism, System
-from crosstack.mapping.checks import check_overlap
+from crosstack.mapping.checks import check_offload, check_overlap, require_layers_again
 from crosstack.mapping.mapping import GeneralDecisions, Mapping
 from crosstack.model.choice_index import axis_names, sharding_codes
 from crosstack.model.choices import Choices, make_choices, summing
 from crosstack.model.ends import PricedBlock, counted, end_cost, plan_of_end, priced_end, with_ends
 from crosstack.model.energy import Energy, energy_rates
+from crosstack.model.host_memory import check_host, host_account
 from crosstack.model.iteration import Iteration, iteration, latency, split_iteration
 from crosstack.model.memory import (
     COPY_COLUMNS,
@@ -36,7 +37,14 @@ from crosstack.model.memory import (
     recomputations,
     weight_gradients,
 )
-from crosstack.model.mesh_plan import MeshPlan, experts_allowed, make_plan, placed_use, spread
+from crosstack.model.mesh_plan import (
+    MeshPlan,
+    experts_allowed,
+    make_plan,
+    placed_use,
+    spread,
+    with_offloaded,
+)
 from crosstack.model.partition import (
     ChipLoad,
     PartitionCost,
@@ -50,6 +58,7 @@ from crosstack.model.runnable import unrunnable
 from crosstack.model.schedule.allowed import (
     interleavings,
     schedules,
+    share_again,
     with_recompute,
     zero_stages,
 )
@@ -191,7 +200,8 @@ def _evaluation(p: _Priced) -> Evaluation:
         partition_terms(p.load, number, mask, cost, used, _stage_of(mask, p.stages)[0])
         for number, mask, cost, used in rows
     )
-    capacity, account = system.chip.memory_room(spilled=plan.spilled), _account(p)
+    capacity, (account, away) = system.chip.memory_room(spilled=plan.spilled), _accounts(p)
+    check_host(plan, away)
     _check_fit(capacity, p.load, partitions, p.costs, account, plan)
     _check_ends(workload, p.ends)
     layer_time = sum(cost.time for cost in p.costs)
@@ -236,6 +246,7 @@ def _evaluation(p: _Priced) -> Evaluation:
         memory_used=account.peak,
         memory_capacity=capacity,
         memory=account,
+        host_memory=away,
         price=system_price(system, plan.dimension_sizes),
         power=system_power(system, plan.dimension_sizes),
         energy=_energy(system, plan, p.load, p.costs, time=total.time, **busy),
@@ -363,8 +374,13 @@ def decided_plan(
     allowed = f"{', '.join(map(str, shares))} of {plan.data} data-parallel chips {where}"
     require(mapping.zero in shares, "mapping.zero", mapping.zero.value, allowed)
     check_overlap(workload, rules, mapping.overlap, "mapping.overlap")
+    check_offload(workload, system, rules, mapping, "mapping.")
+    plan = with_offloaded(plan, workload, system, rules, mapping.offload)
     plan = replace(plan, interleave=pieces, zero=mapping.zero.number, hidden=mapping.overlap)
-    return with_recompute(plan, arrays, again)
+    some = mapping.recompute_layers
+    if some is not None:
+        require_layers_again(system.chip, rules, some, "mapping.recompute_layers", plan)
+    return with_recompute(plan, arrays, again, share_again(plan, some))
 
 
 def _problems(
@@ -486,19 +502,21 @@ def _memory(
     ]
 
 
-def _account(p: _Priced) -> MemoryAccount:
+def _accounts(p: _Priced) -> tuple[MemoryAccount, MemoryAccount | None]:
+    """Return what chips have in their main memory, and on their hosts if anything."""
     sizes = {name: getattr(p.choices, name)[p.codes] for name in COPY_COLUMNS}
     memory = copy_memory(p.workload, p.arrays, p.plan, p.rules, **sizes)
     alive = list(zip(p.masks, p.alive, strict=True))
     held = [(1 << p.arrays.n) - 1] if p.stages is None else p.stages
     working = [max(size for mask, size in alive if mask & stage) for stage in held]
-    return pipeline_account(
+    whole = pipeline_account(
         p.workload,
         p.plan,
         memory,
         [size * p.plan.microbatch_size for size in working],
         None if p.stages is None else [bits(stage) for stage in p.stages],
     )
+    return whole, host_account(p.plan, memory)
 
 
 def _check_fit(

@@ -14,11 +14,20 @@ from crosstack.model.optimizer_step import NO_STEP
 from crosstack.model.schedule.events import Timeline, simulate
 from crosstack.model.schedule.pipeline import Ending, Operation, Pass, Stage, pipeline_graph
 from crosstack.workload.kernel_graph import KernelGraph
-from crosstack.workload.transformer_training import Schedule
+from crosstack.workload.transformer_training import Offload, Schedule
 
-__all__ = ["EXCHANGING", "SENDING", "busy_of", "pieces_of", "stages_of", "timeline_of"]
+__all__ = [
+    "EXCHANGING",
+    "OFFLOADING",
+    "SENDING",
+    "busy_of",
+    "pieces_of",
+    "stages_of",
+    "timeline_of",
+]
 
 EXCHANGING = "weights and gradients of layers on their way"
+OFFLOADING = "activations of layers on their way to the host and back"
 SENDING = "sending on"
 LAUNCHING = "the host's launches"
 NAMED = 3  # kernels of a partition that its name lists
@@ -61,11 +70,9 @@ def stages_of(answer: Plan) -> tuple[Stage, ...]:
     if pipeline.schedule.defers_weights:
         apart = float(pipeline.weight_gradients) / (1 - share)
         layers = [replace(one, weights=one.backward * min(apart, 1.0)) for one in layers]
-    waits = float(pipeline.stage_work(whole)) / mapping.interleave - work
-    if waits > 0:
-        times = {"forward": waits * share, "backward": waits * (1 - share)}
-        launching = pipeline.host >= float(pipeline.stage_work(whole))
-        layers = [*layers, Operation(name=LAUNCHING if launching else EXCHANGING, **times)]
+    for name, time in _waits(answer, pipeline, whole):
+        times = {"forward": time * share, "backward": time * (1 - share)}
+        layers = [*layers, Operation(name=name, **times)]
     before, behind = _ends(answer)
     stages = []
     for stage in range(count):
@@ -80,6 +87,21 @@ def stages_of(answer: Plan) -> tuple[Stage, ...]:
             own += _operations(_run_of_ends(answer, behind), there, both - there)
         stages.append(Stage(operations=tuple(own), send=send if beside else 0.0))
     return tuple(stages)
+
+
+def _waits(answer: Plan, pipeline: Pipeline, work: float) -> Pieces:
+    """Return what a piece of a stage waits for beside its ``work`` of a microbatch, by name. [s]"""
+    whole = float(pipeline.stage_work(work))
+    if whole <= work:
+        return []
+    pieces = answer.mapping.interleave
+    if pipeline.host >= whole:
+        return [(LAUNCHING, (whole - work) / pieces)]
+    if Offload.ACTIVATIONS not in answer.mapping.offload:
+        return [(EXCHANGING, (whole - work) / pieces)]
+    here = float(_pipeline(answer, here=True).stage_work(work))
+    named = (EXCHANGING, here - work), (OFFLOADING, whole - here)
+    return [(name, time / pieces) for name, time in named if time > 0]
 
 
 def pieces_of(answer: Plan, stages: Sequence[Stage], busy: Sequence[tuple[str, float]]) -> Pieces:
@@ -140,14 +162,16 @@ def _ending(answer: Plan) -> Ending | None:
         step=pipeline.step,
         layers=found.layers_per_stage,
         forward=layers * share / pieces,
-        backward=layers * float(pipeline.last_pass) / pieces,
+        lead=layers * float(pipeline.lead),
         head=(there, 0.0 if pipeline.schedule.defers_weights else both - there),
     )
 
 
-def _pipeline(answer: Plan) -> Pipeline:
+def _pipeline(answer: Plan, *, here: bool = False) -> Pipeline:
+    """Return the pipeline of an answer; ``here``: as if its activations stayed on the chips."""
     task = answer.task
     plan = mapped_plan(task.workload, task.system, answer.mapping, answer.rules)
+    plan = replace(plan, left=0.0) if here else plan
     return pipeline_of(plan, task.system.chip.overlap, answer.rules)
 
 

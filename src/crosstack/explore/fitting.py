@@ -31,7 +31,7 @@ from crosstack.model.tiles import divisors
 from crosstack.records import require_type
 from crosstack.units import format_quantity
 from crosstack.version import __version__
-from crosstack.workload.transformer_training import Schedule
+from crosstack.workload.transformer_training import Offload, Schedule, recompute_word
 
 MAIN_MEMORY = "main memory"  # the resource, as errors name it
 TRIED_WORK = 1e5  # units of work of a try: half a second
@@ -41,10 +41,19 @@ MOST_PAIRS = 3  # of two changes at once that are listed
 MOST_STEPS, STEP = 24, 1.02  # of the search for the least memory: how many, and the shortest
 
 
+# What is tried on the hosts.
+OFFLOADS: tuple[tuple[Offload, ...], ...] = (
+    (Offload.OPTIMIZER,),
+    (Offload.ACTIVATIONS,),
+    (Offload.OPTIMIZER, Offload.ACTIVATIONS),
+)
+
+
 class WayKind(StrEnum):
     """What a way changes: what runs on the same machine, or the machine."""
 
     RECOMPUTE = "recompute"
+    OFFLOAD = "offload"
     MICROBATCH = "microbatch"
     SCHEDULE = "schedule"
     PARALLELISM = "parallelism"
@@ -120,7 +129,7 @@ class Way:
             "n_chips": system.n_chips * system.copies,
             "parallelism": self.plan.degrees.by_word,
             "microbatch_size": mapping.microbatch_size,
-            "recompute": mapping.recompute.value,
+            "recompute": recompute_word(mapping.recompute, mapping.recompute_layers),
             "memory_b": found.memory_used,
             "capacity_b": None if math.isinf(found.memory_capacity) else found.memory_capacity,
             "time_s": found.time,
@@ -347,11 +356,13 @@ def _given_otherwise(task: Task, rules: Rules) -> Iterator[list[Change]]:
     changed = partial(_given, task)
     if given.recompute is not None:
         kinds = recomputations(task.workload.graph, rules)
-        later = kinds[kinds.index(given.recompute) + 1 :] if given.recompute in kinds else ()
+        first = given.recompute_layers is None  # else all layers of the same are a way, too
+        later = kinds[kinds.index(given.recompute) + first :] if given.recompute in kinds else ()
         for kind in later:
             words = f"recompute: {kind.value}"
             option = f"--recompute {kind.value}"
-            yield [changed(WayKind.RECOMPUTE, words, option, recompute=kind)]
+            whole: dict[str, Any] = {"recompute": kind, "recompute_layers": None}
+            yield [changed(WayKind.RECOMPUTE, words, option, **whole)]
     if given.microbatch_size is not None:
         smaller = [size for size in divisors(given.microbatch_size) if size < given.microbatch_size]
         yield [
@@ -363,6 +374,10 @@ def _given_otherwise(task: Task, rules: Rules) -> Iterator[list[Change]]:
             )
             for size in sorted(smaller, reverse=True)
         ]
+    if task.system.host is not None and task.workload.training and not given.offload:
+        for there in OFFLOADS:
+            words, option = "on the hosts: " + " and ".join(there), f"--offload {'+'.join(there)}"
+            yield [changed(WayKind.OFFLOAD, words, option, offload=there)]
     if given.schedule is not Schedule.ONE_F_ONE_B:
         words = f"schedule: {Schedule.ONE_F_ONE_B.value}"
         option = f"--schedule {Schedule.ONE_F_ONE_B.value}"

@@ -8,6 +8,7 @@ from itertools import product
 
 from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
 from crosstack.machine.chip import Chip, Execution, Link
+from crosstack.machine.host import HostShare
 from crosstack.machine.network import NetworkLevel
 from crosstack.machine.packages import dimension_of
 from crosstack.machine.system import Dimension, DimensionKind, Prices, System
@@ -58,7 +59,8 @@ class Node:
 
     ``network`` joins the chips, innermost first, every size given; empty of a single chip.
     ``n_ports`` lead out of the node [1], each of ``port_bandwidth`` one way [B/s]; ``power`` [W]
-    and ``price`` [USD] are those of the whole node, with all that is in it.
+    and ``price`` [USD] are those of the whole node, with all that is in it; ``host`` is what each
+    chip has of its host, None where no source says it.
     """
 
     chip: Chip
@@ -68,6 +70,7 @@ class Node:
 
     power: float | None = None
     price: float | None = None
+    host: HostShare | None = None
     name: str = "node"
 
     def __post_init__(self) -> None:
@@ -149,7 +152,8 @@ def system_of_nodes(
 
 def _system(node: Node, network: tuple[Dimension, ...], n_chips: int, name: str) -> System:
     prices = _prices(node.chip)
-    return System(chip=node.chip, network=network, n_chips=n_chips, prices=prices, name=name)
+    made = System(chip=node.chip, network=network, n_chips=n_chips, prices=prices, name=name)
+    return replace(made, host=node.host)
 
 
 def _joined(node: Node, inside: NetworkLevel, n_chips: int) -> Dimension:

@@ -14,6 +14,7 @@ from typing import Any
 from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
 from crosstack.machine.chip import Chip
 from crosstack.machine.framework import Framework
+from crosstack.machine.host import HostShare
 from crosstack.machine.network import KINDS, DimensionKind, NetworkLevel
 from crosstack.records import brief, require_types
 
@@ -174,6 +175,8 @@ class System:
     time: time per iteration is divided by them, price and power are multiplied (``dfmodel_code``:
     ``num_copy``). For workloads that bring their placement; others have data parallelism. [1]
 
+    ``host`` is what each chip has of its host; None where nothing says it.
+
     ``all_reduce`` is the algorithm that the chips' library sums with wherever a dimension can run
     it; None: the fastest for every size.
 
@@ -188,6 +191,7 @@ class System:
     domain_size: int | None = None
     copies: int = 1
     all_reduce: AllReduceAlgorithm | None = None
+    host: HostShare | None = None
     name: str = "system"
 
     __repr__ = brief

@@ -11,11 +11,16 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
+
 from crosstack.mapping.search_node import BOUND, SearchNode, SearchState
 from crosstack.mapping.sharding import with_given
 from crosstack.model.collectives import NOTHING
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import ChipLoad
+from crosstack.model.schedule.allowed import with_recompute
+from crosstack.workload.kernel_graph import Floats
+from crosstack.workload.transformer_training import Recompute
 
 
 def chips_of_block(plan: MeshPlan) -> tuple[object, ...]:
@@ -56,6 +61,29 @@ def block_bound(state: SearchState, plan: MeshPlan) -> float:
     With one tile nothing is cut raggedly, so no number of tiles has less work or traffic; what
     one tile needs of the SRAM is not looked at.
     """
+    return float(layers_of_block(state, plan, np.asarray(plan.again)))
+
+
+def layers_of_block(state: SearchState, plan: MeshPlan, again: Floats) -> Floats:
+    """Bound the layer times under plans of the block of ``plan``, of which shares compute again.
+
+    A layer takes on average a sum of what those that compute again take and what others do; each
+    takes its own bound at least, whatever kernels they have in common. [s]
+
+    Parameters
+    ----------
+    again : array
+        Shares of the layers of a stage that compute again. [1]
+    """
+    whole = _pure_bound(state, replace(plan, again=1.0))
+    if np.all(again == 1):
+        return np.full(np.shape(again), whole)
+    none = _pure_bound(state, with_recompute(plan, state.arrays, Recompute.NONE))
+    return np.asarray(none + again * (whole - none))
+
+
+def _pure_bound(state: SearchState, plan: MeshPlan) -> float:
+    """Bound the layer time where all layers compute the same again. [s]"""
     key = block_of(state, plan)
     if key not in state.blocks:
         state.blocks[key] = _layer_bound(state, unburdened_plan(state, plan))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from crosstack.mapping.blocks import block_bound, chips_of_block
+from crosstack.mapping.blocks import block_bound, chips_of_block, layers_of_block
 from crosstack.mapping.budget import CALL
 from crosstack.mapping.parallelism import Use
 from crosstack.mapping.search_node import SearchNode, SearchState
@@ -71,15 +71,16 @@ class BoundedStrategies:
 
     def with_block(self, state: SearchState, own: Ints) -> Floats:
         """Bound the objective of some that have a block in common, with what it takes."""
-        layer = block_bound(state, self.plan(state, int(own[0])))
-        found = self.totals(state, own, np.full(len(own), layer))
+        layer = layers_of_block(state, self.plan(state, int(own[0])), self.strategies.again[own])
+        found = self.totals(state, own, layer)
         return np.asarray(np.maximum(self.floors[own], found))
 
     def tell_lack(self, state: SearchState) -> None:
         """Tell what is closest to fitting of what does not."""
-        over = np.where(self.light, math.inf, self.held / self.capacity)
-        if np.isfinite(over).any():
-            state.too_heavy(self.plan(state, int(np.argmin(over))))
+        heavy = np.flatnonzero(~self.light)
+        if heavy.size:
+            over = self.held[heavy] / self.capacity[heavy]
+            state.too_heavy(self.plan(state, int(heavy[np.argmin(over)])))
 
     def by_block(self) -> list[Ints]:
         """Return the places of those that are light, block by block."""
@@ -137,9 +138,12 @@ def bounded(state: SearchState, uses: Iterator[Use | None]) -> BoundedStrategies
     found = strategies_of(plans, sizes, state.workload, state.rules, state.constraints)
     if not len(found):
         return bounded(state, uses)
+    found = state.room.eased(found, state.constraints)
     state.incumbent.plans_made += len(found)
     state.budget.spend(CALL + len(found) // STRATEGIES_A_UNIT)
-    prices, least = state.pricing.of_many(found), state.room.of_many(found)
+    least = state.room.of_many(found)
+    found = replace(found, left=least.left)
+    prices = state.pricing.of_many(found)
     return BoundedStrategies(
         uses=tuple(chosen),
         strategies=found,

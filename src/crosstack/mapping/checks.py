@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from crosstack.errors import require
-from crosstack.machine.chip import Execution
+from crosstack.machine.chip import Chip, Execution
 from crosstack.machine.system import Parallelism, System
-from crosstack.mapping.mapping import Constraints
+from crosstack.mapping.mapping import Constraints, GeneralDecisions
 from crosstack.mapping.parallelism import network_uses
 from crosstack.model.memory import recomputations, weight_gradients
-from crosstack.model.mesh_plan import experts_allowed, spread
+from crosstack.model.mesh_plan import MeshPlan, experts_allowed, spread
 from crosstack.model.rules import Rules
+from crosstack.model.schedule.allowed import some_layers_again
 from crosstack.workload.kernels import Placement
-from crosstack.workload.transformer_training import Hidden, Schedule, Zero
+from crosstack.workload.transformer_training import Hidden, Offload, Schedule, Zero
 from crosstack.workload.workload import Workload
 
 
@@ -20,11 +21,12 @@ def check_given(workload: Workload, system: System, constraints: Constraints, ru
     _dimensions(workload, system, rules)
     _degrees(workload, system, constraints, rules)
     _tiles(workload, system, constraints, rules)
-    _recompute(workload, constraints, rules)
+    _recompute(workload, system, constraints, rules)
     _schedule(workload, constraints, rules)
     if workload.training:
         _sharing(system, constraints)
     check_overlap(workload, rules, constraints.overlap, "constraints.overlap")
+    check_offload(workload, system, rules, constraints, "constraints.")
 
 
 def check_overlap(
@@ -39,6 +41,38 @@ def check_overlap(
     require(counted, path, said, f"nothing {where}")
     apart = not workload.graph.shares_weights or {*overlap} <= {Hidden.SENDS}
     require(apart, path, said, f"none or sends: layers of {workload.name} share weights")
+
+
+def check_offload(
+    workload: Workload,
+    system: System,
+    rules: Rules,
+    given: Constraints | GeneralDecisions,
+    path: str,
+) -> None:
+    """Raise `InputError` below ``path`` where what is on the hosts cannot be there."""
+    kinds, host, where = given.offload, system.host, f"{path}offload"
+    if not kinds:
+        return
+    said, allowed = "+".join(kinds), f"none for {workload.name} by rules {rules.name}"
+    counted = workload.training and rules.iteration.has_schedules
+    require(counted and not workload.graph.shares_weights, where, said, allowed)
+    allowed = f"none on {system.name}, of whose hosts nothing is known: system.host says it "
+    allowed += "(bandwidth, capacity, memory_bandwidth of a chip's share)"
+    require(host is not None, where, said, allowed)
+    assert host is not None
+    slow = Offload.OPTIMIZER in kinds and host.memory_bandwidth is None
+    allowed = "state, or system.host.memory_bandwidth, by which a host updates"
+    require(not slow, where, said, allowed)
+    if Offload.ACTIVATIONS not in kinds:
+        return
+    some = given.recompute_layers
+    allowed = f"none with {Offload.ACTIVATIONS} on the host: all layers are alike"
+    require(some is None, f"{path}recompute_layers", some, allowed)
+    waits = given.schedule.defers_weights
+    others = ", ".join(kind for kind in Schedule if not kind.defers_weights)
+    allowed = f"{others} with {Offload.ACTIVATIONS} on the host"
+    require(not waits, f"{path}schedule", given.schedule.value, allowed)
 
 
 def _dimensions(workload: Workload, system: System, rules: Rules) -> None:
@@ -76,11 +110,27 @@ def _degrees(workload: Workload, system: System, constraints: Constraints, rules
     require(some is not None, field, said, allowed)
 
 
-def _recompute(workload: Workload, constraints: Constraints, rules: Rules) -> None:
+def require_layers_again(
+    chip: Chip, rules: Rules, layers: int, path: str, plan: MeshPlan | None = None
+) -> None:
+    """Raise `InputError` at ``path`` unless ``layers`` of a stage may compute again, of a plan."""
+    allowed = f"all layers of a stage, by rules {rules.name} on {chip.name}: one time of a layer "
+    allowed += "for all, but on chips that run kernels one by one and wait for their network"
+    require(some_layers_again(chip, rules), path, layers, allowed)
+    if plan is not None:
+        most = plan.layers_per_stage // plan.interleave
+        where = f"layers of each of {plan.pipeline * plan.interleave} pieces of the model"
+        require(layers <= most, path, layers, f"up to {most}, the {where}")
+
+
+def _recompute(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:
     some, given = recomputations(workload.graph, rules), constraints.recompute
     allowed = f"{', '.join(some)} for {workload.name} by rules {rules.name}"
     good = given is None or given in some
     require(good, "constraints.recompute", given and given.value, allowed)
+    if constraints.recompute_layers is not None:
+        layers, path = constraints.recompute_layers, "constraints.recompute_layers"
+        require_layers_again(system.chip, rules, layers, path)
 
 
 def _tiles(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:

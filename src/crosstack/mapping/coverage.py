@@ -67,6 +67,7 @@ def covered(state: SearchState) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
         f"partition of {len(constraints.partitions)} kernels": constraints.partitions,
         f"at most {most} partitions": most is not None,
         "what is sent beside the work": constraints.overlap is not None,
+        f"on the hosts: {' and '.join(constraints.offload)}": constraints.offload,
         "forward and backward in separate partitions": constraints.separate_directions,
     }
     given += [words for words, is_said in said.items() if is_said]

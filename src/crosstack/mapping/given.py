@@ -8,7 +8,15 @@ from typing import Any
 
 from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.records import words_of
-from crosstack.workload.transformer_training import Recompute, Schedule, Zero
+from crosstack.workload.transformer_training import (
+    Offload,
+    Recompute,
+    Schedule,
+    Zero,
+    offload_named,
+    recompute_named,
+    recompute_word,
+)
 
 # By word: the field that it gives, and its choices, or that it is a whole number.
 DECISIONS: Mapping[str, tuple[str, type[StrEnum] | type[int]]] = {
@@ -17,6 +25,7 @@ DECISIONS: Mapping[str, tuple[str, type[StrEnum] | type[int]]] = {
     "schedule": ("schedule", Schedule),
     "interleave": ("interleave", int),
     "zero": ("zero", Zero),
+    "offload": ("offload", Offload),
 }
 
 
@@ -62,6 +71,17 @@ def split_given(text: str, others: Mapping[str, Any] | None = None) -> tuple[str
 
 
 def _decided(word: str, kind: type[StrEnum] | type[int], value: str) -> Any:
+    if kind is Offload:
+        try:
+            return "+".join(offload_named(value)) or "none"
+        except InputError as error:
+            raise error.renamed({"offload": "given"}) from None
+    if kind is Recompute:
+        try:
+            again, layers = recompute_named(value)
+        except InputError as error:
+            raise error.renamed({"recompute": "given"}) from None
+        return again if layers is None else recompute_word(again, layers)
     if not issubclass(kind, StrEnum):
         if not (value.isascii() and value.isdecimal() and len(value) <= 15 and int(value)):
             allowed = "a whole number, at least 1"

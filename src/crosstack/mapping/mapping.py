@@ -13,7 +13,15 @@ from crosstack.mapping.degrees import FREE, Degrees, degree_of
 from crosstack.model.objective import Objective
 from crosstack.records import brief, require_types
 from crosstack.workload.kernels import Axis
-from crosstack.workload.transformer_training import Hidden, Recompute, Schedule, Zero, overlap_named
+from crosstack.workload.transformer_training import (
+    Hidden,
+    Offload,
+    Recompute,
+    Schedule,
+    Zero,
+    offload_named,
+    overlap_named,
+)
 from crosstack.workload.workload import Workload
 
 
@@ -43,6 +51,19 @@ class Stop(StrEnum):
     METHOD = "method"
 
 
+# Numbers of constraints.
+_COUNTS = (
+    "microbatch_size", "n_tiles", "tile_size", "max_partitions", "interleave", "recompute_layers",
+)  # fmt: skip
+
+
+def _check_layers_again(recompute: Recompute | None, layers: int | None) -> None:
+    """Check that layers which compute something again say what."""
+    said = layers is None or recompute not in (None, Recompute.NONE)
+    some = ", ".join(kind for kind in Recompute if kind is not Recompute.NONE)
+    require(said, "recompute_layers", layers, f"none, unless recompute is one of {some}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraints:
     """Decisions that are given; everything else is free, but for the system's network.
@@ -60,6 +81,9 @@ class Constraints:
         Every kernel its own partition; forward and backward never share one, forward first.
     recompute : Recompute or None
         What the backward pass computes again instead of keeping it.
+    recompute_layers : int or None
+        First layers of every stage, or of every piece of one, that compute it again; None: all,
+        where ``recompute`` is given. [1]
     schedule : Schedule
         In which order a stage takes its microbatches.
     interleave : int or None
@@ -69,6 +93,8 @@ class Constraints:
     overlap : tuple of Hidden or None
         What training sends beside the work of its chips; None: gradients and weights, and between
         stages what the chip does (`crosstack.machine.chip.Overlap`).
+    offload : tuple of Offload
+        What lies in the memory of the chips' hosts; nothing, if it is not given.
     partitions : tuple of (kernel name, int)
         Pinned kernels: the number of their partition, from 0.
     sharding : tuple of (kernel name, str)
@@ -83,10 +109,12 @@ class Constraints:
     kernel_by_kernel: bool = False
     separate_directions: bool = False
     recompute: Recompute | None = None
+    recompute_layers: int | None = None
     schedule: Schedule = Schedule.ONE_F_ONE_B
     interleave: int | None = None
     zero: Zero | None = None
     overlap: tuple[Hidden, ...] | None = None
+    offload: tuple[Offload, ...] = ()
     partitions: tuple[tuple[str, int], ...] = ()
     sharding: tuple[tuple[str, str], ...] = ()
 
@@ -97,9 +125,11 @@ class Constraints:
         require_types(self)
         if self.overlap is not None:
             object.__setattr__(self, "overlap", overlap_named(self.overlap))
-        for name in ("microbatch_size", "n_tiles", "tile_size", "max_partitions", "interleave"):
+        object.__setattr__(self, "offload", offload_named(self.offload))
+        for name in _COUNTS:
             if getattr(self, name) is not None:
                 require_whole(name, getattr(self, name))
+        _check_layers_again(self.recompute, self.recompute_layers)
         most = self.max_partitions
         for kernel, partition in self.partitions:
             path = f"partitions.{kernel}"
@@ -168,10 +198,12 @@ class GeneralDecisions(NamedTuple):
     microbatch_size: int
     n_tiles: int
     recompute: Recompute
+    recompute_layers: int | None
     schedule: Schedule
     interleave: int
     zero: Zero
     overlap: tuple[Hidden, ...] | None
+    offload: tuple[Offload, ...]
     dimensions: tuple[int, ...]
 
 
@@ -188,8 +220,10 @@ class Mapping:
         What each of those is used for.
     dimensions : tuple of int
         The network dimension of each of those, ascending; empty: one for every dimension.
-    microbatch_size, n_tiles, recompute, schedule, interleave, zero, overlap
+    microbatch_size, n_tiles, recompute, recompute_layers, schedule, interleave, zero
         See `Constraints`.
+    overlap, offload
+        The same.
     sharding : tuple of Axis
         One per kernel, in the order of the graph.
     partitions : tuple of int
@@ -214,10 +248,12 @@ class Mapping:
     cores: tuple[tuple[int, int], ...] | None = None
     stages: tuple[int, ...] | None = None
     recompute: Recompute = Recompute.NONE
+    recompute_layers: int | None = None
     schedule: Schedule = Schedule.ONE_F_ONE_B
     interleave: int = 1
     zero: Zero = Zero.NONE
     overlap: tuple[Hidden, ...] | None = None
+    offload: tuple[Offload, ...] = ()
     dimensions: tuple[int, ...] = ()
     ends: tuple[EndMapping, ...] = ()
 
@@ -241,6 +277,9 @@ class Mapping:
             require(dealt == count, "cores", dealt, f"one per kernel ({count})")
         require_whole("microbatch_size", self.microbatch_size)
         require_whole("interleave", self.interleave)
+        if self.recompute_layers is not None:
+            require_whole("recompute_layers", self.recompute_layers)
+        _check_layers_again(self.recompute, self.recompute_layers)
         if self.stages is not None:
             self._check_stages(self.stages)
 

@@ -22,6 +22,7 @@ from crosstack.mapping.slots import Slots, make_slots
 from crosstack.model.choice_index import choice_index
 from crosstack.model.memory import recomputations
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
+from crosstack.model.schedule.allowed import some_layers_again
 from crosstack.model.tiles import divisors
 from crosstack.workload.kernel_graph import Floats, Ints, KernelGraph
 from crosstack.workload.transformer_training import Schedule
@@ -106,6 +107,10 @@ def _of_training(task: Task, arrays: KernelGraph, rules: Rules) -> Iterator[Fact
     given, kinds = task.constraints, recomputations(arrays, rules)
     if len(kinds) > 1:
         count, words = len(kinds), ", ".join(kinds)
+        if some_layers_again(task.system.chip, rules):
+            most = task.workload.graph_repetitions
+            count = 1 + (count - 1) * most
+            words += f"; in up to {most} layers of a stage"
         if given.recompute is not None:
             count, words = 1, "given"
         yield Factor("recomputation", math.log10(count), words)

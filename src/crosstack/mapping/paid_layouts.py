@@ -224,10 +224,13 @@ def _paid(choices: Choices, domains: tuple[tuple[int, ...], ...]) -> PaidLayouts
 
 
 def _passes(known: Conversions) -> Floats:
-    """How often each kernel pays for its layouts: twice where all its readers read again."""
+    """How often each kernel pays for its layouts: twice where all its readers read again.
+
+    Of copies of the graph that run it again; all pay once.
+    """
     index = known.index
     once = np.bincount(index.source[~(known.first & known.again)], minlength=index.n)
-    return np.where(once > 0, 1.0, 2.0)
+    return np.where(once > 0, 1.0, 1.0 + known.share)
 
 
 def least_with_layouts(

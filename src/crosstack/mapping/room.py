@@ -7,7 +7,7 @@ what is sure before anything is decided.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -23,21 +23,26 @@ from crosstack.model.memory import (
     activations_held,
     computed_again,
     copy_memory,
+    host_held,
     kept_tensors,
     recomputations,
     static_size,
 )
 from crosstack.model.mesh_plan import MeshPlan
+from crosstack.model.partition import ROUNDING
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.allowed import (
     by_schedule,
+    layers_again,
     never_slower,
+    share_again,
+    some_layers_again,
     useful_zero_stages,
     with_recompute,
 )
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.kernel_graph import Bools, Floats, KernelGraph
-from crosstack.workload.transformer_training import Recompute
+from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
+from crosstack.workload.transformer_training import Offload, Recompute
 from crosstack.workload.workload import Workload
 
 
@@ -53,12 +58,14 @@ class Demand:
 class Least:
     """What strategies take at least, shape (n,): a layer, by its compute [s], ``work`` [FLOP].
 
-    ``held`` is what stays in the fullest chip's main memory. [B]
+    ``held`` is what stays in the fullest chip's main memory, ``left`` what a layer leaves on the
+    host of a sequence. [B]
     """
 
     layer: Floats
     work: Floats
     held: Floats
+    left: Floats
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,7 +81,7 @@ class Room:
     held: dict[object, dict[str, Floats]] = field(default_factory=dict)
     demands: dict[object, Demand] = field(default_factory=dict)
     moving: dict[object, float] = field(default_factory=dict)
-    work: dict[Recompute, dict[Dtype, float]] = field(default_factory=dict)
+    work: dict[Recompute, dict[Dtype, tuple[float, float]]] = field(default_factory=dict)
 
     def capacity(self, plan: MeshPlan) -> float:
         """Main memory of a chip under a plan. [B]"""
@@ -84,7 +91,8 @@ class Room:
         """Return what stays in the fullest chip's memory, however the plan is filled in."""
         key = (
             plan.tensor, plan.split, plan.pipeline, plan.data, plan.expert, plan.microbatch_size,
-            plan.recompute, plan.schedule, plan.interleave, plan.graph_stages, plan.ends, plan.zero,
+            plan.recompute, plan.again, plan.schedule, plan.interleave, plan.graph_stages,
+            plan.ends, plan.zero,
         )  # fmt: skip
         if key not in self.demands:  # wherever its chips lie
             memory = self.lightest(plan)
@@ -95,6 +103,10 @@ class Room:
             activations = float(activations_held(plan, memory))
             self.demands[key] = Demand(total=total, activations=activations)
         return self.demands[key]
+
+    def away(self, plan: MeshPlan) -> Floats:
+        """Return what chips of every stage have on their hosts at least. [B]"""
+        return host_held(plan, self.lightest(plan), np.arange(plan.pipeline))
 
     def lightest(self, plan: MeshPlan) -> CopyMemory:
         """Return the least that a copy of the graph takes under a plan, choice by choice."""
@@ -125,7 +137,35 @@ class Room:
 
     def of_many(self, strategies: Strategies) -> Least:
         """Return what strategies take at least, however they are filled in."""
-        layer, work, held = (np.zeros(len(strategies)) for _ in range(3))
+        layer, work, left = np.zeros((3, len(strategies)))
+        for here, one in self._alike(strategies):
+            ends = replace(one, again=0.0), replace(one, again=1.0)
+            for found, least in ((layer, self.least_layer), (work, self.least_work)):
+                none, whole = map(least, ends)
+                found[here] = none + strategies.again[here] * (whole - none)
+            left[here] = self.leaving(one)
+        held = self.held_of_many(strategies)
+        return Least(layer=layer, work=work, held=held, left=left)
+
+    def leaving(self, plan: MeshPlan) -> float:
+        """Bytes that a layer leaves on the host of a sequence at least. [B]"""
+        away = plan.offloaded.activations
+        return float(self.lightest(plan).kept.sum()) if away else 0.0
+
+    def held_of_many(self, strategies: Strategies) -> Floats:
+        """Bytes that stay at least in the fullest chip's memory under strategies. [B]"""
+        held = np.zeros(len(strategies))
+        for here, one in self._alike(strategies):
+            many = strategies.at(here).plan(self.workload, one.schedule)
+            memory = self._of_sequences(self.lightest(one), one, many)
+            held[here] = static_size(self.workload, many, memory)
+            if one.graph_stages > 1:
+                own = memory.held(many)
+                held[here] += own / many.graph_stages - own
+        return held
+
+    def _alike(self, strategies: Strategies) -> Iterator[tuple[Ints, MeshPlan]]:
+        """Yield places of strategies that do the same of a layer by one schedule, and one plan."""
         known: dict[object, int] = {}
         ways = [
             known.setdefault((p.tensor, p.expert, p.split), len(known)) for p in strategies.plans
@@ -134,15 +174,61 @@ class Room:
         for those, _ in strategies.by_schedule(self.workload):
             for kind in np.unique(kinds[those]).tolist():
                 here = those[kinds[those] == kind]
-                one = strategies.one(int(here[0]), self.workload, whole=True)
-                layer[here], work[here] = self.least_layer(one), self.least_work(one)
-                many = strategies.at(here).plan(self.workload, one.schedule)
-                memory = self._of_sequences(self.lightest(one), one, many)
-                held[here] = static_size(self.workload, many, memory)
-                if one.graph_stages > 1:
-                    own = memory.held(many)
-                    held[here] += own / many.graph_stages - own
-        return Least(layer=layer, work=work, held=held)
+                yield here, strategies.one(int(here[0]), self.workload, whole=True)
+
+    def eased(self, strategies: Strategies, given: Constraints) -> Strategies:
+        """Return strategies where as few layers compute again as may fit, if that is free."""
+        again = strategies.recompute != RECOMPUTED.index(Recompute.NONE)
+        if not (self.some_layers_again(given) and again.any()):
+            return strategies
+        some = np.flatnonzero(again)
+        those = strategies.at(some)
+        capacity = np.array([self.capacity(plan) for plan in strategies.plans])[those.use]
+        share = strategies.again.copy()
+        share[some] = those.fewest_again(self.held_of_many, capacity * (1 + ROUNDING)).again
+        return replace(strategies, again=share)
+
+    def some_layers_again(self, given: Constraints | Mapping) -> bool:
+        """Whether it is free how many layers of a stage compute something again."""
+        alike = Offload.ACTIVATIONS in given.offload or given.recompute is not None
+        return not alike and some_layers_again(self.system.chip, self.rules)
+
+    def fewest_again(
+        self, plan: MeshPlan, memory: CopyMemory, moving: float = 0.0, *, ends: bool = False
+    ) -> MeshPlan | None:
+        """Return a plan where the fewest layers compute again with which it fits; None: none do.
+
+        See `Strategies.fewest_again`. At least as many as the plan says already.
+
+        Parameters
+        ----------
+        memory : CopyMemory
+            Of a copy of the graph.
+        moving : float
+            What tensors between kernels take besides. [B]
+        ends : bool
+            Whether what runs in the ends has to fit as well.
+        """
+        most = plan.layers_per_stage // plan.interleave
+        first = max(layers_again(plan) or most, 1)
+        shares = np.arange(first, most + 1) / most
+        many = replace(plan, again=shares)
+        held = static_size(self.workload, many, memory) + moving
+        if ends:
+            held = np.maximum(held, static_size(self.workload, many, memory, running=True))
+        good = np.flatnonzero(held <= self.capacity(plan) * (1 + ROUNDING))
+        if not good.size:
+            return None
+        return with_recompute(plan, self.arrays, plan.recompute, float(shares[good[0]]))
+
+    def with_more_again(self, plan: MeshPlan, given: Constraints) -> MeshPlan | None:
+        """Return a plan where one more layer computes again; None where that is of no use."""
+        some = layers_again(plan)
+        again = plan.recompute is not Recompute.NONE and some is not None
+        if not (again and self.some_layers_again(given)) or self.always_fits(plan):
+            return None
+        share = share_again(plan, (some or 0) + 1)
+        return with_recompute(plan, self.arrays, plan.recompute, min(share, 1.0))
 
     def _of_sequences(self, memory: CopyMemory, one: MeshPlan, many: MeshPlan) -> CopyMemory:
         """Return what a copy takes under plans whose chips have other numbers of sequences."""
@@ -188,15 +274,29 @@ class Room:
             roomy = [several and self.always_fits(one) for one in ordered]
             for number, kind in enumerate(kinds):
                 tried = [
-                    with_recompute(one, self.arrays, kind)
+                    self._computing_again(one, kind, given)
                     for one, fits in zip(ordered, roomy, strict=True)
                     if not (number and fits)
                 ]
-                if only_time and len(tried) > 1 and not self.workload.ends:
+                tried = [one for one in tried if one.again <= 1]
+                tried = [replace(one, left=self.leaving(one)) for one in tried]
+                alike = all(one.again == 1 for one in tried)
+                if alike and only_time and len(tried) > 1 and not self.workload.ends:
                     least = self.least_layer(tried[0])
                     tried = never_slower(tried, least, overlap, self.rules, roomy=all(roomy))
                 found += tried
         return found
+
+    def _computing_again(
+        self, plan: MeshPlan, kind: Recompute, given: Constraints | Mapping
+    ) -> MeshPlan:
+        """Return a plan that computes something again in as few layers as may fit, or as given."""
+        layers = given.recompute_layers
+        if kind is Recompute.NONE or not self.some_layers_again(given):
+            return with_recompute(plan, self.arrays, kind, share_again(plan, layers))
+        one = with_recompute(plan, self.arrays, kind, share_again(plan, 1))
+        fewest = self.fewest_again(one, self.lightest(one))
+        return with_recompute(plan, self.arrays, kind) if fewest is None else fewest
 
     def least_work(self, plan: MeshPlan) -> float:
         """Operations of a layer for one sequence on one chip, at least. [FLOP]
@@ -221,11 +321,13 @@ class Room:
         if plan.recompute not in self.work:
             again = computed_again(self.arrays, plan.recompute)
             density = density_on(self.arrays, self.system.chip, self.rules.traffic)
-            work = self.arrays.work * density.min(axis=1) * (1 + again)
+            work = self.arrays.work * density.min(axis=1)
             self.work[plan.recompute] = {
-                dtype: float(work[those].sum()) for dtype, those in self.arrays.kernels_by_dtype
+                dtype: (float(work[those].sum()), float((work * again)[those].sum()))
+                for dtype, those in self.arrays.kernels_by_dtype
             }
-        return self.work[plan.recompute]
+        known = self.work[plan.recompute].items()
+        return {dtype: once + plan.again * more for dtype, (once, more) in known}
 
     def lack(self, plan: MeshPlan, demand: Demand) -> tuple[str, tuple[str, ...]]:
         """Return where a plan does not fit, with what takes most, and what would help."""

@@ -31,6 +31,7 @@ from typing import Any
 
 from crosstack.errors import InputError, Problem
 from crosstack.machine.system import System
+from crosstack.mapping.blocks import block_bound
 from crosstack.mapping.bounded_strategies import (
     REST,
     ROOT,
@@ -189,11 +190,14 @@ def _offer_start(state: SearchState, start: Mapping, time_taken: float) -> None:
         "kernel_by_kernel": not state.unfused or len(directions) == state.arrays.n,
         "schedule": given.schedule is start.schedule,
         "overlap": given.overlap == start.overlap,
+        "offload": given.offload == start.offload,
         "separate_directions": not state.separate
         or (all(len(found) == 1 for found in directions) and order == sorted(order)),
         "partitions": state.slots is None or state.slots.hold(start.partitions),
         "sharding": all(codes[i] == code for i, code in state.given.items()),
     }
+    if given.recompute is not None:
+        kept["recompute_layers"] = given.recompute_layers == start.recompute_layers
     for name in ("microbatch_size", "n_tiles", "recompute", "interleave", "zero"):
         kept[name] = getattr(given, name) in (None, getattr(start, name))
     problems = [
@@ -418,6 +422,10 @@ def _advance(
     if not isinstance(item, SearchNode):
         yield from unrolled(state, item, bound)
     elif not item.tiled:
+        more = state.room.with_more_again(item.plan, state.constraints)
+        if more is not None and not state.too_heavy(more):
+            floor = max(bound, state.total(more, block_bound(state, more)))
+            yield floor, depth, SearchNode(more, 1, None)
         plan = state.ended(item.plan)
         if plan is not None:
             for n_tiles in useful_tiles(state, item.plan):

@@ -41,7 +41,8 @@ from crosstack.mapping.stage_times import on_one_chip
 from crosstack.model.choice_index import ChoiceIndex, choice_index, sharding_codes
 from crosstack.model.choices import Choices, least_summing, make_choices, summing
 from crosstack.model.ends import least_ends, with_ends
-from crosstack.model.mesh_plan import EndCost, MeshPlan
+from crosstack.model.host_memory import HOST_LEVERS, HOST_MEMORY
+from crosstack.model.mesh_plan import EndCost, MeshPlan, with_offloaded
 from crosstack.model.partition import (
     ChipLoad,
     alone_sram,
@@ -52,6 +53,7 @@ from crosstack.model.partition import (
     relaxed_load,
 )
 from crosstack.model.rules import Rules
+from crosstack.model.schedule.allowed import layers_again
 from crosstack.workload.kernel_graph import Ints, KernelGraph
 from crosstack.workload.transformer_training import ZEROS
 from crosstack.workload.workload import Workload
@@ -149,7 +151,7 @@ class SearchState:
         """Return the costs of all choices under a plan and a number of tiles, kept for a while."""
         key = (
             plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
-            plan.n_microbatches, plan.periodic, plan.spilled, plan.recompute, n_tiles,
+            plan.n_microbatches, plan.periodic, plan.spilled, plan.recompute, plan.again, n_tiles,
         )  # fmt: skip
         if key not in self.choices:
             self.budget.spend(TABLE * self.arrays.n)
@@ -184,8 +186,11 @@ class SearchState:
             plan if self.pricing.splits(plan) else replace(plan, graph_stages=1)
             for plan in use.plans(microbatch, self.workload, self.system, self.rules)
         ]
-        hidden = (like or self.constraints).overlap
-        plans = [replace(plan, hidden=hidden) for plan in plans]
+        given, parts = like or self.constraints, (self.workload, self.system, self.rules)
+        plans = [
+            with_offloaded(replace(plan, hidden=given.overlap), *parts, given.offload)
+            for plan in plans
+        ]
         if self.sums:
             plans = [least_summing(self.arrays, plan) for plan in plans]
         if self.ends:
@@ -322,6 +327,12 @@ class SearchState:
         return good
 
     def _offer_static(self, plan: MeshPlan, demand: Demand) -> None:
+        if math.isinf(demand.total):
+            away = float(np.max(self.room.away(plan)))
+            where = f"a chip's share of its host, {' and '.join(plan.offloaded.kinds)} there,"
+            lacking = away, plan.offloaded.capacity, where, HOST_LEVERS
+            self.incumbent.lack.offer(HOST_MEMORY, *lacking)
+            return
         lack = self.room.capacity(plan), *self.room.lack(plan, demand)
         self.incumbent.lack.offer("main memory", demand.total, *lack)
 
@@ -432,10 +443,12 @@ class SearchState:
             partitions=numbers_of(partitions, self.arrays.n),
             stages=stages,
             recompute=plan.recompute,
+            recompute_layers=layers_again(plan),
             schedule=plan.schedule,
             interleave=plan.interleave,
             zero=ZEROS[plan.zero],
             overlap=plan.hidden,
+            offload=plan.offloaded.kinds,
             ends=ended.mappings,
         )
         self.incumbent.keep(total, mapping)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,8 +31,9 @@ from crosstack.mapping.fusion import make_problem, quick_sequence, sequence_cost
 from crosstack.mapping.incumbent import PROOF, Incumbent, masks_of
 from crosstack.mapping.search_node import SearchNode, SearchState
 from crosstack.mapping.tiles import useful_tiles
+from crosstack.model.memory import COPY_COLUMNS, copy_memory
 from crosstack.model.mesh_plan import MeshPlan
-from crosstack.model.partition import ChipLoad
+from crosstack.model.partition import ChipLoad, live_sizes
 from crosstack.workload.kernel_graph import Floats, Ints
 
 FEWEST_BLOCKS = 4  # mapped whatever the work
@@ -50,7 +51,9 @@ NEAR_TILES = (-8, 8, -4, 4, -2, 2, -1, 1)  # places from the best number of tile
 class _Candidate:
     """A sharding and a number of tiles, and the strategies they may serve.
 
-    ``load`` leaves out what plans add; ``least`` is the least objective of its strategies.
+    ``load`` leaves out what plans add, ``kept`` is that of layers that compute nothing again where
+    some of the strategies have such beside others; ``least`` is the least objective of its
+    strategies.
     """
 
     some: BoundedStrategies
@@ -58,11 +61,20 @@ class _Candidate:
     n_tiles: int
     codes: Ints
     load: ChipLoad
-    least: float
+    kept: ChipLoad | None
+    least: float = math.inf
 
-    def totals(self, state: SearchState, layer: float) -> Floats:
-        """Return the objective of its strategies for a layer's cost. [s]"""
-        return self.some.totals(state, self.places, np.full(len(self.places), layer))
+    def layers(self, cost: Callable[[ChipLoad], float]) -> Floats:
+        """Return what a layer costs under each of its strategies. [s]"""
+        whole, again = cost(self.load), self.some.strategies.again[self.places]
+        if self.kept is None:
+            return np.full(len(again), whole)
+        none = cost(self.kept)
+        return np.asarray(none + again * (whole - none))
+
+    def totals(self, state: SearchState, layers: Floats) -> Floats:
+        """Return the objective of its strategies for what a layer costs. [s]"""
+        return self.some.totals(state, self.places, layers)
 
 
 _Lanes = dict[tuple[tuple[int, ...], tuple[Parallelism, ...], tuple[int, ...]], Incumbent]
@@ -127,13 +139,18 @@ def _candidates(
     node = SearchNode(first, n_tiles, None)
     if math.isinf(state.open(node)):
         return
-    shared = SearchNode(unburdened_plan(state, first), n_tiles, None)
+    shared = replace(unburdened_plan(state, first), again=1.0)
+    mixed = bool((some.strategies.again[own] < 1).any())
     for codes in state.shardings(node):
-        load = unburdened(state.load(shared, codes))
-        totals = some.totals(state, own, np.full(len(own), simple_bound(load)))
-        good = totals < state.incumbent.best * NEAR
-        if totals.min() < state.incumbent.best:
-            yield _Candidate(some, own[good], n_tiles, codes, load, float(totals.min()))
+        loads = [
+            unburdened(state.load(SearchNode(replace(shared, again=share), n_tiles, None), codes))
+            for share in ((1.0, 0.0) if mixed else (1.0,))
+        ]
+        one = _Candidate(some, own, n_tiles, codes, loads[0], loads[1] if mixed else None)
+        totals = one.totals(state, one.layers(simple_bound))
+        one.places, one.least = own[totals < state.incumbent.best * NEAR], float(totals.min())
+        if one.least < state.incumbent.best:
+            yield one
 
 
 def _alone(load: ChipLoad) -> int:
@@ -145,12 +162,13 @@ def _price(
     state: SearchState, lanes: _Lanes, candidate: _Candidate, masks: tuple[int, ...]
 ) -> None:
     """Offer a candidate's partitions under its plans for which they may be best, or a start."""
-    whole, layer = state.incumbent, sequence_cost(candidate.load, masks) + candidate.load.extra
-    if math.isinf(layer):
+    whole, some = state.incumbent, candidate.some
+    layers = candidate.layers(lambda load: sequence_cost(load, masks) + load.extra)
+    if not np.isfinite(layers).all():
         return
-    totals, some = candidate.totals(state, layer), candidate.some
+    totals = candidate.totals(state, layers)
     for i in np.argsort(totals, kind="stable").tolist():
-        total, place = float(totals[i]), int(candidate.places[i])
+        total, place, layer = float(totals[i]), int(candidate.places[i]), float(layers[i])
         if not total < NEAR * whole.best:
             break
         base = some.strategies.plans[some.strategies.use[place]]
@@ -163,12 +181,36 @@ def _price(
         state.budget.spend(_alone(load) * len(masks))
         here: tuple[int, ...] | None = masks
         if not state.rooms(load, masks):
+            eased = _eased(state, node, candidate.codes, load, masks)
+            if eased is not None:
+                node, load = eased
+        if not state.rooms(load, masks):
             here = None if state.unfused else _quick(state, load)
         if here is not None:
             state.incumbent = lane
             _offer(state, node, candidate.codes, load, here)
             state.incumbent = whole
             whole.join(Incumbent(best=lane.best, mapping=lane.mapping))
+
+
+def _eased(
+    state: SearchState, node: SearchNode, codes: Ints, load: ChipLoad, masks: tuple[int, ...]
+) -> tuple[SearchNode, ChipLoad] | None:
+    """Return a node, and its load, where more layers compute again, until all fits main memory.
+
+    None where that is not free, or does not help.
+    """
+    plan, room = node.plan, state.room
+    if plan.again == 1 or not room.some_layers_again(state.constraints):
+        return None
+    choices, moving = state.table(plan, node.n_tiles), max(live_sizes(load, masks))
+    columns = {name: getattr(choices, name)[codes] for name in COPY_COLUMNS}
+    memory = copy_memory(state.workload, state.arrays, plan, state.rules, **columns)
+    fewest = room.fewest_again(plan, memory, moving * plan.microbatch_size, ends=True)
+    if fewest is None:
+        return None
+    other = replace(node, plan=fewest)
+    return other, state.load(other, codes)
 
 
 def _offer(

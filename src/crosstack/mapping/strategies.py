@@ -7,7 +7,7 @@ layer takes is not in it: formulas of `crosstack.model` take arrays, so one call
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Any
@@ -22,7 +22,13 @@ from crosstack.model.choices import least_summing
 from crosstack.model.collectives import AffineTime, ConcaveTime, NearShards, Replicas
 from crosstack.model.iteration import least_times
 from crosstack.model.memory import recomputations
-from crosstack.model.mesh_plan import EndCost, MeshPlan, make_plan, microbatch_count
+from crosstack.model.mesh_plan import (
+    EndCost,
+    MeshPlan,
+    make_plan,
+    microbatch_count,
+    with_offloaded,
+)
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.allowed import (
     may_follow,
@@ -78,15 +84,19 @@ class Strategies:
 
     ``use`` is the place of the network's use, with what data-parallel chips share, among ``plans``,
     one each, of one microbatch size; ``recompute`` and ``schedule`` are those of the kind among
-    all; ``microbatch_size`` [1], ``interleave`` [1].
+    all; ``again`` is the share of the layers of a stage that compute again [1];
+    ``microbatch_size`` [1], ``interleave`` [1]; ``left`` is what a layer leaves on the host of a
+    sequence at least [B].
     """
 
     plans: tuple[MeshPlan, ...]
     use: Ints
     microbatch_size: Ints
     recompute: Ints
+    again: Floats
     schedule: Ints
     interleave: Ints
+    left: Floats
 
     def __len__(self) -> int:
         return len(self.use)
@@ -97,14 +107,16 @@ class Strategies:
 
     def at(self, places: Ints | Bools) -> Strategies:
         """Return some of them."""
-        names = ("use", "microbatch_size", "recompute", "schedule", "interleave")
+        names = (
+            "use", "microbatch_size", "recompute", "again", "schedule", "interleave", "left",
+        )  # fmt: skip
         return replace(self, **{name: getattr(self, name)[places] for name in names})
 
     def plan(self, workload: Workload, schedule: Schedule) -> MeshPlan:
         """Return the plan of all of them as arrays, by one schedule."""
         first, data = self.plans[0], self.of_use("data")
-        again = [with_recompute(first, workload.graph, kind) for kind in RECOMPUTED]
-        shares = ("forward", "weight_gradients", "host")
+        again = [with_recompute(first, workload.graph, kind, self.again) for kind in RECOMPUTED]
+        shares = ("forward", "weight_gradients", "rerun", "host")
         lines = ("fixed", "per_byte")
         numbers = {
             "microbatch_size": self.microbatch_size,
@@ -115,7 +127,9 @@ class Strategies:
             "layers_per_stage": self.of_use("layers_per_stage"),
             "stage_transfer": AffineTime(**{n: self.of_use(f"stage_transfer.{n}") for n in lines}),
             "interleave": self.interleave,
-            **{n: np.array([getattr(p, n) for p in again])[self.recompute] for n in shares},
+            **{name: self._by_kind([getattr(p, name) for p in again]) for name in shares},
+            "again": self.again,
+            "left": self.left,
             **{name: self._line(name) for name in ("periodic", "scatter", "gather")},
             "zero": self.of_use("zero"),
             "summed": self.of_use("summed"),
@@ -135,6 +149,44 @@ class Strategies:
         stages = self.of_use("graph_stages")
         numbers["graph_stages"] = stages if (stages > 1).any() else 1
         return replace(first, schedule=schedule, **numbers)
+
+    def _by_kind(self, values: Sequence[Any]) -> Floats:
+        """Return of numbers by what is computed again those of each."""
+        known = [np.broadcast_to(value, len(self)) for value in values]
+        return np.stack(known)[self.recompute, np.arange(len(self))]
+
+    @property
+    def layers(self) -> Ints:
+        """Layers of every piece of a stage. [1]"""
+        return np.asarray(self.of_use("layers_per_stage") // self.interleave)
+
+    def with_again(self, layers: Ints) -> Strategies:
+        """Return the same where so many layers of every piece compute again. [1]"""
+        return replace(self, again=layers / self.layers)
+
+    def fewest_again(self, held: Callable[[Strategies], Floats], capacity: Floats) -> Strategies:
+        """Return the same where the fewest layers compute again with which main memory holds all.
+
+        An iteration takes no less with more of them, as a layer takes no less; and what is held is
+        no more, as each that computes again keeps less of every microbatch, and what the one that
+        runs has besides is there once. So the fewest that fit are best, whatever else is decided:
+        they are found by halving, all at once. All of them where none fit.
+
+        Parameters
+        ----------
+        held : callable
+            What some of these strategies hold of the main memory of a chip. [B]
+        capacity : array, shape (n,)
+            Of it. [B]
+        """
+        least, most = np.ones(len(self), dtype=np.int64), self.layers
+        while (least < most).any():
+            open_ = np.flatnonzero(least < most)
+            tried = (least[open_] + most[open_]) // 2
+            fits = held(self.at(open_).with_again(tried)) <= capacity[open_]
+            most[open_[fits]] = tried[fits]
+            least[open_[~fits]] = tried[~fits] + 1
+        return self.with_again(most)
 
     def _near(self, name: str) -> NearShards:
         """Return shares of the nearest chips of each plan, as arrays."""
@@ -184,11 +236,12 @@ class Strategies:
         plan = self.plans[self.use[number]] if plan is None else plan
         size = int(self.microbatch_size[number])
         count = microbatch_count(workload, plan.data, size)
-        plan = replace(plan, microbatch_size=size, n_microbatches=count)
+        plan = replace(plan, microbatch_size=size, n_microbatches=count, left=self.left[number])
         if whole:
             order, pieces = ORDERS[self.schedule[number]], int(self.interleave[number])
             plan = replace(plan, schedule=order, interleave=pieces)
-        return with_recompute(plan, workload.graph, RECOMPUTED[self.recompute[number]])
+        kind, again = RECOMPUTED[self.recompute[number]], float(self.again[number])
+        return with_recompute(plan, workload.graph, kind, again)
 
 
 def with_shares(plan: MeshPlan, rules: Rules, given: Constraints) -> list[MeshPlan]:
@@ -234,6 +287,8 @@ def strategies_of(
         microbatch_size=pairs[1][pair],
         recompute=np.array([RECOMPUTED.index(one) for one in kinds], dtype=np.int64)[kind],
         schedule=np.array([ORDERS.index(one) for one in orders], dtype=np.int64)[order],
+        again=np.ones(len(kind)),
+        left=np.zeros(len(kind)),
         interleave=np.array(cuts, dtype=np.int64)[cut],
     )
     if not len(found):
@@ -241,7 +296,11 @@ def strategies_of(
     good = np.zeros(len(found), dtype=np.bool_)
     for here, plan in found.by_schedule(workload):
         good[here] = may_follow(plan, rules)
-    return found.at(good)
+    found = found.at(good)
+    if given.recompute_layers is None:
+        return found
+    found = found.with_again(np.full(len(found), given.recompute_layers))
+    return found.at(found.again <= 1)
 
 
 def all_strategies(
@@ -276,6 +335,7 @@ def all_strategies(
         plan = make_plan(workload, system, *parts, rules, use.dimensions)
         if plan is not None and plan.graph_stages == 1:
             plan = replace(least_summing(workload.graph, plan), hidden=given.overlap)
+            plan = with_offloaded(plan, workload, system, rules, given.offload)
             for shared in with_shares(plan, rules, given):
                 plans.append(replace(shared, summed=0.0, expert_summed=0.0))
                 sizes.append(use.microbatches)
@@ -297,14 +357,15 @@ def times_of_layers(
     ----------
     layer : array, shape (n,)
         Time of a layer of one sequence. [s]
-    summed : array, shape (n, 2), optional
-        Gradients of a layer that are summed once an iteration, and those of routed experts that
-        fewer chips sum; the least if left out. [B]
+    summed : array, shape (n, 3), optional
+        Gradients of a layer that are summed once an iteration, those of routed experts that fewer
+        chips sum, and what a sequence leaves on the host; the least if left out. [B]
     """
     time = np.zeros(len(strategies))
     for here, known in strategies.by_schedule(workload):
         plan = known
         if summed is not None:
-            plan = replace(known, summed=summed[here, 0], expert_summed=summed[here, 1])
+            names = ("summed", "expert_summed", "left")
+            plan = replace(known, **dict(zip(names, summed[here].T, strict=True)))
         time[here] = least_times(plan, layer[here], system.chip.overlap, rules)
     return time

@@ -338,9 +338,10 @@ def _set_terms(temporal: TemporalLoad, sets: _Sets) -> Floats:
             moved[rows] += crosses * np.array(times)[:, None]
         waited = np.where(moved > 0, moved + temporal.latency, 0.0)
         busy = np.maximum(work, waited) if temporal.hides else work + waited
-        device = device + np.where(inside, after + busy, 0.0).sum(axis=0)
-        memory = memory + np.where(inside, moved, 0.0).sum(axis=0)
-        launches = launches + inside.any(axis=0)
+        share = run.share
+        device = device + share * np.where(inside, after + busy, 0.0).sum(axis=0)
+        memory = memory + share * np.where(inside, moved, 0.0).sum(axis=0)
+        launches = launches + share * inside.any(axis=0)
     shares = np.where(sets.member, np.array(temporal.shares)[:, None], 0.0).sum(axis=0)
     launch = temporal.launch
     return np.stack([device + launch * launches, memory, launch * (launches - shares)])

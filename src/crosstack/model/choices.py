@@ -47,7 +47,8 @@ class Choices:
     routed experts that fewer chips sum, ``data_time`` [s] their sum by rules that count it in the
     layers; ``exchange_time`` [s] what of the network's is tokens on their way to experts and back;
     ``bytes_moved`` and ``edge_bytes`` [B] count whole tensors, as the published byte objective
-    does. What the backward pass computes again is counted twice. ``conversions``: what changes of
+    does. What the backward pass computes again is counted twice, where only a share of the
+    copies of the graph does that (`MeshPlan.again`), so much more. ``conversions``: what changes of
     layout take; ``clocked``: what a temporal chip takes.
     """
 
@@ -179,10 +180,10 @@ def make_choices(
     # Heads are split among chips, but a head's past is not: more chips than heads keep copies.
     heads = (-(-arrays.outer // chips) / arrays.outer)[row]
     cache = arrays.cache_size[row] * np.where(index.axis == OUTER, heads, shard / elements)
-    share = shard / elements
-    summed_gradients = arrays.periodic_size[row] * share / arrays.sharers[row]
+    part = shard / elements
+    summed_gradients = arrays.periodic_size[row] * part / arrays.sharers[row]
     later = not rules.iteration.sums_in_layers
-    expert_summed = expert_gradients(arrays)[row] * share / arrays.sharers[row] * later
+    expert_summed = expert_gradients(arrays)[row] * part / arrays.sharers[row] * later
     data_time = np.zeros(len(row))
     if rules.iteration.sums_in_layers:
         spread = rules.iteration.shares_of_gradients(plan)
@@ -220,7 +221,8 @@ def make_choices(
             cache=cache,
             microbatch=microbatch,
         )
-    times, reads = 1 + twice[row], 1 + twice[index.target][index.edge]
+    share = plan.again
+    times, reads = 1 + share * twice[row], 1 + share * twice[index.target][index.edge]
     return Choices(
         index=index,
         m=m,
@@ -263,8 +265,9 @@ def least_summing(graph: KernelGraph, plan: MeshPlan) -> MeshPlan:
 
 def summing(plan: MeshPlan, choices: Choices, codes: Ints) -> MeshPlan:
     """Return a plan that sums the gradients of one sharding."""
-    size, experts = (float(c[codes].sum()) for c in (choices.summed, choices.expert_summed))
-    return replace(plan, summed=size, expert_summed=experts)
+    columns = choices.summed, choices.expert_summed, choices.kept
+    size, experts, left = (float(column[codes].sum()) for column in columns)
+    return replace(plan, summed=size, expert_summed=experts, left=left)
 
 
 def _conversions(
@@ -303,6 +306,7 @@ def _conversions(
         first=~later,
         again=(twice[target] & edge) | later,
         shared=shared,
+        share=plan.again if twice.any() else 1.0,
     )
 
 

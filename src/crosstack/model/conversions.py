@@ -134,13 +134,17 @@ def _by_name(arrays: KernelGraph, index: ChoiceIndex, operand: Ints) -> tuple[In
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A change of what one kernel makes: of ``size`` [B], sent ``together`` with as many. [1]"""
+    """A change of what one kernel makes: of ``size`` [B], sent ``together`` with as many. [1]
+
+    ``times``: how often a copy of the graph makes it, below 1 where only some copies do. [1]
+    """
 
     kernel: int
     start: Layout
     ends: frozenset[Layout]
     size: float
     together: float
+    times: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +155,8 @@ class Conversions:
     ``size``: bytes of the tensor that is changed [B]; ``together``: sequences whose tensors are
     sent as one [1]; ``table``: time to have what a choice makes in every set of layouts [s];
     ``first``, ``again``: whether an edge is read the first time, and when kernels run a second
-    time; ``shared``: whether readers share a change.
+    time; ``share``: copies of the graph that run kernels a second time, of all [1]; ``shared``:
+    whether readers share a change.
     """
 
     index: ChoiceIndex
@@ -162,6 +167,18 @@ class Conversions:
     first: Bools
     again: Bools
     shared: bool
+    share: float = 1.0
+
+    @property
+    def passes(self) -> tuple[tuple[Bools, float], ...]:
+        """Return edges that are read together, and how often a copy of the graph does that. [1]
+
+        A copy that runs nothing again reads all of them the first time.
+        """
+        found = ((self.first, self.share), (self.again, self.share))
+        if self.share == 1:
+            return found
+        return ((np.ones_like(self.first), 1 - self.share), *found)
 
     @property
     def unread_time(self) -> Floats:
@@ -173,13 +190,13 @@ class Conversions:
     def edge_time(self) -> Floats:
         """Time of every entry of an edge on its own, shape (entries,). [s]"""
         alone = self.table[self.index.before, self.edges.need]
-        passes = self.first.astype(float) + self.again
+        passes = np.sum([times * read for read, times in self.passes], axis=0)
         return np.asarray(np.where(self.edges.need > 0, alone, 0.0) * passes[self.index.edge])
 
     def needs(self, codes: Ints) -> list[Ints]:
-        """Return what readers need of each kernel, as sets: the first time, and again."""
+        """Return what readers need of each kernel, as sets: in every one of `passes`."""
         need, found = self.edges.need[self.index.entries(codes)], []
-        for read in (self.first, self.again):
+        for read, _ in self.passes:
             sets = np.zeros(self.index.n, dtype=np.int64)
             np.bitwise_or.at(sets, self.index.source[read], need[read])
             found.append(sets)
@@ -187,16 +204,15 @@ class Conversions:
 
     def passed_on(self, codes: Ints) -> Bools:
         """Which kernels make parts of sums that readers add as they are, shape (n,)."""
-        first, again = self.needs(codes)
-        added_up = (first > 0) | (again > 0) | ~self.edges.read
+        added_up = np.any(np.array(self.needs(codes)) > 0, axis=0) | ~self.edges.read
         return np.asarray((self.edges.produced[codes] == PARTIAL) & ~added_up)
 
     def times(self, codes: Ints) -> Floats:
         """Time that changing what each kernel makes takes, where kernel i has ``codes[i]``. [s]"""
         if self.shared:
             total = np.zeros(self.index.n)
-            for sets in self.needs(codes):
-                total += np.where(sets > 0, self.table[codes, sets], 0.0)
+            for sets, (_, times) in zip(self.needs(codes), self.passes, strict=True):
+                total += times * np.where(sets > 0, self.table[codes, sets], 0.0)
             return total
         return self._by_maker(self.edge_time[self.index.entries(codes)])
 
@@ -207,17 +223,17 @@ class Conversions:
     def made(self, codes: Ints) -> Iterator[Change]:
         """Yield every change that is made where kernel i has ``codes[i]``."""
         unread = np.flatnonzero((self.edges.produced[codes] == PARTIAL) & ~self.edges.read)
-        pairs = [(i, 0) for i in unread.tolist()]
+        pairs = [(i, 0, 1.0) for i in unread.tolist()]
         if self.shared:
-            for sets in self.needs(codes):
-                pairs += [(i, int(sets[i])) for i in np.flatnonzero(sets).tolist()]
+            for sets, (_, times) in zip(self.needs(codes), self.passes, strict=True):
+                pairs += [(i, int(sets[i]), times) for i in np.flatnonzero(sets).tolist()]
         else:
             need = self.edges.need[self.index.entries(codes)]
-            for read in (self.first, self.again):
+            for read, times in self.passes:
                 paid = np.flatnonzero((need > 0) & read).tolist()
-                pairs += [(int(self.index.source[e]), int(need[e])) for e in paid]
+                pairs += [(int(self.index.source[e]), int(need[e]), times) for e in paid]
 
-        for i, number in pairs:
+        for i, number, times in pairs:
             code = codes[i]
             yield Change(
                 kernel=i,
@@ -225,6 +241,7 @@ class Conversions:
                 ends=LAYOUT_SETS[number],
                 size=float(self.size[code]),
                 together=float(self.together[code]),
+                times=times,
             )
 
     # ------------------------------------------------------------ bounds

@@ -44,7 +44,7 @@ def plan_of_end(plan: MeshPlan) -> MeshPlan:
     """Return the plan of one run of an end, on the chips of its stage."""
     ones = "pipeline", "layers_per_stage", "n_layers", "graph_stages", "graph_repetitions"
     single: dict[str, Any] = dict.fromkeys((*ones, "interleave"), 1)
-    return replace(plan, **single, recompute=Recompute.NONE, ends=(NO_END, NO_END))
+    return replace(plan, **single, recompute=Recompute.NONE, again=1.0, ends=(NO_END, NO_END))
 
 
 def least_ends(workload: Workload, system: System, plan: MeshPlan, rules: Rules) -> MeshPlan:

@@ -63,7 +63,8 @@ class Pipeline:
     ``layers`` are copies of the graph a stage holds [1]; ``transfer`` is that of `Pipelining` [s];
     ``training``: whether gradients come back, by a ``schedule`` with ``interleave`` pieces a stage
     [1]; ``forward`` is the share of the forward pass in the work, ``weight_gradients`` that of
-    gradients of weights. [1] ``first`` and ``last`` are what the first and the last stage work
+    gradients of weights, ``uneven`` that of what the first layers of every piece alone compute
+    again. [1] ``first`` and ``last`` are what the first and the last stage work
     besides on a microbatch: forward, and in all [s], where gradients of weights are never apart;
     ``step`` is what is done once an iteration; ``exchanged`` is what a stage takes for its work
     where layers exchange weights or gradients whenever they run (`stage_paths`); ``host``: of that,
@@ -80,6 +81,7 @@ class Pipeline:
     interleave: Ints | int = 1
     forward: Floats | float = 1 / 3
     weight_gradients: Floats | float = 1 / 3
+    uneven: Any = 0.0
     first: tuple[float, float] = (0.0, 0.0)
     last: tuple[float, float] = (0.0, 0.0)
     step: OptimizerStep = NO_STEP
@@ -94,6 +96,15 @@ class Pipeline:
     def last_pass(self) -> Any:
         """Share of the work that the last pass of a microbatch through a stage is. [1]"""
         return self.weight_gradients if self.schedule.defers_weights else 1 - self.forward
+
+    @property
+    def lead(self) -> Any:
+        """Share of the work that is the last pass through the layer of a piece that it begins with.
+
+        That is the last layer, which computes nothing again if any of the piece does not. [1]
+        """
+        whole = self.last_pass - self.uneven * (not self.schedule.defers_weights)
+        return whole / self.layers
 
     @property
     def has_ends(self) -> bool:
@@ -216,7 +227,8 @@ def step_paths(pipeline: Pipeline) -> tuple[tuple[Path, ...], ...]:
     hops = np.maximum(pipeline.stages - 1 - (pipeline.overlap is not Overlap.ALL), 0)
     summing = NOTHING
     if np.any(step.summed):
-        summing = summing_paths(step, **counts, backward=pipeline.last_pass, sent=hops * sent)
+        passes = {"backward": pipeline.last_pass, "lead": pipeline.lead}
+        summing = summing_paths(step, **counts, **passes, sent=hops * sent)
     return (
         summing,
         ((0.0, step.update),),
@@ -332,7 +344,7 @@ def optimizer_step(plan: MeshPlan) -> OptimizerStep:
         sums=whole(plan.summing_time, Hidden.GRADIENTS),
         first=first,
         last=last + alone * first,
-        update=plan.update
+        update=plan.offloaded.update(plan.update, layers)
         * (plan.updated(plan.summed, plan.expert_summed) * layers + most)
         / plan.sharers(1)
         + plan.casting * plan.summed * layers,
@@ -360,6 +372,7 @@ def pipeline_of(plan: MeshPlan, overlap: Overlap, rules: Rules) -> Pipeline:
         interleave=plan.interleave,
         forward=plan.forward,
         weight_gradients=plan.weight_gradients,
+        uneven=plan.rerun * np.less(plan.again, 1),
         first=first,
         last=last,
         step=optimizer_step(plan),
@@ -407,7 +420,7 @@ def _sums_behind(pipeline: Pipeline, work: float) -> list[float]:
         alone = float(step.sums)
         return [alone + float(step.first), *[alone] * (count - 2), alone + float(step.last)]
     bucket = step.sums / pipeline.layers
-    most = step.sums - work * pipeline.last_pass * (1 - 1 / pipeline.layers)
+    most = step.sums - work * (pipeline.last_pass - pipeline.lead)
     plain = float(max(bucket, most))
     before, behind = plain + float(step.first), float(max(bucket, most + step.last))
     return [before, *[plain] * (count - 2), behind]

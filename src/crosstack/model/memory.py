@@ -27,17 +27,19 @@ from numpy.typing import ArrayLike
 from crosstack.errors import require, require_quantity
 from crosstack.model.attention import attention_core
 from crosstack.model.boundary import Shares, operand_share
-from crosstack.model.mesh_plan import MeshPlan, state_held
+from crosstack.model.mesh_plan import MeshPlan, state_away, state_held
+from crosstack.model.offload import RUNNING
 from crosstack.model.rules import Rules
-from crosstack.model.schedule.closed import Counts, require_counts
+from crosstack.model.schedule.in_flight import in_flight
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
-from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.transformer_training import Recompute
 from crosstack.workload.workload import Workload
 
 MASK = 1  # bytes of an element of a mask
 STATE = ("weights", "gradients", "optimizer_state")
 AT_ONCE = 2  # copies of the graph of which a chip that holds shares has whole weights
 LIVE = "live"
+ROUNDING = 1e-12  # relative, of sums of bytes against a capacity
 # What `copy_memory` takes of the columns of choices.
 COPY_COLUMNS = ("weight", "cache", "kept", "again", "waiting")
 
@@ -403,6 +405,9 @@ def static_size(
     """
     held, data = memory.held(plan), data_size(workload, plan)
     data = data + passing_size(plan, memory.weights.sum(axis=-1), plan.layers_per_stage)
+    if plan.offloaded.kinds:  # nothing of what the host has no room for fits
+        away = np.maximum.reduce([host_held(plan, memory, s) for s in (0, plan.pipeline - 1)])
+        data = data + np.where(away > plan.offloaded.capacity * (1 + ROUNDING), np.inf, 0.0)
     if not plan.has_ends and not plan.schedule.defers_weights:
         return np.asarray(held * plan.layers_per_stage + data + activations_held(plan, memory))
     found, (first, last) = [], end_sizes(plan)
@@ -414,6 +419,32 @@ def static_size(
             + sum(size for row, size in rows.items() if running or row != LIVE)
         )
     return np.asarray(data + np.maximum.reduce(found))
+
+
+def host_held(plan: MeshPlan, memory: CopyMemory, stage: ArrayLike) -> Floats:
+    """Bytes that chips of stages have in the memory of their host. [B]"""
+    return np.asarray(sum(host_rows(plan, memory, stage)))
+
+
+def host_rows(plan: MeshPlan, memory: CopyMemory, stage: ArrayLike) -> tuple[Floats, Floats]:
+    """Bytes of the optimizer's state, with gradients, and of activations on the host. [B]
+
+    The first and the last stage have what their ends update besides.
+    """
+    at, copies = np.asarray(stage), _copies(plan, stage)
+    sizes = [getattr(memory, row) for row in STATE]
+    whole = [size.sum(axis=-1) for size in sizes]
+    whole += [size[..., memory.experts].sum(axis=-1) for size in sizes]
+    state = state_away(plan, *whole) * copies
+    for place, end in zip((0, plan.pipeline - 1), plan.ends, strict=True):
+        own = [getattr(end, row) for row in STATE]
+        own += [end.expert_weights, end.expert_gradients, end.expert_state]
+        state = state + state_away(plan, *own) * np.equal(at, place)
+    kept = np.zeros_like(state)
+    if plan.offloaded.activations:
+        each = memory.kept.sum(axis=-1) * plan.microbatch_size
+        kept = each * copies * microbatches_kept(plan, stage)
+    return np.asarray(state), np.asarray(kept)
 
 
 EndRows = dict[str, Any]  # bytes of ends on a chip of a stage, by row of an account [B]
@@ -470,14 +501,22 @@ def activations_held(
 
     The first keeps most, but where gradients of weights wait: stage s of p has p - s microbatches
     whose backward pass is to come, and s whose gradients of weights are, and one of the former then
-    becomes one of the latter.
+    becomes one of the latter. Copies beyond those that compute again keep all; of the others one
+    at a time has the rest.
     """
     kept, again = memory.kept.sum(axis=-1), memory.again.sum(axis=-1)
     count = np.asarray(plan.layers_per_stage if copies is None else copies)
-    held = kept * count * microbatches_kept(plan, stage) + again
+    whole = np.maximum(count - plan.layers_again, 0.0)
+    if plan.offloaded.activations:
+        held = kept * np.minimum(count, RUNNING) + again
+    else:
+        held = (kept * count + again * whole) * microbatches_kept(plan, stage)
+        held = held + again * np.greater(plan.again, 0)
     if plan.schedule.defers_weights:
         waiting = memory.waiting.sum(axis=-1)
-        held += count * (waiting * np.asarray(stage) + np.maximum(waiting - kept, 0.0))
+        held = held + count * waiting * np.asarray(stage)
+        held = held + (count - whole) * np.maximum(waiting - kept, 0.0)
+        held = held + whole * np.maximum(waiting - kept - again, 0.0)
     return np.asarray(plan.microbatch_size * np.where(count > 0, held, 0.0))
 
 
@@ -545,50 +584,3 @@ def _copies(plan: MeshPlan, stage: Any) -> Floats:
     each, longer = divmod(plan.graph_repetitions, plan.pipeline)
     count = each + (np.asarray(stage) < longer).astype(float)
     return np.where(np.equal(stage, 0), plan.layers_per_stage, count)
-
-
-# ---------------------------------------------------------------- what a stage keeps
-
-
-def in_flight(
-    stage: ArrayLike,
-    *,
-    stages: Counts,
-    microbatches: Counts,
-    schedule: Schedule = Schedule.ONE_F_ONE_B,
-    interleave: Counts = 1,
-) -> Floats:
-    """Microbatches whose activations a stage keeps at most, each of all layers it holds. [1]
-
-    GPipe keeps all of them until the pipeline turns round; with one forward, one backward a stage
-    keeps as many as there are stages from itself to the last; with ``interleave`` v pieces a chip
-    the first of p keeps ``1 + (p - 1) / (p v)`` times as much. Those whose gradients of weights
-    alone are left (`Schedule.defers_weights`) are not counted. Source: huang2019gpipe,
-    narayanan2021megatron (sections 2.2.1 and 2.2.2), korthikanti2023reducing.
-
-    Parameters
-    ----------
-    stage : array_like of int
-        Numbers of stages on their chip, from 0. [1]
-    stages, microbatches : int or array
-        Chips of the pipeline, of one iteration. [1]
-
-    Raises
-    ------
-    InputError
-        If there is no such stage, or a number is not a whole number above 0.
-    """
-    for name, count in (("stages", stages), ("microbatches", microbatches)):
-        require_counts(name, count)
-    at = np.asarray(stage)
-    inside = bool(((at >= 0) & (at < stages)).all())
-    require(inside, "stage", stage, f"0 to {stages - 1}")
-    last = stages - at  # stages from this one to the last
-    if schedule is Schedule.GPIPE:
-        return np.zeros(np.shape(last)) + microbatches
-    whole = np.minimum(last, microbatches)
-    if isinstance(interleave, int) and interleave == 1:
-        return np.asarray(whole, dtype=float)
-    pieces = 2 * last - 1 + (interleave - 1) * stages
-    cut = np.minimum(pieces, interleave * microbatches) / interleave
-    return np.where(np.asarray(interleave) == 1, whole, cut)

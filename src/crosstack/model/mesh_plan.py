@@ -30,12 +30,13 @@ from crosstack.model.collectives import (
     Replicas,
     TokenRoute,
 )
+from crosstack.model.offload import NOT_OFFLOADED, Offloading, offloading
 from crosstack.model.rules import Rules
 from crosstack.records import known_again
 from crosstack.workload.kernel_graph import Floats, KernelGraph
 from crosstack.workload.kernels import Collective, Placement
 from crosstack.workload.passes.expert_parallel import spread_experts
-from crosstack.workload.transformer_training import Hidden, Recompute, Schedule, Zero
+from crosstack.workload.transformer_training import Hidden, Offload, Recompute, Schedule, Zero
 from crosstack.workload.workload import Workload
 
 
@@ -101,8 +102,10 @@ class MeshPlan:
     whatever the sharding. [1] ``spilled``: whether data lies in the
     second memory, too. ``training``: whether gradients come back through the stages, microbatches
     by ``schedule`` with ``interleave`` pieces a stage [1]; ``forward``, ``weight_gradients``:
-    shares of the forward pass, and of gradients of weights, in the work of a copy [1].
-    ``recompute``: what the backward pass computes again. ``copies`` of the system run iterations
+    shares of the forward pass, and of gradients of weights, in the work of a copy, ``rerun`` of
+    what is computed again [1].
+    ``recompute``: what the backward pass computes again, in a share ``again`` of the layers of
+    every piece of a stage, the first ones [1]. ``copies`` of the system run iterations
     at the same time. [1] ``ends``: what runs before the first layer and behind the last one, where
     that is decided. ``summed`` are gradients of one copy of the graph that a chip sums once an
     iteration, at least where its sharding is not decided [B], ``update`` what it takes to update
@@ -119,7 +122,9 @@ class MeshPlan:
     (`crosstack.model.dispatch`). [s]
     ``expert`` of the ``data`` chips each have a part of the routed experts [1], and exchange tokens
     (``exchange``, over the bytes that one of them has); ``replicas`` have the same part, and
-    ``expert_summed`` is what of ``summed`` they alone sum [B].
+    ``expert_summed`` is what of ``summed`` they alone sum [B]. ``offloaded`` is what lies in the
+    memory of the host, ``left`` what a copy of the graph leaves there for the backward pass of a
+    sequence, at least where its sharding is not decided [B].
     """
 
     sizes: tuple[int, ...]
@@ -146,10 +151,12 @@ class MeshPlan:
     dimensions: tuple[int, ...] = ()
     training: bool = False
     recompute: Recompute = Recompute.NONE
+    again: Any = 1.0
     schedule: Schedule = Schedule.ONE_F_ONE_B
     interleave: int = 1
     forward: float = 1 / 3
     weight_gradients: float = 1 / 3
+    rerun: Any = 0.0
     ends: tuple[EndCost, EndCost] = (NO_END, NO_END)
     zero: Any = Zero.NONE.number
     scatter: ConcaveTime = NOTHING
@@ -167,6 +174,8 @@ class MeshPlan:
     driven: Chip | None = None
     host: Any = 0.0
     hidden: tuple[Hidden, ...] | None = None
+    offloaded: Offloading = NOT_OFFLOADED
+    left: Any = 0.0
 
     @property
     def dimension_sizes(self) -> tuple[int, ...]:
@@ -220,6 +229,11 @@ class MeshPlan:
     def hybrid(self) -> Any:
         """Whether shares are among the chips alone that the fastest links join."""
         return np.asarray(self.zero) == Zero.HYBRID.number
+
+    @property
+    def layers_again(self) -> Any:
+        """Layers of a stage that compute something again. [1]"""
+        return np.rint(np.asarray(self.again) * self.layers_per_stage)
 
     @property
     def exchanged(self) -> Any:
@@ -319,10 +333,36 @@ def state_held(
         What of each of those is of routed experts that fewer chips have; left out: nothing. [B]
     """
     sizes, parts = (weights, gradients, optimizer_state), experts or (0.0, 0.0, 0.0)
-    return tuple(
+    held = [
         plan.shared(stage, size, part)
         for stage, size, part in zip((3, 2, 1), sizes, parts, strict=True)
-    )
+    ]
+    return held[0], held[1], held[2] * plan.offloaded.state_kept(plan.layers_per_stage)
+
+
+def state_away(plan: MeshPlan, *sizes: Any) -> Any:
+    """Bytes of the optimizer's state on the host, with the gradients that it updates with. [B]
+
+    ``sizes`` are those of `state_held`, all on the chip of a plan that offloads none of it.
+    """
+    if not plan.offloaded.state:
+        return 0.0
+    state = state_held(replace(plan, offloaded=NOT_OFFLOADED), *sizes)[2]
+    if not plan.offloaded.gradients:
+        return state
+    parts = sizes[3:] or (0.0, 0.0, 0.0)
+    return state + plan.shared(1, sizes[1], parts[1])
+
+
+def with_offloaded(
+    plan: MeshPlan, workload: Workload, system: System, rules: Rules, kinds: tuple[Offload, ...]
+) -> MeshPlan:
+    """Return a plan that has some of what it keeps in the memory of its hosts."""
+    if not kinds:
+        return plan
+    element = gradient_element(workload.graph)
+    sizes = {"element": element, "word": element * _weight_share(workload), "update": plan.update}
+    return replace(plan, offloaded=offloading(workload, system, rules, kinds, **sizes))
 
 
 def spread(workload: Workload, rules: Rules) -> int:

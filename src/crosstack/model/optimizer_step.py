@@ -50,7 +50,14 @@ NO_STEP = OptimizerStep()
 
 
 def summing_paths(
-    step: OptimizerStep, *, stages: Any, layers: Any, pieces: Any, backward: Any, sent: Any
+    step: OptimizerStep,
+    *,
+    stages: Any,
+    layers: Any,
+    pieces: Any,
+    backward: Any,
+    lead: Any,
+    sent: Any,
 ) -> tuple[Path, ...]:
     """Return how long after the last backward pass gradients are summed.
 
@@ -64,6 +71,9 @@ def summing_paths(
         Of the pipeline, of a stage, of a stage. [1]
     backward : float or array
         Share of the work of a stage that the backward pass is. [1]
+    lead : float or array
+        Share of it that is the first layer of a piece to run backward, of layers that never take
+        less than those before. [1]
     sent : float or array
         What sends take from the last stage to the first, behind the last one's pass. [s]
     """
@@ -71,7 +81,7 @@ def summing_paths(
     early = (stages - 1) * one
     if not step.overlapped:
         return (0.0, step.sums + step.first), (-early, step.sums + step.last - sent)
-    begun = one * (1 - pieces / layers)
+    begun = one - lead
     others = begun + (pieces - 1) * stages * one
     return (
         (0.0, step.sums / layers + step.first),

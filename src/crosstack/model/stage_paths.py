@@ -27,13 +27,18 @@ def exchange_paths(plan: MeshPlan) -> tuple[Path, ...]:
     the other, ``(A + F) / L + (L - 1) / L max(A, F + x A)`` forward, and backward, with gradients
     and weights on the same links, ``(A + R + B) / L + (L - 1) / L max(A + R, B + x (A + R))``:
     while anything is sent, a share x of the chip works on nothing else. Every piece of a stage
-    begins and ends a pass. What is not hidden (`Hidden`) is waited for by each layer, and is added
-    to all of that.
+    begins and ends a pass. Where the first layers alone compute something again, n of L, the last
+    to run backward take the longest, B' together, and the links may be what is waited for until
+    then: ``(L - n + 1) / L (A + R) + B' + x (n - 1) / L (A + R)``. What is not hidden (`Hidden`) is
+    waited for by each layer, and is added to all of that. Activations that go to the host and come
+    back, O each way, pass its link as a third machine: ``(A + F + O) / L + (L - 1) / L max(A,
+    F + x A, O)`` forward, and backward the same with A + R and B.
 
     Source: zhao2023fsdp (sections 3.3 and 4); rajbhandari2020zero for gradients alone;
-    deepseek2024v3 (section 3.5.1) for the units that communication takes.
+    deepseek2024v3 (section 3.5.1) for the units that communication takes;
+    rajbhandari2021zeroinfinity (section 6.2) for activations.
     """
-    if not np.any(plan.exchanged):
+    if not (np.any(plan.exchanged) or plan.offloaded.activations):
         return ALONE
     layers, share = plan.layers_per_stage, plan.forward
     one = plan.interleave / np.asarray(layers)  # layers that nothing runs beside
@@ -42,13 +47,26 @@ def exchange_paths(plan: MeshPlan) -> tuple[Path, ...]:
     sums = plan.leaving_time(*sizes) * layers
     ahead, beside = plan.hides(Hidden.WEIGHTS), plan.hides(Hidden.GRADIENTS)
     slowed = one + plan.taken * (1 - one)
+    left = plan.offloaded.moving_time(plan.left * plan.microbatch_size * layers)
 
     def through(work: Any, hidden: Any, waited: Any) -> tuple[Path, ...]:
-        return (work, waited + slowed * hidden), (work * one, waited + hidden)
+        found = (
+            (work, waited + slowed * hidden + one * left),
+            (work * one, waited + hidden + one * left),
+        )
+        if not plan.offloaded.activations:
+            return found
+        return (*found, (work * one, waited + one * hidden + left))
 
     forward = through(share, ahead * weights, (not ahead) * weights)
     hidden = ahead * weights + beside * sums
-    backward = through(1 - share, hidden, weights + sums - hidden)
+    waited = weights + sums - hidden
+    backward = through(1 - share, hidden, waited)
+    if np.any(np.less(plan.again, 1)):
+        plain, again = 1 - share - plan.rerun, plan.again
+        slow = 1 - again + one + plan.taken * (again - one)
+        longest = one * (plain + plan.rerun / again), waited + hidden
+        backward = backward[0], longest, (again * plain + plan.rerun, waited + slow * hidden)
     return tuple((a + c, b + d) for a, b in forward for c, d in backward)
 
 

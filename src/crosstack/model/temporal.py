@@ -96,7 +96,7 @@ class Clocked:
         """Return all of them."""
         return [getattr(self, name) for name in self.__slots__]
 
-    def again(self, times: Ints) -> Clocked:
+    def again(self, times: Ints | Floats) -> Clocked:
         """Return the same of kernels that run so many times, alone every time but the first."""
         least = self.least + (times - 1) * (self.work + self.after)
         return replace(self, least=least, joules=self.joules * times)
@@ -300,12 +300,14 @@ class Run:
     """One time that kernels run: those of mask ``members``.
 
     ``own`` is what each moves of main memory in any partition; ``moves`` are pairs of a mask and a
-    time: what it also moves where one of those kernels is in another partition. [s]
+    time: what it also moves where one of those kernels is in another partition. [s] ``share``:
+    copies of the graph that run so, of all. [1]
     """
 
     members: int
     own: tuple[float, ...]
     moves: tuple[tuple[tuple[int, float], ...], ...]
+    share: float = 1.0
 
     def of(self, kernels: Sequence[int]) -> Run:
         """Return the same of some of the kernels, numbered anew; the others are left out."""
@@ -316,6 +318,7 @@ class Run:
             renumbered(self.members, number),
             tuple(self.own[i] for i in kernels),
             tuple(tuple(move for move in each if move[0]) for each in moves),
+            self.share,
         )
 
 
@@ -340,7 +343,7 @@ class TemporalLoad:
 
     def computing(self, i: int) -> float:
         """Time of a kernel without main memory, of all times that it runs. [s]"""
-        times = sum(run.members >> i & 1 for run in self.runs)
+        times = sum((run.members >> i & 1) * run.share for run in self.runs)
         return (self.work[i] + self.after[i]) * times
 
     def terms(self, inside: int) -> tuple[float, float, float, float]:
@@ -348,8 +351,8 @@ class TemporalLoad:
         device = compute = memory = launch = 0.0
         work, after, outside = self.work, self.after, ~inside
         for run in self.runs:
-            members = inside & run.members
-            launch += self.launch if members else 0.0
+            members, share = inside & run.members, run.share
+            launch += self.launch * share if members else 0.0
             own, moves = run.own, run.moves
             for i in bits(members):  # the innermost loop of a search
                 moved = own[i]
@@ -358,9 +361,9 @@ class TemporalLoad:
                         moved += time
                 waited = moved + self.latency if moved > 0 else 0.0
                 busy = max(work[i], waited) if self.hides else work[i] + waited
-                device += after[i] + busy
-                compute += work[i] + after[i]
-                memory += moved
+                device += share * (after[i] + busy)
+                compute += share * (work[i] + after[i])
+                memory += share * moved
         return device + launch, compute, memory, launch
 
     def kernel_runs(self, inside: int, names: Sequence[str]) -> tuple[KernelRun, ...]:
@@ -371,9 +374,9 @@ class TemporalLoad:
                 moved = run.own[i] + sum(time for mask, time in run.moves[i] if mask & ~inside)
                 one = KernelRun(
                     name=names[i],
-                    compute=self.work[i],
-                    memory=moved + self.latency if moved > 0 else 0.0,
-                    reduction=self.after[i],
+                    compute=run.share * self.work[i],
+                    memory=run.share * (moved + self.latency) if moved > 0 else 0.0,
+                    reduction=run.share * self.after[i],
                     again=number > 0,
                 )
                 found.append(one)
@@ -382,12 +385,14 @@ class TemporalLoad:
     @property
     def own(self) -> tuple[float, ...]:
         """Main memory that each kernel moves in any partition. [s]"""
-        return tuple(sum(each) for each in zip(*(run.own for run in self.runs), strict=True))
+        runs = ([run.share * own for own in run.own] for run in self.runs)
+        return tuple(map(sum, zip(*runs, strict=True)))
 
     def label(self, i: int) -> object:
         """Equal for kernels between the same others that may swap places in a sequence."""
         runs = tuple(
-            (run.members >> i & 1, run.own[i], tuple(sorted(run.moves[i]))) for run in self.runs
+            (run.members >> i & 1, run.share, run.own[i], tuple(sorted(run.moves[i])))
+            for run in self.runs
         )
         return self.work[i], self.after[i], runs, self.legality.label(i)
 
@@ -495,7 +500,8 @@ def temporal_load(
     columns : Clocked
         One choice a kernel.
     again : int
-        Mask of the kernels that run twice. Tensors between them come twice, too.
+        Mask of the kernels that run twice, in as many copies of the graph as the plan says.
+        Tensors between them come twice, too.
     passes : bool
         Whether all tensors pass main memory in any case, so that nothing depends on partitions.
     """
@@ -513,7 +519,7 @@ def temporal_load(
         members.append(again)
     shares = _launch_shares(legality)
     launch = chip.launch_overhead / plan.microbatch_size
-    runs, lightest, least = [], list[float](), launch * shares
+    runs, lightest, least = list[Run](), list[float](), launch * shares
     for total, ends, apart, mask in zip(owns, tensors, never, members, strict=False):
         own, always, sizes = total / bandwidth, total / bandwidth, ends.sizes(operands)
         moves: tuple[tuple[tuple[int, float], ...], ...] = ((),) * arrays.n
@@ -524,12 +530,13 @@ def temporal_load(
             times = sizes[ends.order] / bandwidth
             moves = ends.moves(times.tolist())
             always = own + np.bincount(ends.rows[ends.order], times * apart, arrays.n)
-        runs.append(Run(mask, tuple(own.tolist()), moves))
+        share = plan.again if runs else 1.0
+        runs.append(Run(mask, tuple(own.tolist()), moves, share))
         memory = np.where(always > 0, always + latency, 0.0)
         # Where nothing hides, main memory is bounded on its own.
         busy = np.maximum(columns.work, memory) if hides else columns.work + memory - always
         inside = np.array([float(mask >> i & 1) for i in range(arrays.n)])
-        least = least + (columns.after + busy) * inside
+        least = least + share * (columns.after + busy) * inside
     load = TemporalLoad(
         launch=launch,
         latency=latency,

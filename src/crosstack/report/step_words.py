@@ -50,6 +50,7 @@ SPENT = {
     Spent.NETWORK: "collectives in layers that nothing hides",
     Spent.LAUNCH: "launching kernels",
     Spent.EXCHANGE: "weights and gradients of layers that nothing hides",
+    Spent.OFFLOAD: "activations to the host and back that nothing hides",
     Spent.SENDS: "sending activations on",
     Spent.WAITING: "waiting: the pipeline's bubble, and what it is sent",
     Spent.SUMS: "gradient sums after the last backward pass",
@@ -66,6 +67,8 @@ LEVERS = {
     Spent.NETWORK: "less tensor parallelism, or faster links where it is, would save it",
     Spent.LAUNCH: "larger microbatches or fewer, fused kernels would save it",
     Spent.EXCHANGE: "larger microbatches, or fewer shares among data-parallel chips, would hide it",
+    Spent.OFFLOAD: "less to keep (recomputation, more tensor parallelism), or a faster link to the "
+    "host, would hide it",
     Spent.SENDS: "fewer stages, or faster links between them, would save it",
     Spent.WAITING: "more microbatches an iteration, fewer stages, or more pieces of each "
     "(interleaved) would fill it",
@@ -336,6 +339,7 @@ _DECISIONS = {
     "microbatch_size": "microbatch",
     "n_tiles": "tiles",
     "interleave": "pieces a stage",
+    "recompute_layers": "layers that compute again",
 }
 _SHARES = {
     Zero.NONE: "no ZeRO",
@@ -348,6 +352,8 @@ _AGAIN = {Recompute.NONE: "nothing", Recompute.ATTENTION: "attention", Recompute
 
 
 def _value(value: Any) -> str:
+    if value is None:
+        return "all"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

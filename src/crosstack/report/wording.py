@@ -16,7 +16,7 @@ from crosstack.evaluate.plan import Plan
 from crosstack.machine.compute import Compute
 from crosstack.machine.prices import Bill
 from crosstack.machine.system import Dimension, Parallelism, System
-from crosstack.mapping.mapping import Mapping, Task
+from crosstack.mapping.mapping import Constraints, Mapping, Task
 from crosstack.model.energy import missing_powers
 from crosstack.model.memory import recomputations
 from crosstack.model.objective import Objective
@@ -24,7 +24,7 @@ from crosstack.model.rules import Rules, rules_named
 from crosstack.units import format_quantity
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Axis
-from crosstack.workload.transformer_training import Hidden, Recompute, Schedule, Zero
+from crosstack.workload.transformer_training import Hidden, Offload, Recompute, Schedule, Zero
 from crosstack.workload.workload import Workload
 
 NOT_GIVEN = "not given"
@@ -233,9 +233,10 @@ def splits(answer: Plan) -> tuple[tuple[str, str], ...]:
         ("pipeline", _pipeline(answer)),
         ("batch", f"{batch}; each pipeline runs {e.n_microbatches:,} x {m.microbatch_size}"),
         (f"tiles of {one(workload.item)}", f"{m.n_tiles:,}"),
-        *([("computed again in the backward pass", RECOMPUTATION[m.recompute])] if again else []),
+        *([("computed again in the backward pass", again_words(m))] if again else []),
         *([("shared by data-parallel chips", ZERO[m.zero])] if m.zero is not Zero.NONE else []),
         *([("sent beside the work", hidden_words(m.overlap))] if m.overlap is not None else []),
+        *([("on the hosts", offload_words(m.offload))] if m.offload else []),
         *trained_by(workload),
         *not_mapped(workload),
         ("stage time, one microbatch", time_words(e.stage_time)),
@@ -291,11 +292,34 @@ def not_mapped(workload: Workload) -> tuple[tuple[str, str], ...]:
     return (("not mapped, not counted", ", ".join(words)),) if blocks else ()
 
 
-RECOMPUTATION = {
+_RECOMPUTATION = {
     Recompute.NONE: "nothing",
     Recompute.ATTENTION: "attention",
     Recompute.FULL: "the whole forward pass of a layer",
 }
+
+
+def again_words(decided: Mapping | Constraints) -> str:
+    """Say what the backward pass computes again, and in how many layers; empty if not decided."""
+    if decided.recompute is None:
+        return ""
+    what, some = _RECOMPUTATION[decided.recompute], decided.recompute_layers
+    if some is None:
+        return what
+    where = "a stage" if decided.interleave in (None, 1) else "every piece of a stage"
+    return f"{what}, of the first {plural(some, 'layer')} of {where}"
+
+
+OFFLOADED = {
+    Offload.OPTIMIZER: "the optimizer's state, updated there",
+    Offload.STATE: "the optimizer's state, updated on the chips",
+    Offload.ACTIVATIONS: "activations of layers",
+}
+
+
+def offload_words(kinds: tuple[Offload, ...]) -> str:
+    """Say what lies in the memory of the hosts."""
+    return ", and ".join(OFFLOADED[kind] for kind in kinds)
 
 
 def memory_rows(answer: Plan) -> Table:
@@ -314,6 +338,10 @@ def memory_rows(answer: Plan) -> Table:
     if math.isfinite(capacity):
         full = [percent(account.totals[stage] / capacity) for stage in shown]
         rows.append((f"of {format_quantity(capacity, 'B')}", *full, ""))
+    away = answer.evaluation.host_memory
+    for row, sizes in () if away is None else away.rows():
+        cells = (format_quantity(sizes[stage], "B") for stage in shown)
+        rows.append((f"on the host: {row.replace('_', ' ')}", *cells, ""))
     names = ["a chip"] if last == 0 else [f"stage {stage}" for stage in shown]
     header = ("main memory", *names, "share" if len(names) == 1 else f"of stage {fullest}")
     return Table(header=header, numeric=(False, *[True] * (len(names) + 1)), rows=tuple(rows))

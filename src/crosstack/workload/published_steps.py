@@ -22,7 +22,9 @@ from crosstack.workload.transformer_training import (
     ImageTraining,
     Training,
     TransformerTraining,
+    offload_named,
     overlap_named,
+    recompute_named,
 )
 from crosstack.workload.workload import Workload
 
@@ -30,7 +32,7 @@ Step = TypeVar("Step", bound=Work)
 # Fields of a step that are asked for beside its model.
 CHANGES = (
     "batch", "sequence", "microbatches", "microbatch_size", *CHOICES, "interleave",
-    "expert_imbalance", "overlap",
+    "expert_imbalance", "overlap", "offload",
 )  # fmt: skip
 
 
@@ -131,6 +133,7 @@ def changed_step(step: Step, changes: Mapping[str, Any]) -> Step:
     Raises `InputError` if the step has no such field, or does not allow the value.
     """
     given = {name: changes[name] for name in CHANGES if changes.get(name) is not None}
+    again = dict[str, Any]()
     for name, value in given.items():
         if isinstance(step, Product):
             raise InputError(Problem(name, "a single product has none."))
@@ -141,9 +144,14 @@ def changed_step(step: Step, changes: Mapping[str, Any]) -> Step:
             raise InputError(Problem(name, f"allowed for a transformer; {step.name} is none."))
         if name == "overlap":
             given[name] = overlap_named(value)
-        if name in CHOICES:
+        if name == "offload":
+            given[name] = offload_named(value)
+        if name == "recompute":
+            given[name], layers = recompute_named(value)
+            again = {} if layers is None else {"recompute_layers": layers}
+        elif name in CHOICES:
             known = words_of(CHOICES[name])
             if str(value) not in known:
                 raise unknown_name(name, f"{name} is", str(value), known)
             given[name] = known[str(value)]
-    return replace(step, **given) if given else step
+    return replace(step, **given, **again) if given else step

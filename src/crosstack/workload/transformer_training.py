@@ -42,6 +42,35 @@ class Recompute(StrEnum):
     FULL = "full"
 
 
+def recompute_named(said: Recompute | str) -> tuple[Recompute, int | None]:
+    """Return what is computed again, and in how many layers: ``full``, or ``full:4`` of its words.
+
+    Layers are the first of every stage, or of every piece of one: Megatron's
+    ``--recompute-method block --recompute-num-layers`` (``nvidia_megatron_core``). None: all. [1]
+
+    Raises
+    ------
+    InputError
+        If it is none of those.
+    """
+    if isinstance(said, Recompute):
+        return said, None
+    word, colon, count = (part.strip() for part in str(said).partition(":"))
+    if word not in list(Recompute):
+        raise unknown_name("recompute", "recompute is", word, list(Recompute))
+    if not colon:
+        return Recompute(word), None
+    some = word != Recompute.NONE
+    whole = count.isascii() and count.isdecimal() and len(count) <= 6 and int(count) > 0
+    require(some and whole, "recompute", said, "attention:N or full:N, N layers, at least 1")
+    return Recompute(word), int(count)
+
+
+def recompute_word(recompute: Recompute, layers: int | None) -> str:
+    """Return what `recompute_named` reads: what is computed again, in so many layers. [1]"""
+    return recompute.value if layers is None else f"{recompute.value}:{layers}"
+
+
 class Schedule(StrEnum):
     """In which order a stage takes its microbatches.
 
@@ -122,6 +151,45 @@ def overlap_named(said: str | Iterable[str]) -> tuple[Hidden, ...]:
     return tuple(kind for kind in Hidden if kind in words)
 
 
+class Offload(StrEnum):
+    """What of a training lies in the memory of a chip's host.
+
+    ``OPTIMIZER``: the optimizer's state with a copy of the gradients, and the host's processors
+    update the weights (``ren2021zerooffload``; Megatron's ``--optimizer-cpu-offload``). ``STATE``:
+    the optimizer's state, which comes to the chip for the update and goes back
+    (``rajbhandari2021zeroinfinity``). ``ACTIVATIONS``: what layers keep for the backward pass.
+    """
+
+    OPTIMIZER = "optimizer"
+    STATE = "state"
+    ACTIVATIONS = "activations"
+
+
+def offload_named(said: str | Iterable[str]) -> tuple[Offload, ...]:
+    """Return what lies in the memory of the host, each once and in the order of `Offload`.
+
+    Parameters
+    ----------
+    said : str or iterable of str
+        Words with ``+`` or commas between them, or ``none``; or the words.
+
+    Raises
+    ------
+    InputError
+        If a word is not known, or the state is updated in two places, at ``offload``.
+    """
+    if isinstance(said, str):
+        said = () if said == "none" else said.replace("+", ",").split(",")
+    words = tuple(word.strip() for word in said)
+    for word in words:
+        if word not in list(Offload):
+            raise unknown_name("offload", "what is offloaded is", word, [*Offload, "none"])
+    one = not {Offload.OPTIMIZER, Offload.STATE} <= {*words}
+    allowed = "optimizer, which the host updates, or state, which the chip does"
+    require(one, "offload", "+".join(words), allowed)
+    return tuple(kind for kind in Offload if kind in words)
+
+
 # Fields of a step that take a word.
 CHOICES: dict[str, type[StrEnum]] = {
     "exchange": Exchange,
@@ -143,12 +211,13 @@ class Training(Checked):
     microbatches, microbatch_size : int
         Parts of a replica's batch that follow one another through the pipeline, or sequences or
         images of each: one of the two. [1]
-    recompute, schedule, zero
-        What the backward pass computes again, in which order a stage takes its microbatches, and
-        what data-parallel chips have shares of.
+    recompute, recompute_layers, schedule, zero
+        What the backward pass computes again, in how many layers of a stage or of a piece of one
+        (None: all, where it is given), in which order a stage takes its microbatches, and what
+        data-parallel chips have shares of.
     interleave : int
         Stages on every chip, spread over the model; above 1 with `Schedule.ONE_F_ONE_B`. [1]
-    overlap
+    overlap, offload
         As of `crosstack.mapping.mapping.Constraints`.
     gradients, optimizer
         As of a `Job`.
@@ -158,10 +227,12 @@ class Training(Checked):
     microbatches: Count | None = None
     microbatch_size: Count | None = None
     recompute: Recompute | None = None
+    recompute_layers: Count | None = None
     schedule: Schedule | None = None
     interleave: Count | None = None
     zero: Zero | None = None
     overlap: tuple[Hidden, ...] | None = None
+    offload: tuple[Offload, ...] = ()
     gradients: Dtype | None = None
     optimizer: Optimizer | None = None
 

@@ -38,6 +38,8 @@ _UNITS = {
     "depth_bytes": "B",
     "bandwidth": "B/s",
     "bandwidth_per_link": "B/s",
+    "link_bandwidth": "B/s",
+    "memory_bandwidth": "B/s",
     "latency": "s",
     "latency_per_switch": "s",
     "launch_overhead": "s",

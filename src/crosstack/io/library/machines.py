@@ -14,6 +14,7 @@ from crosstack.io.library.entries import Entry, entry, names
 from crosstack.machine.chip import Chip, Execution, Link, Overlap
 from crosstack.machine.compute import Compute
 from crosstack.machine.framework import Framework, Fusion
+from crosstack.machine.host import HostShare
 from crosstack.machine.memory import MemoryLevel, Scope, main_memory
 from crosstack.machine.network import KINDS, Joint, NetworkLevel
 from crosstack.machine.node import (
@@ -245,6 +246,7 @@ def node(name: str) -> Node:
         port_bandwidth=values.get("ports.bandwidth", 0.0),
         power=values.get("power"),
         price=values.get("price"),
+        host=_host_share(found),
     )
     if not made.n_ports:
         return made
@@ -254,6 +256,19 @@ def node(name: str) -> Node:
         latency=port(_port_of(made)).latency,
     )
     return replace(made, chip=replace(made.chip, inter=out))
+
+
+def _host_share(found: Entry) -> HostShare | None:
+    """Return what a chip of a node has of its host; None where nothing says it."""
+    given = found.under("host")
+    if "link_bandwidth" not in given:
+        return None
+    chips, memory = given.get("chips", found.values["chips"]), given.get("memory_bandwidth")
+    return HostShare(
+        bandwidth=given["link_bandwidth"],
+        capacity=given["capacity"] / chips,
+        memory_bandwidth=None if memory is None else memory / chips,
+    )
 
 
 def _dimension(given: dict[str, Any]) -> Dimension:

@@ -151,6 +151,7 @@ def _constraints(
         problems.extend(_unknown_axes(values["sharding"], workload))
     degrees = Degrees() if file.degrees is None else file.degrees.record(Degrees)
     overlap = None if file.overlap is None else tuple(file.overlap)
+    said = {"degrees": degrees, "overlap": overlap, "offload": tuple(file.offload or ())}
     with collecting(problems, "constraints"):
-        return file.record(Constraints, degrees=degrees, overlap=overlap, **values)
+        return file.record(Constraints, **said, **values)
     return Constraints()

@@ -16,6 +16,7 @@ from crosstack.io.native.schema import FileModel
 from crosstack.machine.chip import Chip, Link, flat_chip, flat_fields, relative_rates
 from crosstack.machine.compute import Compute
 from crosstack.machine.framework import Framework
+from crosstack.machine.host import HostShare
 from crosstack.machine.memory import MemoryLevel, main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Prices, System
 from crosstack.units import format_quantity
@@ -90,9 +91,17 @@ class _Reader:
             domain_size=file.domain_size,
             copies=file.copies,
             all_reduce=file.all_reduce,
+            host=self._host(found.host if found else None),
             name=file.name or (found.name if found else "system"),
         )
         return made.driven_by(driven) if driven else made
+
+    def _host(self, usual: HostShare | None) -> HostShare | None:
+        """Return what a chip has of its host: as the file says, or else the machine's."""
+        if self.file.host is None:
+            return usual
+        with under("host"):
+            return HostShare(**self.file.host.given())
 
     def _framework(self, file: FileModel) -> Framework:
         """Return the library's framework, with the file's values over it, or one of its own."""

@@ -49,8 +49,9 @@ def write_task(task: Task) -> str:
         for name in ("partitions", "sharding"):
             if name in values:
                 values[name] = dict(values[name])
-        if "overlap" in values:
-            values["overlap"] = [str(what) for what in values["overlap"]]
+        for name in ("overlap", "offload"):
+            if name in values:
+                values[name] = [str(what) for what in values[name]]
         fields["constraints"] = values
     if task.rules is not None:
         fields["rules"] = task.rules
@@ -181,6 +182,8 @@ def _system(system: System) -> Section:
     fields |= {"n_chips": system.n_chips, "network": Rows(map(changed, system.network))}
     if prices := changed(system.prices):
         fields["prices"] = prices
+    if system.host is not None:
+        fields["host"] = changed(system.host)
     said = changed(system)
     fields |= {name: said[name] for name in ("domain_size", "all_reduce", "copies") if name in said}
     if framework is not None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from crosstack.machine.chip import Overlap
+from crosstack.machine.chip import Chip, Execution, Overlap
 from crosstack.model.dispatch import host_time
 from crosstack.model.iteration import iteration_time, pipeline_of
 from crosstack.model.memory import computed_again, microbatches_kept, weight_gradients
@@ -66,14 +66,20 @@ def interleavings(plan: MeshPlan, rules: Rules) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=256)
-def _shares(arrays: KernelGraph, recompute: Recompute) -> tuple[float, float]:
-    """Shares of the forward pass, and of gradients of weights, in the work of a copy. [1]"""
-    again = arrays.work[computed_again(arrays, recompute)].sum()
-    total = float(arrays.work.sum() + again)
-    if not total:
-        return 1.0, 0.0
-    forward, weights = ~arrays.backward, weight_gradients(arrays)
-    return float(arrays.work[forward].sum()) / total, float(arrays.work[weights].sum()) / total
+def _works(arrays: KernelGraph, recompute: Recompute) -> tuple[float, float, float, float]:
+    """Work of a copy, of its forward pass, of gradients of weights, of what runs again. [FLOP]"""
+    some = ~arrays.backward, weight_gradients(arrays), computed_again(arrays, recompute)
+    forward, weights, again = (float(arrays.work[kernels].sum()) for kernels in some)
+    return float(arrays.work.sum()), forward, weights, again
+
+
+def _shares(arrays: KernelGraph, recompute: Recompute, share: Any) -> tuple[Any, Any, Any]:
+    """Shares of a copy's work: forward, gradients of weights, again, by a ``share`` of them. [1]"""
+    whole, forward, weights, again = _works(arrays, recompute)
+    total = whole + share * again
+    if not whole:
+        return 1.0, 0.0, 0.0
+    return forward / total, weights / total, share * again / total
 
 
 def zero_stages(plan: MeshPlan, rules: Rules) -> tuple[Zero, ...]:
@@ -114,11 +120,46 @@ def useful_zero_stages(plan: MeshPlan, rules: Rules, given: Zero | None = None) 
     return stages[1:] if faster else stages
 
 
-def with_recompute(plan: MeshPlan, arrays: KernelGraph, recompute: Recompute) -> MeshPlan:
-    """Return a plan that computes something again."""
-    forward, weights = _shares(arrays, recompute)
-    host = 0.0 if plan.driven is None else host_time(arrays, plan.driven, recompute)
-    return replace(plan, recompute=recompute, forward=forward, weight_gradients=weights, host=host)
+def with_recompute(
+    plan: MeshPlan, arrays: KernelGraph, recompute: Recompute, again: Any = 1.0
+) -> MeshPlan:
+    """Return a plan that computes something again, in a share ``again`` of its layers. [1]"""
+    forward, weights, rerun = _shares(arrays, recompute, again)
+    host: Any = 0.0
+    if plan.driven is not None:
+        none, all_ = (host_time(arrays, plan.driven, r) for r in (Recompute.NONE, recompute))
+        host = none + again * (all_ - none)
+    return replace(
+        plan,
+        recompute=recompute,
+        again=again,
+        forward=forward,
+        weight_gradients=weights,
+        rerun=rerun,
+        host=host,
+    )
+
+
+def some_layers_again(chip: Chip, rules: Rules) -> bool:
+    """Whether some layers of a stage may compute again what others keep.
+
+    A layer then takes, on average, a sum of what both kinds take: so it is where kernels follow one
+    another and nothing hides the network. Elsewhere a partition takes the longest of several.
+    """
+    apart = chip.execution is Execution.TEMPORAL and chip.overlap is not Overlap.ALL
+    return apart and rules.iteration.has_schedules and rules.memory.keeps_activations
+
+
+def share_again(plan: MeshPlan, layers: int | None) -> float:
+    """Share of the layers of a stage that compute again, so many of each piece; None: all. [1]"""
+    return 1.0 if layers is None else layers * plan.interleave / plan.layers_per_stage
+
+
+def layers_again(plan: MeshPlan) -> int | None:
+    """Layers of each piece of a stage that compute again; None: all, or nothing is. [1]"""
+    if plan.again == 1:
+        return None
+    return round(float(plan.again) * plan.layers_per_stage / plan.interleave)
 
 
 def by_schedule(

@@ -89,16 +89,16 @@ class Stage:
 class Ending:
     """What stages end an iteration with: ``step``, of ``layers`` a stage. [1]
 
-    ``forward`` and ``backward`` are what the layers of a piece of a stage take in the first pass
-    and in the last, ``head`` what the last stage works behind those, forward, and in the last pass
-    before them, for one microbatch. [s] Weights that are sent round are those of the iteration
-    before.
+    ``forward`` is what the layers of a piece of a stage take in the first pass, ``lead`` what the
+    layer that it begins with takes in the last, ``head`` what the last stage works behind those,
+    forward, and in the last pass before them, for one microbatch. [s] Weights that are sent round
+    are those of the iteration before.
     """
 
     step: OptimizerStep
     layers: int
     forward: float
-    backward: float
+    lead: float
     head: tuple[float, float] = (0.0, 0.0)
 
 
@@ -454,7 +454,7 @@ def _add_ending(
             continue
         for s in reversed(range(chip, count, chips)):
             waits, done = final[s]
-            one = ending.backward / each + ending.head[1] * (s == count - 1)
+            one = ending.lead + ending.head[1] * (s == count - 1)
             begun = build.add(f"first layer back, stage {s}", one, after=waits, kind="hand over")
             most = (each - 1) * bucket + besides[1] * (s == count - 1)
             task = build.add(f"sums of stage {s}", most, after=[begun], **own)

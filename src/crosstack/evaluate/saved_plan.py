@@ -1,0 +1,101 @@
+"""Saved answers, read and priced again."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from crosstack.errors import InfeasibleError, InputError, Problem, require_whole
+from crosstack.evaluate.next_plans import RankedStrategies
+from crosstack.evaluate.plan import SAME, Plan, given_plan, value_under
+from crosstack.evaluate.saved import mapping_from_dict
+from crosstack.evaluate.time import evaluate
+from crosstack.evaluate.whole_run import tokens_of_iteration
+from crosstack.mapping.mapping import Certificate, Status, Stop, Task
+from crosstack.model.objective import Objective
+from crosstack.model.rules import Rules
+from crosstack.units import format_quantity
+
+
+def saved_plan(data: dict[str, Any], task: Task, rules: Rules | str | None = None) -> Plan:
+    """Return a saved answer (`Plan.to_dict`), priced again, with the plans next to it.
+
+    Its certificate is kept only where the time is the saved one; otherwise the task, the rules or
+    the formulas have changed since, nothing is proved, and the method says so.
+
+    Raises
+    ------
+    InputError, InfeasibleError
+        If the mapping does not fit the task, or the certificate is none.
+    """
+    answer = given_plan(task, mapping_from_dict(data, task), rules)
+    answer = replace(
+        answer, tokens=_saved_tokens(data, task), next_plans=_saved_plans(data, answer)
+    )
+    saved = data.get("certificate")
+    if not isinstance(saved, dict):
+        return answer
+    try:
+        kept = Certificate(
+            status=Status(saved["status"]),
+            metric=Objective(saved["metric"]),
+            objective=float(saved["objective"]),
+            bound=float(saved["bound"]),
+            method=str(saved["method"]),
+            free=tuple(map(str, saved["free"])),
+            given=tuple(map(str, saved["given"])),
+            runtime=float(saved["runtime_s"]),
+            stopped=Stop(saved["stopped"]) if saved.get("stopped") else None,
+        )
+    except InputError as error:
+        raise error.under("certificate") from None
+    except (KeyError, TypeError, ValueError) as error:
+        message = f"is none: {type(error).__name__}: {error}."
+        raise InputError(Problem("certificate", message)) from None
+    value = value_under(kept.metric, answer.task.system, answer.mapping, answer.evaluation)
+    if math.isclose(kept.objective, value, rel_tol=SAME):
+        return replace(answer, certificate=replace(kept, objective=value))
+    before = format_quantity(kept.objective, kept.metric.unit, 6)
+    method = f"{answer.certificate.method}; it was saved with {before}"
+    return replace(answer, certificate=replace(answer.certificate, method=method))
+
+
+def _saved_tokens(data: dict[str, Any], task: Task) -> float | None:
+    """Return the tokens of a run that a saved answer says something of."""
+    run = data.get("run")
+    if run is None:
+        return None
+    tokens = run.get("tokens") if isinstance(run, dict) else run
+    with_run = InputError(Problem("run.tokens", f"got {tokens!r:.60}; allowed: a number above 0."))
+    if not isinstance(tokens, int | float) or isinstance(tokens, bool) or not 0 < tokens < math.inf:
+        raise with_run
+    tokens_of_iteration(task.workload)
+    return float(tokens)
+
+
+def _saved_plans(data: dict[str, Any], answer: Plan) -> RankedStrategies | None:
+    """Return the plans next to a saved answer, priced again; those that no longer fit are left out.
+
+    They are in the order of what they take now.
+    """
+    saved = data.get("next_plans")
+    if saved is None:
+        return None
+    rows = saved.get("plans") if isinstance(saved, dict) else None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise InputError(Problem("next_plans.plans", "missing; allowed: a list of mappings."))
+    task, found = answer.task, []
+    for number, row in enumerate(rows):
+        try:
+            mapping = mapping_from_dict(row, task)
+            found.append((mapping, evaluate(task.workload, task.system, mapping, answer.rules)))
+        except InfeasibleError:
+            continue
+        except InputError as error:
+            raise error.under(f"next_plans.plans[{number}]") from None
+    found.sort(key=lambda one: one[1].time)
+    counts = {name: saved.get(name, 0) for name in ("strategies", "blocks")}
+    for name, count in counts.items():
+        require_whole(f"next_plans.{name}", count, minimum=0)
+    return RankedStrategies(found=tuple(found), total=counts["strategies"], blocks=counts["blocks"])
