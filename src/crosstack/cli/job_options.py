@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 from crosstack.cli.inputs import MACHINE, MachineOptions, in_file, options_named, refuse, zero_given
 from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.transformer_training import Recompute, Schedule, overlap_named
+from crosstack.workload.transformer_training import (
+    ContextExchange,
+    Recompute,
+    Schedule,
+    overlap_named,
+)
 
 if TYPE_CHECKING:
     from crosstack.mapping.mapping import Constraints, Task
@@ -62,6 +67,7 @@ class GivenOptions:
     schedule: Schedule | None = None
     interleave: int | None = None
     zero: str | None = None
+    context_exchange: ContextExchange | None = None
     overlap: str | None = None
 
     def refuse(self) -> None:
@@ -95,6 +101,7 @@ _CONSTRAINTS = {
     "schedule": "--schedule",
     "interleave": "--interleave",
     "zero": "--zero",
+    "context_exchange": "--context-exchange",
     "overlap": "--overlap",
 }
 _WORDS = {

@@ -54,6 +54,7 @@ class StepOptions:
     schedule: str | None = None
     interleave: int | None = None
     zero: str | None = None
+    context_exchange: str | None = None
     overlap: str | None = None
     expert_imbalance: float | None = None
     gradients: str | None = None

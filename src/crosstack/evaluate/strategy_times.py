@@ -190,6 +190,7 @@ def with_strategy(mapping: Mapping, strategies: Strategies, number: int) -> Mapp
         parallelism=plan.parallelism,
         dimensions=plan.dimensions,
         zero=ZEROS[plan.zero],
+        context_exchange=plan.context_exchange,
         overlap=plan.hidden,
         recompute=RECOMPUTED[strategies.recompute[number]],
         schedule=ORDERS[strategies.schedule[number]],

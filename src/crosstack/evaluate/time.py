@@ -36,6 +36,7 @@ from crosstack.model.memory import (
     recomputations,
     weight_gradients,
 )
+from crosstack.model.context import context_refused
 from crosstack.model.mesh_plan import MeshPlan, experts_allowed, make_plan, placed_use, spread
 from crosstack.model.partition import (
     ChipLoad,
@@ -213,6 +214,8 @@ def _evaluation(p: _Priced) -> Evaluation:
     joules = 0.0 if p.choices.clocked is None else float(p.choices.clocked.joules[p.codes].sum())
     busy = {"compute": float((p.choices.work[p.codes] * slower).sum()) / peak, "on_chip": joules}
     busy["expert"] = float(p.choices.exchange_time[p.codes].sum())
+    busy["context"] = float(p.choices.context_busy[p.codes].sum())
+    busy["waited"] = float(p.choices.context_time[p.codes].sum())
     return Evaluation(
         kernels=kernel_terms(p.arrays, plan, block, p.mapping.sharding, p.mapping.partitions),
         partitions=partitions,
@@ -280,6 +283,8 @@ def _energy(
     compute: float,
     on_chip: float,
     expert: float,
+    context: float,
+    waited: float,
 ) -> Energy | None:
     """Return the energy of an iteration; None where a power that it needs is not given."""
     try:
@@ -300,6 +305,8 @@ def _energy(
         tensor=each("tensor", sum(load.network)),
         data=sum(load.data),
         expert=each("expert", expert),
+        context=each("context", context),
+        waited=each("waited", waited),
     )
 
 
@@ -316,6 +323,7 @@ def _planned(
         general.microbatch_size,
         rules,
         general.dimensions,
+        general.context_exchange,
     )
     require(
         plan is not None,
@@ -360,7 +368,7 @@ def decided_plan(
     )
     require(pieces in counts, "mapping.interleave", pieces, listed)
     shares = zero_stages(plan, rules)
-    allowed = f"{', '.join(map(str, shares))} of {plan.data} data-parallel chips {where}"
+    allowed = f"{', '.join(map(str, shares))} of {plan.alike} chips with the same weights {where}"
     require(mapping.zero in shares, "mapping.zero", mapping.zero.value, allowed)
     check_overlap(workload, rules, mapping.overlap, "mapping.overlap")
     plan = replace(plan, interleave=pieces, zero=mapping.zero.number, hidden=mapping.overlap)
@@ -407,6 +415,12 @@ def _problems(
     if expert > 1 and experts % (expert * tensor):
         allowed = experts_allowed(workload, experts, tensor)
         yield Problem("mapping.parallelism", f"got ep={expert}; allowed: {allowed}.")
+        return
+    context = mapping.degree(Parallelism.CONTEXT)
+    asked = {"tensor": tensor, "context": context, "exchange": mapping.context_exchange}
+    refused = context_refused(workload, rules, **asked)
+    if refused:
+        yield Problem("mapping.parallelism", f"got cp={context}; allowed: {refused}.")
         return
     placed = placed_use(workload.placement)
     places = mapping.dimensions or range(len(sizes))

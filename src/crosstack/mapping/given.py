@@ -8,7 +8,7 @@ from typing import Any
 
 from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.records import words_of
-from crosstack.workload.transformer_training import Recompute, Schedule, Zero
+from crosstack.workload.transformer_training import ContextExchange, Recompute, Schedule, Zero
 
 # By word: the field that it gives, and its choices, or that it is a whole number.
 DECISIONS: Mapping[str, tuple[str, type[StrEnum] | type[int]]] = {
@@ -17,6 +17,7 @@ DECISIONS: Mapping[str, tuple[str, type[StrEnum] | type[int]]] = {
     "schedule": ("schedule", Schedule),
     "interleave": ("interleave", int),
     "zero": ("zero", Zero),
+    "context-exchange": ("context_exchange", ContextExchange),
 }
 
 

@@ -107,7 +107,7 @@ class SearchState:
     incumbent: Incumbent = field(default_factory=Incumbent)
     tables: TableCache = field(default_factory=dict)
     choices: dict[object, Choices] = field(default_factory=dict)
-    useful_tiles: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    useful_tiles: dict[tuple[object, ...], list[int]] = field(default_factory=dict)
     lightest: dict[object, tuple[Choices, ChipLoad]] = field(default_factory=dict)
     blocks: dict[object, float] = field(default_factory=dict)
     ends: tuple[EndSearch, ...] = ()
@@ -150,6 +150,7 @@ class SearchState:
         key = (
             plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
             plan.n_microbatches, plan.periodic, plan.spilled, plan.recompute, n_tiles,
+            plan.context_exchange, plan.hidden,
         )  # fmt: skip
         if key not in self.choices:
             self.budget.spend(TABLE * self.arrays.n)
@@ -211,7 +212,7 @@ class SearchState:
             return _Ended((), plan.ends)
         key = (
             plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
-            plan.n_microbatches, plan.spilled, plan.zero,
+            plan.n_microbatches, plan.spilled, plan.zero, plan.context_exchange,
         )  # fmt: skip
         # The same work whether it is known or not, and so for any number of processes.
         self.budget.spend(sum(TABLE * end.graph.n for end in self.workload.ends))
@@ -435,6 +436,7 @@ class SearchState:
             schedule=plan.schedule,
             interleave=plan.interleave,
             zero=ZEROS[plan.zero],
+            context_exchange=plan.context_exchange,
             overlap=plan.hidden,
             ends=ended.mappings,
         )
@@ -468,7 +470,7 @@ class SearchState:
         With the ends that are fastest; `InputError` if its microbatches do not divide the batch.
         """
         batches = (mapping.microbatch_size,)
-        use = Use(mapping.sizes, mapping.parallelism, batches, mapping.dimensions)
+        use = Use.of(mapping, batches)
         made = [self.ended(one) for one in self.plans(use, mapping.microbatch_size, mapping)]
         plans = [one for one in made if one is not None]
         allowed = f"a size that divides the batch of {self.workload.global_batch_size} a pipeline"

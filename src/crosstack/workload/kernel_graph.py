@@ -76,6 +76,11 @@ class KernelGraph:
     ``none`` where it adds up over them; ``exchanged``: whether what it makes goes from the chips of
     tokens to those of groups, or back; ``expert_degree``: over how many data-parallel chips groups
     are spread (`crosstack.workload.passes.expert_parallel`). [1]
+    ``tokens`` (n, 8): in which of outer, M, K and N, of its operands and of its result a kernel has
+    the tokens of a sequence that chips may share, one at a time, and last whether it adds up over
+    them alone; ``across`` (n, 3): which operands and result have all tokens, as keys;
+    ``attends``: whether it works on those; all no where chips cannot share a sequence, as in lists.
+    ``context_degree``: chips that share one (`crosstack.workload.passes.context_parallel`). [1]
     ``preds`` and ``succs`` are bit masks over kernels;
     ``source``, ``target``, ``operand`` and ``tensor`` are columns of edges, ``tensor_size`` [B] one
     of tensors. ``levels`` is the longest way from a kernel that needs nothing; ``depth`` how many
@@ -121,6 +126,9 @@ class KernelGraph:
     experts: Ints
     places: Ints
     exchanged: Bools
+    tokens: Bools
+    across: Bools
+    attends: Bools
     messages: tuple[tuple[Communication, ...], ...]
     input_element: Floats
     weight_element: Floats
@@ -148,6 +156,7 @@ class KernelGraph:
     succs: tuple[int, ...]
     periodic_size: Floats
     expert_degree: int = 1
+    context_degree: int = 1
     # All columns as one value, and its hash, once they were asked for.
     value: tuple[Any, ...] | None = field(default=None, init=False)
     digest: int | None = field(default=None, init=False)
@@ -512,6 +521,9 @@ def _columns(kernels: Sequence[Kernel]) -> dict[str, Any]:
         "experts": [0] * len(kernels),
         "places": [AXIS_CODE[Axis.NONE]] * len(kernels),
         "exchanged": [False] * len(kernels),
+        "tokens": [[False] * 8] * len(kernels),
+        "across": [[False] * 3] * len(kernels),
+        "attends": [False] * len(kernels),
         "messages": tuple(x.communications for x in kernels),
         "sharers": [1] * len(kernels),
     }

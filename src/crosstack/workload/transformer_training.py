@@ -86,13 +86,28 @@ class Zero(StrEnum):
 ZEROS: tuple[Zero, ...] = tuple(Zero)
 
 
+class ContextExchange(StrEnum):
+    """How chips that share a sequence come to the keys and values that attention needs.
+
+    ``RING``: blocks of keys and values go round, each worked on while the next one comes
+    (``liu2024ringattention``). ``ALL_GATHER``: all of them come before attention, and sums of their
+    gradients go back (``grattafiori2024llama3``, section 3.3.2). ``ULYSSES``: tokens of all heads
+    are exchanged for all tokens of some heads, and back (``jacobs2023ulysses``).
+    """
+
+    RING = "ring"
+    ALL_GATHER = "all-gather"
+    ULYSSES = "ulysses"
+
+
 class Hidden(StrEnum):
     """What chips send beside their work, instead of waiting until it is sent.
 
     ``GRADIENTS``: sums of gradients of a layer, or of a bucket of them, while others run backward
     (``li2020pytorch``, section 3.2). ``WEIGHTS``: what layers bring of weights that data-parallel
     chips have shares of, before they need it (prefetching, ``zhao2023fsdp`` section 3.3).
-    ``SENDS``: activations and their gradients from stage to stage.
+    ``SENDS``: activations and their gradients from stage to stage, and blocks of keys and values in
+    a ring.
     """
 
     GRADIENTS = "gradients"
@@ -128,6 +143,7 @@ CHOICES: dict[str, type[StrEnum]] = {
     "recompute": Recompute,
     "schedule": Schedule,
     "zero": Zero,
+    "context_exchange": ContextExchange,
     "gradients": Dtype,
 }
 
@@ -145,9 +161,10 @@ class TransformerTraining(Checked):
     microbatches, microbatch_size : int
         Parts of a replica's batch that follow one another through the pipeline, or sequences of
         each: one of the two. [1]
-    exchange, recompute, schedule, zero
+    exchange, recompute, schedule, zero, context_exchange
         What the chips of a kernel split send one another, what the backward pass computes again,
-        in which order a stage takes its microbatches, and what data-parallel chips have shares of.
+        in which order a stage takes its microbatches, what data-parallel chips have shares of, and
+        how chips that share a sequence exchange keys and values.
     interleave : int
         Stages on every chip, spread over the model; above 1 with `Schedule.ONE_F_ONE_B`. [1]
     overlap
@@ -173,6 +190,7 @@ class TransformerTraining(Checked):
     schedule: Schedule | None = None
     interleave: Count | None = None
     zero: Zero | None = None
+    context_exchange: ContextExchange | None = None
     overlap: tuple[Hidden, ...] | None = None
     expert_imbalance: Number | None = None
     gradients: Dtype | None = None
