@@ -234,6 +234,12 @@ class SearchState:
         """Return the objective for a layer's cost; see `Pricing.total`."""
         return self.pricing.total(plan, layer)
 
+    def offered(self, plan: MeshPlan, layer: float) -> float:
+        """Return the objective for a layer's cost, exactly; see `Pricing.offered`."""
+        if plan.has_ends and plan.pipeline > 1:  # every pass of every microbatch is run
+            self.budget.spend(2 * plan.n_microbatches * plan.pipeline * plan.interleave)
+        return self.pricing.offered(plan, layer)
+
     def target(self) -> float:
         """Only times below this are of interest. [s]"""
         best = self.incumbent.best
@@ -405,7 +411,7 @@ class SearchState:
         """Keep a mapping whose layer costs so much if it is the best so far; see `summing`."""
         total = self.total(node.plan, layer)
         if total < self.incumbent.best:
-            total = self.pricing.offered(node.plan, layer)
+            total = self.offered(node.plan, layer)
         if not self.pricing.weights.only_time and total < self.incumbent.best:
             total = self.pricing.exact(node.plan, load, partitions)
         self._keep(node, codes, total, partitions)
