@@ -33,7 +33,7 @@ from crosstack.workload.workload import Workload
 from tests.builders.small_models import SMALL
 
 RULES = rules_named("crosstack")
-TENSOR, PIPELINE, DATA, EXPERT = Parallelism
+TENSOR, PIPELINE, DATA, EXPERT, _ = Parallelism
 V3 = 3 * 7168 * 2048  # weights of an expert of DeepSeek-V3
 NAMES = ("deepseek-v3", "mixtral-8x22b", "qwen3-235b-a22b")
 

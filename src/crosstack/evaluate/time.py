@@ -417,8 +417,9 @@ def _problems(
         yield Problem("mapping.parallelism", f"got ep={expert}; allowed: {allowed}.")
         return
     context = mapping.degree(Parallelism.CONTEXT)
-    asked = {"tensor": tensor, "context": context, "exchange": mapping.context_exchange}
-    refused = context_refused(workload, rules, **asked)
+    how = mapping.context_exchange
+    asked = workload, system, rules
+    refused = context_refused(*asked, tensor=tensor, context=context, exchange=how)
     if refused:
         yield Problem("mapping.parallelism", f"got cp={context}; allowed: {refused}.")
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from crosstack.errors import require
 from crosstack.machine.chip import Execution
@@ -20,7 +21,7 @@ from crosstack.workload.workload import Workload
 
 def check_given(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:
     """Raise `InputError` where something is given that cannot be, naming what is allowed."""
-    _dimensions(workload, system, rules)
+    _dimensions(workload, system, constraints, rules)
     _degrees(workload, system, constraints, rules)
     _tiles(workload, system, constraints, rules)
     _recompute(workload, constraints, rules)
@@ -28,6 +29,10 @@ def check_given(workload: Workload, system: System, constraints: Constraints, ru
     if workload.training:
         _sharing(system, constraints)
     check_overlap(workload, rules, constraints.overlap, "constraints.overlap")
+    exchange = constraints.context_exchange
+    some = exchange is None or shared_tokens(workload, rules) > 1
+    allowed = f"none, as no chips may share the sequences of {workload.name}"
+    require(some, "constraints.context_exchange", str(exchange), allowed)
 
 
 def check_overlap(
@@ -44,7 +49,9 @@ def check_overlap(
     require(apart, path, said, f"none or sends: layers of {workload.name} share weights")
 
 
-def _dimensions(workload: Workload, system: System, rules: Rules) -> None:
+def _dimensions(
+    workload: Workload, system: System, constraints: Constraints, rules: Rules
+) -> None:
     experts = spread(workload, rules)
     for i, d in enumerate(system.network):
         if d.parallelism is Parallelism.EXPERT:
@@ -53,9 +60,8 @@ def _dimensions(workload: Workload, system: System, rules: Rules) -> None:
             good = good and (experts > 1 or d.size == 1)
             require(good, f"system.network[{i}].parallelism", said, allowed)
         if d.parallelism is Parallelism.CONTEXT:
-            allowed = context_refused(
-                workload, rules, tensor=1, context=d.size or 2, exchange=None
-            )
+            given: dict[str, Any] = {"tensor": 1, "context": d.size or 2, "exchange": constraints.context_exchange}
+            allowed = context_refused(workload, system, rules, **given)
             said = f"{d.parallelism} of {d.size or 'any'} chips"
             require(not allowed, f"system.network[{i}].parallelism", said, allowed)
 
@@ -72,8 +78,9 @@ def _degrees(workload: Workload, system: System, constraints: Constraints, rules
         good = degrees.expert == 1 or experts % wide == 0
         require(good, field, said, experts_allowed(workload, experts, degrees.tensor or 1))
     context, tokens = degrees.context or 1, shared_tokens(workload, rules)
-    asked = {"tensor": degrees.tensor or 1, "context": context}
-    refused = context_refused(workload, rules, **asked, exchange=constraints.context_exchange)
+    asked: dict[str, Any] = {"tensor": degrees.tensor or 1, "context": context}
+    asked["exchange"] = constraints.context_exchange
+    refused = context_refused(workload, system, rules, **asked)
     require(not refused, field, said, refused)
     others = replace(degrees, context=context) if tokens == 1 else degrees
     product = degrees.n_chips

@@ -268,7 +268,7 @@ def workload_uses(
         else:
             left = True
             tried = _tried(batch // data, microbatch_size)
-            for exchange in exchanges_for(workload, tensor, context):
+            for exchange in exchanges_for(workload, system.chip.framework, tensor, context):
                 if context == 1 or constraints.context_exchange in (None, exchange):
                     yield Use(sizes, uses, tried, dimensions, exchange)
     if refused is not None and not left:

@@ -17,11 +17,14 @@ what came for it anyway.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from crosstack.machine.chip import Chip, Execution, Overlap
+from crosstack.machine.framework import Framework
+from crosstack.machine.system import System
 from crosstack.model.boundary import Shares, operand_share
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
@@ -143,18 +146,43 @@ def shared_tokens(workload: Workload, rules: Rules) -> int:
     return tokens // PIECES if tokens % PIECES == 0 else 1
 
 
-def exchanges_for(workload: Workload, tensor: int, context: int) -> tuple[ContextExchange, ...]:
+def exchanges_for(
+    workload: Workload, framework: Framework | None, tensor: int, context: int
+) -> tuple[ContextExchange, ...]:
     """Return how so many chips that share a sequence may exchange, tensor-parallel ones beside."""
     if context == 1:
         return (ContextExchange.RING,)  # which none makes use of
+    whole = _heads(workload) % (tensor * context) == 0
+    return tuple(
+        one
+        for one in _run_by(workload, framework)
+        if whole or one is not ContextExchange.ULYSSES
+    )
+
+
+def _run_by(workload: Workload, framework: Framework | None) -> tuple[ContextExchange, ...]:
+    """Return how a framework exchanges keys and values, with windows where there are some."""
+    found: tuple[ContextExchange, ...] = ()
+    if framework is not None:
+        found = framework.window_contexts if _windowed(workload) else ()
+        found = found or framework.contexts
+    return found or tuple(ContextExchange)
+
+
+def _windowed(workload: Workload) -> bool:
+    tensors = () if workload.made_of is None else workload.made_of.graph.tensors
+    return any(one.mask is not None and one.mask.window for one in tensors)
+
+
+def _heads(workload: Workload) -> int:
+    """Heads of keys and values that divide among chips: of all layers. [1]"""
     graphs = (workload.graph, *(end.graph for end in workload.ends))
-    heads = [heads_of(graph) for graph in graphs if graph.attends.any()]
-    whole = all(count % (tensor * context) == 0 for count in heads)
-    return tuple(one for one in ContextExchange if whole or one is not ContextExchange.ULYSSES)
+    return math.gcd(*(heads_of(graph) for graph in graphs if graph.attends.any()))
 
 
 def context_refused(
     workload: Workload,
+    system: System,
     rules: Rules,
     *,
     tensor: int,
@@ -174,12 +202,15 @@ def context_refused(
         close = " or ".join(f"cp={n}" for n in near)
         whole = tokens * PIECES
         return f"cp so that 2 cp divides the sequence of {whole:,} tokens. Nearest: {close}"
-    if exchange is not None and exchange not in exchanges_for(workload, tensor, context):
-        graphs = (workload.graph, *(end.graph for end in workload.ends))
-        heads = min(heads_of(graph) for graph in graphs if graph.attends.any())
-        others = ", ".join(exchanges_for(workload, tensor, context))
+    framework = system.chip.framework
+    run = _run_by(workload, framework)
+    if exchange is not None and exchange not in run and framework is not None:
+        windows = ", of a model with windows" if _windowed(workload) else ""
+        return f"context-exchange={' or '.join(run)} with {framework.name}{windows}"
+    allowed = exchanges_for(workload, framework, tensor, context)
+    if exchange is not None and exchange not in allowed:
         return (
-            f"tp x cp that divides {heads:,} heads of keys and values with ulysses, not "
-            f"{tensor} x {context}; or context-exchange={others}"
+            f"tp x cp that divides {_heads(workload):,} heads of keys and values with {exchange}, "
+            f"not {tensor} x {context}; or context-exchange={' or '.join(allowed)}"
         )
     return ""
