@@ -43,7 +43,7 @@ QUERIES = TOKENS * 32 * 128 * 2
 
 
 def trained(name: str, *, batch: int = 64, sequence: int = TOKENS, **changes) -> Workload:
-    model = SMALL[name] if name in SMALL else library.model(name)
+    model = library.model(name) if name in NAMES or name not in SMALL else SMALL[name]
     return Job(model=model, kind=JobKind.TRAIN, batch=batch, sequence=sequence, **changes).workload
 
 
