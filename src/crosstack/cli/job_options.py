@@ -35,6 +35,7 @@ class JobOptions:
     context: int | None = None
     dtype: Dtype | None = None
     expert_imbalance: float | None = None
+    packed: int | None = None
     gradients: str | None = None
     optimizer: str | None = None
 
@@ -51,7 +52,8 @@ class JobOptions:
             message = f"given with --{kinds[0]}; allowed: one of them."
             raise InputError(Problem(f"--{kinds[1]}", message))
         names = (
-            "batch", "sequence", "context", "dtype", "expert_imbalance", "gradients", "optimizer",
+            "batch", "sequence", "context", "dtype", "expert_imbalance", "packed", "gradients",
+            "optimizer",
         )  # fmt: skip
         given = {name: getattr(self, name) for name in names}
         return {"kind": kinds[0] if kinds else "train", **given}
@@ -108,7 +110,8 @@ _WORDS = {
     "given": "--given",
     **_CONSTRAINTS,
     **{f"constraints.{field}": option for field, option in _CONSTRAINTS.items()},
-    **{f: f"--{f}" for f in ("batch", "sequence", "context", "dtype", "gradients", "optimizer")},
+    **{f: f"--{f}" for f in ("batch", "sequence", "context", "dtype", "packed")},
+    **{f: f"--{f}" for f in ("gradients", "optimizer")},
     "expert_imbalance": "--expert-imbalance",
     **MACHINE,
     "workload.global_batch_size": "--batch",

@@ -57,6 +57,7 @@ class StepOptions:
     context_exchange: str | None = None
     overlap: str | None = None
     expert_imbalance: float | None = None
+    packed: int | None = None
     gradients: str | None = None
     optimizer: str | None = None
     package: str | None = None

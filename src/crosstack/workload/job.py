@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from crosstack.errors import InputError, Problem, require_whole, unknown_name
+from crosstack.errors import InputError, Problem, require, require_whole, unknown_name
 from crosstack.records import Count, Number, brief, require_type, require_types
 from crosstack.workload.architectures import Transformer
 from crosstack.workload.architectures.graphs import decode, forward, prefill, training
@@ -19,7 +19,11 @@ from crosstack.workload.lstm import LstmModel, language_model
 from crosstack.workload.optimizer import Optimizer, optimizer_named
 from crosstack.workload.passes.quantized import RECIPES, quantized
 from crosstack.workload.product import Product, product
-from crosstack.workload.transformer_training import TransformerTraining, require_imbalance
+from crosstack.workload.transformer_training import (
+    TransformerTraining,
+    require_imbalance,
+    require_packed,
+)
 from crosstack.workload.workload import Workload
 
 
@@ -67,6 +71,10 @@ class Job:
     expert_imbalance : float
         Tokens of the fullest expert over an even share of them, 1 or more: all others wait for it
         (``shazeer2017moe``). [1]
+    packed : int, optional
+        Tokens of each of the documents that a sequence to train on is packed of, the last one
+        shorter where they do not fill it; tokens see their own document alone
+        (``grattafiori2024llama3``, section 3.2). A sequence is one document where it is left out. [1]
     block : str
         Which layers are mapped, where a model has several kinds; those that repeat most, if empty.
     gradients : Dtype or str, optional
@@ -89,6 +97,7 @@ class Job:
     context: int | None = None
     dtype: Dtype | str = Dtype.BF16
     expert_imbalance: Number = 1.0
+    packed: Count | None = None
     block: str = ""
     gradients: Dtype | str | None = None
     optimizer: Optimizer | str | None = None
@@ -119,6 +128,11 @@ class Job:
             raise InputError(Problem("sequence", f"required to {self.kind}: tokens of each."))
         require_whole("sequence", self.sequence)
         require_imbalance(self.model, self.expert_imbalance)
+        if self.packed is not None:
+            training = self.kind in (JobKind.TRAIN, JobKind.FORWARD)
+            allowed = f"none to {self.kind}; documents are packed to train on"
+            require(training, "packed", self.packed, allowed)
+            require_packed(self.packed, self.sequence)
         if self.context is not None:
             require_whole("context", self.context)
         gradients = None if self.gradients is None else Dtype(self.gradients)
@@ -155,6 +169,7 @@ class Job:
         recipe = RECIPES.get(Dtype(self.dtype)) if self.kind is JobKind.TRAIN else None
         much: dict[str, Any] = {"batch": self.batch, "dtype": Dtype.BF16 if recipe else self.dtype}
         much["capacity"] = self.expert_imbalance
+        much |= {} if self.packed is None else {"document": self.packed}
         assert self.sequence is not None  # both are required where the job is made
         if self.kind is JobKind.DECODE:
             assert self.context is not None
@@ -220,7 +235,8 @@ def as_workload(given: Work, dtype: Dtype = Dtype.BF16, *, rows: int = 1) -> Wor
     if isinstance(given, TransformerTraining):
         given = Job(
             model=given.model, batch=given.batch, sequence=given.sequence, dtype=dtype,
-            expert_imbalance=given.expert_imbalance or 1.0, gradients=given.gradients,
+            expert_imbalance=given.expert_imbalance or 1.0, packed=given.packed,
+            gradients=given.gradients,
             optimizer=given.optimizer,
         )  # fmt: skip
     if isinstance(given, Job):

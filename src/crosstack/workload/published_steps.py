@@ -23,7 +23,7 @@ Step = TypeVar("Step", bound=Work)
 # Fields of a step that are asked for beside its model.
 CHANGES = (
     "batch", "sequence", "microbatches", "microbatch_size", *CHOICES, "interleave",
-    "expert_imbalance", "overlap",
+    "expert_imbalance", "packed", "overlap",
 )  # fmt: skip
 
 
@@ -96,6 +96,7 @@ def as_step(given: Work, changes: Mapping[str, Any]) -> tuple[Work, Dtype | None
         step = TransformerTraining(
             model=given.model, batch=given.batch, sequence=given.sequence,
             expert_imbalance=given.expert_imbalance,
+            packed=given.packed,
             gradients=None if given.gradients is None else Dtype(given.gradients),
             optimizer=given.updating,
         )  # fmt: skip

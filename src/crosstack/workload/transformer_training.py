@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Annotated
 
-from crosstack.errors import require, require_quantity, unknown_name
+from crosstack.errors import require, require_quantity, require_whole, unknown_name
 from crosstack.records import Checked, Count, Number, require_types
 from crosstack.workload.architectures import Transformer
 from crosstack.workload.dtype import Dtype
@@ -169,7 +169,7 @@ class TransformerTraining(Checked):
         Stages on every chip, spread over the model; above 1 with `Schedule.ONE_F_ONE_B`. [1]
     overlap
         As of `crosstack.mapping.mapping.Constraints`.
-    expert_imbalance : float
+    expert_imbalance, packed : float, int
         As of a `Job`. [1]
     gradients, optimizer
         As of a `Job`.
@@ -193,6 +193,7 @@ class TransformerTraining(Checked):
     context_exchange: ContextExchange | None = None
     overlap: tuple[Hidden, ...] | None = None
     expert_imbalance: Number | None = None
+    packed: Count | None = None
     gradients: Dtype | None = None
     optimizer: Optimizer | None = None
     tokens: Number = 0.0
@@ -205,6 +206,8 @@ class TransformerTraining(Checked):
         require(one, "microbatch_size", self.microbatch_size, "none beside microbatches")
         if self.expert_imbalance is not None:
             require_imbalance(self.model, self.expert_imbalance)
+        if self.packed is not None:
+            require_packed(self.packed, self.sequence)
 
     @property
     def name(self) -> str:
@@ -223,6 +226,13 @@ def require_imbalance(model: Transformer, imbalance: float) -> None:
     require(imbalance >= 1, "expert_imbalance", imbalance, "1 or more: an even share")
     even = model.experts is not None or imbalance == 1
     require(even, "expert_imbalance", imbalance, f"1: {model.name} has no experts")
+
+
+def require_packed(document: int, sequence: int) -> None:
+    """Raise `InputError` unless a sequence may be packed of documents of so many tokens. [1]"""
+    require_whole("packed", document, what="tokens")
+    allowed = f"at most the {sequence:,} tokens of a sequence"
+    require(document <= sequence, "packed", document, allowed)
 
 
 def training_of(step: object) -> TransformerTraining | None:
