@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import crosstack
-
 from crosstack.errors import InputError
 from crosstack.evaluate.plan import optimise, saved_plan
 from crosstack.evaluate.time import evaluate
@@ -159,9 +158,7 @@ class TestExchange:
 
     def sent(self, llama, exchange, *, degree=4, recompute=Recompute.NONE):
         system = on_switches(degree)
-        plan = plan_of(
-            llama, system, (degree,), (CONTEXT,), exchange=exchange, recompute=recompute
-        )
+        plan = plan_of(llama, system, (degree,), (CONTEXT,), exchange=exchange, recompute=recompute)
         choices = make_choices(llama, llama.graph, plan, 1, RULES, system.chip)
         return plan, choices
 
@@ -187,7 +184,9 @@ class TestExchange:
         plan, choices = self.sent(llama, ULYSSES)
         lines = plan.context_times
         # Queries, what attention makes and the gradients of both are four times as wide as keys.
-        each = 4 * float(lines.exchange.time(KEYS / 4)) + 4 * float(lines.exchange.time(QUERIES / 4))
+        each = 4 * float(lines.exchange.time(KEYS / 4)) + 4 * float(
+            lines.exchange.time(QUERIES / 4)
+        )
         assert choices.context_busy.sum() == pytest.approx(each, rel=1e-12)
         assert float(lines.exchange.time(4e9)) == pytest.approx(4e9 * 3 / 4 / LINK, rel=1e-2)
 
@@ -230,7 +229,7 @@ class TestRingOnGpus:
             assert (waited > 0) == (sequence == 1024)
 
     def test_blocks_hide_behind_nothing_where_sends_do_not(self):
-        workload, plan, choices = self.columns(65536, hidden=(Hidden.GRADIENTS,))
+        *_, choices = self.columns(65536, hidden=(Hidden.GRADIENTS,))
         assert np.array_equal(choices.context_time, choices.context_busy)
 
 
@@ -252,9 +251,7 @@ class TestPlans:
 
     def test_experts_are_summed_by_chips_of_sequences_too(self):
         workload = trained("mixtral-8x22b")
-        plan = plan_of(
-            workload, on_switches(16), (2, 4, 2), (CONTEXT, EXPERT, DATA), (0, 0, 0)
-        )
+        plan = plan_of(workload, on_switches(16), (2, 4, 2), (CONTEXT, EXPERT, DATA), (0, 0, 0))
         assert (plan.data, plan.expert, plan.alike, plan.replicas.chips) == (8, 4, 16, 4)
 
     def test_stages_send_the_tokens_of_a_chip(self, llama):

@@ -319,7 +319,7 @@ class TestMappings:
         )
         answer = optimise(task, work_limit=2e4)
         data = answer.to_dict()
-        assert data["parallelism"] == {"tp": 1, "pp": 1, "dp": 8, "ep": 4}
+        assert data["parallelism"] == {"tp": 1, "pp": 1, "dp": 8, "ep": 4, "cp": 1}
         assert "experts spread over 4 of data" in " ".join(str(answer).split())
         again = saved_plan(data, task)
         assert again.mapping == answer.mapping

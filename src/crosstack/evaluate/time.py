@@ -24,6 +24,7 @@ from crosstack.mapping.checks import check_overlap
 from crosstack.mapping.mapping import GeneralDecisions, Mapping
 from crosstack.model.choice_index import axis_names, sharding_codes
 from crosstack.model.choices import Choices, make_choices, summing
+from crosstack.model.context import context_refused
 from crosstack.model.ends import PricedBlock, counted, end_cost, plan_of_end, priced_end, with_ends
 from crosstack.model.energy import Energy, energy_rates
 from crosstack.model.iteration import Iteration, iteration, latency, split_iteration
@@ -36,7 +37,6 @@ from crosstack.model.memory import (
     recomputations,
     weight_gradients,
 )
-from crosstack.model.context import context_refused
 from crosstack.model.mesh_plan import MeshPlan, experts_allowed, make_plan, placed_use, spread
 from crosstack.model.partition import (
     ChipLoad,

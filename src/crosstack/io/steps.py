@@ -48,8 +48,8 @@ def job_named(name: str, kind: JobKind | str = JobKind.TRAIN, **numbers: Any) ->
         ``train``, ``prefill`` or ``decode``.
     **numbers
         ``batch``, ``sequence``, ``context``, ``dtype``, ``expert_imbalance``, ``packed``,
-        ``gradients`` and ``optimizer`` of `Job`; what is None is as published, where that is known of training, else
-        as usual.
+        ``gradients`` and ``optimizer`` of `Job`; what is None is as published, where that is known
+        of training, else as usual.
     """
     model = transformer(name)
     given = {field: value for field, value in numbers.items() if value is not None}

@@ -49,9 +49,7 @@ def check_overlap(
     require(apart, path, said, f"none or sends: layers of {workload.name} share weights")
 
 
-def _dimensions(
-    workload: Workload, system: System, constraints: Constraints, rules: Rules
-) -> None:
+def _dimensions(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:
     experts = spread(workload, rules)
     for i, d in enumerate(system.network):
         if d.parallelism is Parallelism.EXPERT:
@@ -60,7 +58,11 @@ def _dimensions(
             good = good and (experts > 1 or d.size == 1)
             require(good, f"system.network[{i}].parallelism", said, allowed)
         if d.parallelism is Parallelism.CONTEXT:
-            given: dict[str, Any] = {"tensor": 1, "context": d.size or 2, "exchange": constraints.context_exchange}
+            given: dict[str, Any] = {
+                "tensor": 1,
+                "context": d.size or 2,
+                "exchange": constraints.context_exchange,
+            }
             allowed = context_refused(workload, system, rules, **given)
             said = f"{d.parallelism} of {d.size or 'any'} chips"
             require(not allowed, f"system.network[{i}].parallelism", said, allowed)

@@ -22,9 +22,7 @@ _WORDS = {
     "ep": Parallelism.EXPERT,
     "cp": Parallelism.CONTEXT,
 }
-_ALLOWED = (
-    "degrees such as tp=8,pp=4,dp=16, cp=4 or ep=8, part of dp; one that is left out is free"
-)
+_ALLOWED = "degrees such as tp=8,pp=4,dp=16, cp=4 or ep=8, part of dp; one that is left out is free"
 
 
 def degree_of(use: Parallelism, sizes: Sequence[int], uses: Sequence[Parallelism]) -> int:

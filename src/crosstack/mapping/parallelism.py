@@ -87,8 +87,8 @@ def network_uses(
     """Yield every (sizes, uses, dimensions) of a mapping.
 
     ``shared``: whether dimensions whose chips all reach each other serve several parallelisms;
-    ``experts``: over how many chips experts are spread at most, ``tokens``: what the number of those
-    that share a sequence divides. [1]
+    ``experts``: over how many chips experts are spread at most, ``tokens``: what the number of
+    those that share a sequence divides. [1]
     """
     most = {Parallelism.EXPERT: experts, Parallelism.CONTEXT: tokens}
     for sizes in network_sizes(system):
@@ -133,11 +133,7 @@ def _consecutive(network: tuple[Dimension, ...], each: tuple[Factors, ...]) -> b
     for outer, factors in enumerate(each):
         used = [use for use, size in factors if size > 1] if free[outer] else []
         inside = {
-            use
-            for inner in range(outer)
-            if free[inner]
-            for use, size in each[inner]
-            if size > 1
+            use for inner in range(outer) if free[inner] for use, size in each[inner] if size > 1
         }
         if tensor in used and inside - {tensor}:
             return False

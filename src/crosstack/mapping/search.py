@@ -194,7 +194,14 @@ def _offer_start(state: SearchState, start: Mapping, time_taken: float) -> None:
         "partitions": state.slots is None or state.slots.hold(start.partitions),
         "sharding": all(codes[i] == code for i, code in state.given.items()),
     }
-    for name in ("microbatch_size", "n_tiles", "recompute", "interleave", "zero", "context_exchange"):
+    for name in (
+        "microbatch_size",
+        "n_tiles",
+        "recompute",
+        "interleave",
+        "zero",
+        "context_exchange",
+    ):
         kept[name] = getattr(given, name) in (None, getattr(start, name))
     problems = [
         Problem(f"constraints.{name}", "the mapping to start from does not keep to it.")

@@ -28,7 +28,7 @@ from crosstack.machine.system import System
 from crosstack.model.boundary import Shares, operand_share
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
-from crosstack.workload.kernel_graph import Floats, Ints, KernelGraph
+from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
 from crosstack.workload.kernels import Placement
 from crosstack.workload.passes.context_parallel import PIECES, crosses, heads_of
 from crosstack.workload.transformer_training import ContextExchange, Hidden, Recompute
@@ -58,7 +58,7 @@ def context_sent(
     *,
     made: Floats,
     together: Ints,
-    twice: Ints,
+    twice: Bools,
     work: Floats | None,
 ) -> Sent:
     """Return what chips of a plan that share sequences send for attention, for one sequence.
@@ -101,9 +101,7 @@ def context_sent(
     )
 
 
-def results_sent(
-    arrays: KernelGraph, plan: MeshPlan, network: Floats, waited: Floats
-) -> Floats:
+def results_sent(arrays: KernelGraph, plan: MeshPlan, network: Floats, waited: Floats) -> Floats:
     """Return what exchanging the result of each kernel takes, shape (n,). [s]
 
     Keys and values that come to a kernel are none; gradients of them that go leave the chip even
@@ -154,9 +152,7 @@ def exchanges_for(
         return (ContextExchange.RING,)  # which none makes use of
     whole = _heads(workload) % (tensor * context) == 0
     return tuple(
-        one
-        for one in _run_by(workload, framework)
-        if whole or one is not ContextExchange.ULYSSES
+        one for one in _run_by(workload, framework) if whole or one is not ContextExchange.ULYSSES
     )
 
 

@@ -87,9 +87,9 @@ class EnergyRates:
     ``data``: all that runs in an iteration, for each second that one chip computes at its peak
     rate, its main memory moves bytes, and its links to tensor-parallel and data-parallel chips are
     busy, for one copy of the graph and one sequence; ``expert``: the same of links to chips that
-    have other experts, ``context`` to those that share sequences. [W] ``on_chip``: for each joule of memories on the chip. [1]
-    ``between_stages``: what stages send to each other in an iteration, ``sums`` and ``updates``:
-    what sums of gradients and updates of weights take once. [J]
+    have other experts, ``context`` to those that share sequences. [W] ``on_chip``: for each joule
+    of memories on the chip. [1] ``between_stages``: what stages send to each other in an iteration,
+    ``sums`` and ``updates``: what sums of gradients and updates of weights take once. [J]
     """
 
     static: float
@@ -125,8 +125,8 @@ class EnergyRates:
     ) -> Energy:
         """Return the energy of an iteration that takes ``time`` [s]; the others as the rates'.
 
-        ``tensor`` is with ``expert`` and ``waited``, what of ``context`` does not hide. Of arrays of
-        times it has arrays.
+        ``tensor`` is with ``expert`` and ``waited``, what of ``context`` does not hide. Of arrays
+        of times it has arrays.
         """
         exchanged = (self.expert - self.tensor) * expert
         exchanged += self.context * context - self.tensor * waited

@@ -390,7 +390,8 @@ def make_plan(
     """Return the plan of any workload, or None if the batch does not divide into microbatches.
 
     ``sizes``, ``parallelism``, ``dimensions`` and ``context_exchange`` are those of
-    `crosstack.mapping.mapping.Mapping`; ``microbatch_size`` sequences a chip works on at a time. [1]
+    `crosstack.mapping.mapping.Mapping`; ``microbatch_size`` sequences a chip works on at a
+    time. [1]
 
     Raises `InputError` for copies or dimensions that a workload with its placement does not allow.
     """

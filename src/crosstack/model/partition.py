@@ -27,9 +27,9 @@ from crosstack.machine.chip import Overlap
 from crosstack.machine.system import System
 from crosstack.model.boundary import streams_memory
 from crosstack.model.choices import Choices
+from crosstack.model.context import results_sent
 from crosstack.model.cores import Staircase, deal_cores, staircase
 from crosstack.model.flows import Flow, flow_ends
-from crosstack.model.context import results_sent
 from crosstack.model.legality import legality_on, mask_of
 from crosstack.model.memory import (
     COPY_COLUMNS,

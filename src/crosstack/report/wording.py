@@ -230,7 +230,7 @@ def splits(answer: Plan) -> tuple[tuple[str, str], ...]:
     e, m, workload = answer.evaluation, answer.mapping, answer.task.workload
     again = len(recomputations(workload.graph, answer.rules)) > 1
     batch = plural(workload.global_batch_size, workload.item)
-    uses = (Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA)
+    uses: tuple[Parallelism, ...] = Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA
     shared = answer.degrees.context or 1
     if shared > 1:
         uses = (Parallelism.TENSOR, Parallelism.CONTEXT, *uses[1:])

@@ -67,8 +67,8 @@ class Causal:
     does not count is zero, and no softmax looks at it; a kernel that knows leaves out the work
     (``dao2022flashattention``). ``query`` and ``key`` are axes of the tensor; each query sees
     ``window`` keys at most, its own included, 0: all before it. [1] Documents of ``document`` keys
-    follow one another, the last one shorter where they do not fill all, and a query sees keys of its
-    own alone, 0: there is one (``grattafiori2024llama3``, section 3.2). [1]
+    follow one another, the last one shorter where they do not fill all, and a query sees keys of
+    its own alone, 0: there is one (``grattafiori2024llama3``, section 3.2). [1]
     """
 
     query: str

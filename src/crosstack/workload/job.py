@@ -74,7 +74,7 @@ class Job:
     packed : int, optional
         Tokens of each of the documents that a sequence to train on is packed of, the last one
         shorter where they do not fill it; tokens see their own document alone
-        (``grattafiori2024llama3``, section 3.2). A sequence is one document where it is left out. [1]
+        (``grattafiori2024llama3``, section 3.2). Left out, a sequence is one document. [1]
     block : str
         Which layers are mapped, where a model has several kinds; those that repeat most, if empty.
     gradients : Dtype or str, optional

@@ -8,8 +8,8 @@ are two ways:
   (``grattafiori2024llama3``, section 3.3.2) or block by block in a ring (``liu2024ringattention``);
 * the chips change to heads (``jacobs2023ulysses``): each has 1/c of them, of all tokens.
 
-Under a causal mask later tokens see more keys. A sequence is cut into 2 c pieces, of which each chip
-has one from the front and its mirror from the back, so that all have as much work
+Under a causal mask later tokens see more keys. A sequence is cut into 2 c pieces, of which each
+chip has one from the front and its mirror from the back, so that all have as much work
 (``grattafiori2024llama3``); what each has is then the mean.
 """
 
@@ -93,7 +93,12 @@ def context_columns(
     operands: tuple[int, ...],
     axes: ContextAxes,
 ) -> dict[str, object]:
-    """Return where tokens that chips share are in an operation; see `KernelGraph`."""
+    """Return where tokens that chips share are in an operation, as columns of `KernelGraph`.
+
+    ``tokens`` are told of outer, M, K, N, both operands and the result, and last whether it adds up
+    over them and none of those has any; ``across``: which of operands and result have all tokens
+    instead, as keys; ``attends``: whether it works on keys.
+    """
     groups = (product.outer, product.m, product.k, product.n)
     views = _views(graph, block, nest)
     ends = [views[i] for i in operands]
@@ -153,7 +158,8 @@ def spread_context(graph: KernelGraph, degree: int, exchange: ContextExchange) -
     lies = graph.tokens.copy()
     if exchange is ContextExchange.ULYSSES:
         lies[graph.attends] = False
-        lies[np.ix_(graph.attends, [0, 4, 5, 6])] = True  # outer: heads, which all tensors have
+        for heads in (0, 4, 5, 6):  # outer, and all tensors
+            lies[graph.attends, heads] = True
     by = np.where(lies, degree, 1)
     outer, m, k, columns = (
         -(-extent // by[:, i])
