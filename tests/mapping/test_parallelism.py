@@ -57,13 +57,17 @@ def plans(workload, system, rules, microbatch_size) -> list[MeshPlan]:
     ]
 
 
-def divides(sizes, uses, experts: int) -> bool:
-    """Whether chips of an expert and a tensor-parallel group have as many experts each."""
+def divides(sizes, uses, experts: int, tokens: int = 1) -> bool:
+    """Whether chips of an expert and a tensor-parallel group have as many experts each.
+
+    And those that share a sequence as many tokens.
+    """
     chips = dict.fromkeys(Parallelism, 1)
     for size, use in zip(sizes, uses, strict=True):
         chips[use] *= size
     spread, tensor = chips[Parallelism.EXPERT], chips[Parallelism.TENSOR]
-    return spread == 1 or experts % (spread * tensor) == 0
+    as_many = tokens % chips[Parallelism.CONTEXT] == 0
+    return as_many and (spread == 1 or experts % (spread * tensor) == 0)
 
 
 def every_use(system: System, experts: int = 1) -> set:
@@ -84,16 +88,17 @@ def every_use(system: System, experts: int = 1) -> set:
     return found
 
 
-def every_shared_use(size: int, *, orders: int, experts: int = 1) -> set:
+def every_shared_use(size: int, *, orders: int, experts: int = 1, tokens: int = 1) -> set:
     """Return every (sizes, uses, dimensions) of one level, by trying all degrees."""
-    tensor, pipeline, data, expert = Parallelism
+    tensor, pipeline, data, expert, context = Parallelism
     found = set()
-    for order in [(tensor, expert, pipeline, data), (tensor, expert, data, pipeline)][:orders]:
-        for degrees in itertools.product(range(1, size + 1), repeat=4):
+    inner = tensor, context, expert
+    for order in [(*inner, pipeline, data), (*inner, data, pipeline)][:orders]:
+        for degrees in itertools.product(divisors(size), repeat=5):
             if math.prod(degrees) == size:
                 rows = [(n, use) for n, use in zip(degrees, order, strict=True) if n > 1]
                 sizes, uses = zip(*(rows or [(1, data)]), strict=True)
-                if not divides(sizes, uses, experts):
+                if not divides(sizes, uses, experts, tokens):
                     continue
                 found.add((sizes, uses, (0,) * len(sizes) if len(sizes) > 1 else ()))
     return found
@@ -147,6 +152,16 @@ class TestSharedDimensions:
         assert len(uses) == len(set(uses))
         assert set(uses) == every_shared_use(n_chips, orders=orders)
 
+    @pytest.mark.parametrize("tokens", [4, 6])
+    def test_chips_that_share_sequences_are_next_to_tensor_parallel_ones(
+        self, network, n_chips, kind, more, orders, tokens
+    ):
+        uses = list(
+            network_uses(self.system(network, n_chips, kind, more), shared=True, tokens=tokens)
+        )
+        assert len(uses) == len(set(uses))
+        assert set(uses) == every_shared_use(n_chips, orders=orders, tokens=tokens)
+
     def test_none_is_shared_where_the_rules_forbid_it(self, network, n_chips, kind, more, orders):
         system = self.system(network, n_chips, kind, more)
         assert set(network_uses(system, shared=False)) == every_use(system)
@@ -165,14 +180,14 @@ def test_levels_are_shared_each_on_its_own(network):
     uses = set(network_uses(system, shared=True))
     # Outside two of 2, or one of 4: with tensor parallelism only if it is all that is inside.
     assert len(uses) == 2 * (1 + 2) + 1 * (3 + 3)
-    tensor, pipeline, data, _ = Parallelism
+    tensor, pipeline, data, *_ = Parallelism
     assert ((2, 2, 2), (tensor, pipeline, data), (0, 1, 1)) in uses
     assert ((2, 4), (tensor, tensor), ()) in uses
     assert ((2, 4), (data, tensor), ()) not in uses
 
 
 def test_levels_whose_use_is_given_are_used_as_they_are(network):
-    tensor, _, data, _ = Parallelism
+    tensor, _, data, *_ = Parallelism
     inner = Dimension(kind=DimensionKind.SWITCH, bandwidth=1e9, size=2, parallelism=data)
     outer = Dimension(kind=DimensionKind.SWITCH, bandwidth=1e8, size=4)
     system = replace(network(8, (8, None)), network=(inner, outer))

@@ -45,13 +45,16 @@ RULES = rules_named("crosstack")
 )
 def test_what_takes_more_than_half_is_named_with_what_makes_it_less(activations, most, lever):
     plan = SimpleNamespace(
-        tensor=2, pipeline=1, data=1, expert=1, layers_per_stage=3, microbatch_size=2,
+        tensor=2, pipeline=1, data=1, expert=1, context=1, layers_per_stage=3, microbatch_size=2,
         recompute=Recompute.NONE,
     )  # fmt: skip
     room = SimpleNamespace(
         workload=SimpleNamespace(training=False, experts=1),
         arrays=SimpleNamespace(),
-        rules=SimpleNamespace(memory=SimpleNamespace(keeps_activations=False)),
+        rules=SimpleNamespace(
+            memory=SimpleNamespace(keeps_activations=False),
+            collectives=SimpleNamespace(shares_sequences=False),
+        ),
     )
     where, levers = Room.lack(room, plan, SimpleNamespace(activations=activations, total=10.0))
     assert where.endswith(f"most of it {most},")

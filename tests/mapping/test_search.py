@@ -75,7 +75,8 @@ def every_factoring(dimension: Dimension, size: int, rules: Rules, experts: int 
     """Return what a dimension may be used for, as lists of (chips, use), innermost first."""
     if dimension.parallelism is not None:
         return [[(size, dimension.parallelism)]]
-    known = [use for use in Parallelism if use is not Parallelism.EXPERT or experts > 1]
+    some = {Parallelism.EXPERT: experts > 1, Parallelism.CONTEXT: False}  # lists have no tokens
+    known = [use for use in Parallelism if some.get(use, True)]
     found = [[(size, use)] for use in known]
     if dimension.kind in SHARED and rules.collectives.share_dimensions:
         for count in range(2, len(known) + 1):

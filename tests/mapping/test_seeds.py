@@ -54,7 +54,7 @@ def with_given(rng: random.Random, task: Task) -> Task:
         given["n_tiles"] = rng.randint(1, task.workload.sequence_length)
     if rng.random() < 0.4:
         given["microbatch_size"] = rng.choice([1, 2])
-    known = [use for use in Parallelism if use is not Parallelism.EXPERT]  # there are none
+    known = [Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA]  # no experts, no tokens
     network = tuple(
         replace(d, parallelism=rng.choice(known)) if rng.random() < 0.4 else d
         for d in task.system.network

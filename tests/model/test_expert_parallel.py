@@ -34,7 +34,7 @@ from crosstack.workload.workload import Workload
 from tests.builders.small_models import SMALL
 
 RULES = rules_named("crosstack")
-TENSOR, PIPELINE, DATA, EXPERT = Parallelism
+TENSOR, PIPELINE, DATA, EXPERT, _ = Parallelism
 V3 = 3 * 7168 * 2048  # weights of an expert of DeepSeek-V3
 NAMES = ("deepseek-v3", "mixtral-8x22b", "qwen3-235b-a22b")
 
@@ -320,7 +320,7 @@ class TestMappings:
         )
         answer = optimise(task, work_limit=2e4)
         data = answer.to_dict()
-        assert data["parallelism"] == {"tp": 1, "pp": 1, "dp": 8, "ep": 4}
+        assert data["parallelism"] == {"tp": 1, "pp": 1, "dp": 8, "ep": 4, "cp": 1}
         assert "experts spread over 4 of data" in " ".join(str(answer).split())
         again = saved_plan(data, task)
         assert again.mapping == answer.mapping

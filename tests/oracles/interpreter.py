@@ -89,6 +89,8 @@ class _Run:
         n, k = self.graph.sizes[mask.query], self.graph.sizes[mask.key]
         behind = (np.arange(n) + k - n)[:, None] - np.arange(k)
         seen = (behind >= 0) & (behind < (mask.window or k))
+        of = np.arange(k) // (mask.document or k)  # the document of each place
+        seen &= of[k - n :, None] == of
         return aligned(seen, (mask.query, mask.key), axes)
 
     def _shape(self, axes: tuple[str, ...]) -> tuple[int, ...]:

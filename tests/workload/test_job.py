@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from crosstack.errors import InputError
 from crosstack.io import library
 from crosstack.io.steps import job_named
+from crosstack.workload.axes import Causal
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.job import Job, JobKind, as_workload
 from crosstack.workload.published_steps import as_step
@@ -157,3 +159,50 @@ def test_an_imbalance_below_even_or_without_experts_is_refused(model, value):
         Job(model=model, sequence=64, expert_imbalance=value)
     with pytest.raises(InputError, match="expert_imbalance"):
         TransformerTraining(model=model, batch=1, sequence=64, expert_imbalance=value)
+
+
+@pytest.mark.parametrize(
+    ("document", "window", "seen"),
+    [(3, 0, 6 + 6 + 3), (3, 2, 5 + 5 + 3), (8, 0, 36), (0, 0, 36), (0, 3, 6 + 5 * 3), (1, 0, 8)],
+)
+def test_tokens_see_their_own_document(document, window, seen):
+    """Eight tokens, of documents of three: 3, 3 and 2 of them."""
+    mask = Causal(query="q", key="k", window=window, document=document)
+    assert mask.density(8, 8) == seen / 64
+    keys = range(8)
+    for queries in range(1, 9):
+        counted = sum(
+            i <= j and j - i < (window or 8) and i // (document or 8) == j // (document or 8)
+            for j in range(8 - queries, 8)
+            for i in keys
+        )
+        assert mask.density(queries, 8) == counted / (8 * queries)
+
+
+def test_packed_documents_leave_out_work_of_attention_alone():
+    """512 tokens: 512 x 513 / 2 scores of a head, or 4 x 128 x 129 / 2 of four documents."""
+    numbers = {"model": LLAMA, "sequence": 512, "block": "layers"}
+    one, four = (Job(packed=n, **numbers).workload.graph for n in (None, 128))
+    scores = one.index["scores"]
+    assert one.density[scores].min() == 513 / 2 / 512
+    assert four.density[scores].min() == pytest.approx(129 / 2 / 512, rel=1e-12)
+    others = np.flatnonzero(one.density.min(axis=1) == 1)
+    assert np.array_equal(one.density[others], four.density[others])
+    assert np.array_equal(one.work, four.work)
+    assert Job(packed=512, **numbers).workload.graph.density[scores].tolist() == (
+        one.density[scores].tolist()
+    )
+
+
+def test_a_step_and_its_job_have_the_same_documents():
+    job = Job(model=MIXTRAL, sequence=512, packed=100)
+    step, dtype = as_step(job, {})
+    assert as_workload(step, dtype).graph == job.workload.graph
+    changed, _ = as_step(Job(model=MIXTRAL, sequence=512), {"packed": 100})
+    assert as_workload(changed, dtype).graph == job.workload.graph
+
+
+@pytest.mark.parametrize("given", [{"packed": 65}, {"packed": 8, "kind": "prefill"}])
+def test_documents_that_no_sequence_is_packed_of_are_refused(given):
+    with pytest.raises(InputError, match="packed: got"):
+        Job(model=LLAMA, sequence=64, **given)

@@ -11,6 +11,7 @@ from crosstack.cli.inputs import MACHINE, MachineOptions, in_file, options_named
 from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.transformer_training import (
+    ContextExchange,
     Schedule,
     offload_named,
     overlap_named,
@@ -35,6 +36,7 @@ class JobOptions:
     context: int | None = None
     dtype: Dtype | None = None
     expert_imbalance: float | None = None
+    packed: int | None = None
     gradients: str | None = None
     optimizer: str | None = None
 
@@ -51,7 +53,8 @@ class JobOptions:
             message = f"given with --{kinds[0]}; allowed: one of them."
             raise InputError(Problem(f"--{kinds[1]}", message))
         names = (
-            "batch", "sequence", "context", "dtype", "expert_imbalance", "gradients", "optimizer",
+            "batch", "sequence", "context", "dtype", "expert_imbalance", "packed", "gradients",
+            "optimizer",
         )  # fmt: skip
         given = {name: getattr(self, name) for name in names}
         return {"kind": kinds[0] if kinds else "train", **given}
@@ -67,6 +70,7 @@ class GivenOptions:
     schedule: Schedule | None = None
     interleave: int | None = None
     zero: str | None = None
+    context_exchange: ContextExchange | None = None
     overlap: str | None = None
     offload: str | None = None
 
@@ -111,6 +115,7 @@ _CONSTRAINTS = {
     "schedule": "--schedule",
     "interleave": "--interleave",
     "zero": "--zero",
+    "context_exchange": "--context-exchange",
     "overlap": "--overlap",
     "offload": "--offload",
 }
@@ -118,7 +123,8 @@ _WORDS = {
     "given": "--given",
     **_CONSTRAINTS,
     **{f"constraints.{field}": option for field, option in _CONSTRAINTS.items()},
-    **{f: f"--{f}" for f in ("batch", "sequence", "context", "dtype", "gradients", "optimizer")},
+    **{f: f"--{f}" for f in ("batch", "sequence", "context", "dtype", "packed")},
+    **{f: f"--{f}" for f in ("gradients", "optimizer")},
     "expert_imbalance": "--expert-imbalance",
     **MACHINE,
     "workload.global_batch_size": "--batch",

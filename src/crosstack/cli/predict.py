@@ -56,9 +56,11 @@ class StepOptions:
     schedule: str | None = None
     interleave: int | None = None
     zero: str | None = None
+    context_exchange: str | None = None
     overlap: str | None = None
     offload: str | None = None
     expert_imbalance: float | None = None
+    packed: int | None = None
     gradients: str | None = None
     optimizer: str | None = None
     package: str | None = None

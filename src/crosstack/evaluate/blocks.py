@@ -18,6 +18,7 @@ import numpy as np
 
 from crosstack.errors import InfeasibleError, LimitError
 from crosstack.machine.system import System
+from crosstack.mapping.blocks import chips_of_tokens
 from crosstack.mapping.degrees import FREE
 from crosstack.mapping.incumbent import masks_of
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping
@@ -123,7 +124,7 @@ class BlockTable:
 
     def group(self, plan: MeshPlan) -> int:
         """Return the number of what plans share whose tensor parallelism takes the same times."""
-        key = plan.tensor, tuple(plan.collectives.items()), plan.expert, plan.exchange
+        key = plan.tensor, tuple(plan.collectives.items()), chips_of_tokens(plan)
         return self.groups.setdefault(key, len(self.groups))
 
     def solve(self, key: BlockKey, plan: MeshPlan) -> SolvedBlock | None:
@@ -150,7 +151,7 @@ class BlockTable:
         LimitError
             If nothing was found before the limit on work.
         """
-        use = Use(plan.sizes, plan.parallelism, (plan.microbatch_size,), plan.dimensions)
+        use = Use.of(plan, (plan.microbatch_size,))
         constraints = replace(
             self.constraints,
             degrees=FREE,

@@ -141,8 +141,8 @@ def can_be_arrays(task: Task, mapping: Mapping) -> bool:
     """Return whether `machine_times` covers a mapping; otherwise links are no line, or memory two.
 
     It does where the mapping is searched, dimensions are not shared, stages hold whole copies, at
-    most one dimension is a pipeline, no experts are spread, the chip is spatial, and there is no
-    second memory.
+    most one dimension is a pipeline, no experts and no sequences are spread, the chip is spatial,
+    and there is no second memory.
     """
     pipelines = sum(use is Parallelism.PIPELINE for use in mapping.parallelism)
     return (
@@ -150,7 +150,7 @@ def can_be_arrays(task: Task, mapping: Mapping) -> bool:
         and not mapping.dimensions
         and mapping.stages is None
         and pipelines <= 1
-        and mapping.degree(Parallelism.EXPERT) == 1
+        and mapping.degree(Parallelism.EXPERT) == mapping.degree(Parallelism.CONTEXT) == 1
         and task.system.chip.execution is Execution.SPATIAL
         and not task.system.chip.has_second_memory
     )
@@ -316,7 +316,8 @@ def _energy(
 
 def _plan(task: Task, system: System, mapping: Mapping, rules: Rules) -> MeshPlan:
     general = mapping.sizes, mapping.parallelism, mapping.microbatch_size
-    plan = make_plan(task.workload, system, *general, rules, mapping.dimensions)
+    more = mapping.dimensions, mapping.context_exchange
+    plan = make_plan(task.workload, system, *general, rules, *more)
     assert plan is not None  # the mapping was evaluated before
     plan = decided_plan(task.workload, system, mapping.general, rules, plan)
     return replace(plan, summed=mapped_plan(task.workload, task.system, mapping, rules).summed)

@@ -35,6 +35,7 @@ from crosstack.evaluate.whole_run import (
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.degrees import FREE, Degrees
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
+from crosstack.model.context import shared_tokens
 from crosstack.model.dispatch import waits_for_host
 from crosstack.model.memory import ROWS, MemoryAccount
 from crosstack.model.mesh_plan import spread
@@ -95,14 +96,11 @@ class Plan:
         return warnings_of(self.task, self.rules, self.mapping, self.evaluation)
 
     @property
-    def has_experts(self) -> bool:
-        """Whether data-parallel chips may have parts of the experts each, by the rules, too."""
-        return spread(self.task.workload, self.rules) > 1
-
-    @property
     def degrees(self) -> Degrees:
-        """Chips of each parallelism, of experts where there are some. [1]"""
-        uses = [use for use in Parallelism if use is not Parallelism.EXPERT or self.has_experts]
+        """Chips of each parallelism, of experts and of sequences where chips may share some. [1]"""
+        job = self.task.workload, self.rules
+        most = {Parallelism.EXPERT: spread(*job), Parallelism.CONTEXT: shared_tokens(*job)}
+        uses = [use for use in Parallelism if most.get(use, 2) > 1]
         return Degrees(**{use.value: self.mapping.degree(use) for use in uses})
 
     def to_dict(self) -> dict[str, Any]:
@@ -215,6 +213,7 @@ def _general(mapping: Mapping) -> dict[str, Any]:
         "schedule": mapping.schedule.value,
         "interleave": mapping.interleave,
         "zero": mapping.zero.value,
+        "context_exchange": mapping.context_exchange.value,
         "overlap": None if mapping.overlap is None else plain(mapping.overlap),
         "offload": plain(mapping.offload),
         "n_tiles": mapping.n_tiles,
@@ -449,7 +448,7 @@ def _soonest(task: Task, mapping: Mapping, rules: Rules) -> Mapping:
         interleave=mapping.interleave,
         zero=mapping.zero,
     )
-    use = Use(mapping.sizes, mapping.parallelism, (mapping.microbatch_size,), mapping.dimensions)
+    use = Use.of(mapping, (mapping.microbatch_size,))
     asked = task.workload, task.system.replayed, given, rules
     try:
         other, _ = search(*asked, use=use, work_limit=SETTLING_WORK)

@@ -262,6 +262,8 @@ def strategy_task(
     degrees = Degrees(tensor=tensor, pipeline=strategy.lp, data=strategy.dp * rows)
     if work.experts > 1 or strategy.ep > 1:
         degrees = replace(degrees, expert=strategy.ep)
+    if work.attends or strategy.cp > 1:
+        degrees = replace(degrees, context=strategy.cp)
     given = Constraints(degrees=degrees)
     if summed and tensor > 1:
         given = replace(given, sharding=sum_sharding(work.graph))
@@ -281,6 +283,7 @@ def _said(step: Training, work: Workload, given: Constraints, strategy: Strategy
         interleave=step.interleave,
         microbatch_size=step.microbatch_size,
         zero=step.zero,
+        context_exchange=step.context_exchanged,
         overlap=step.overlap,
         offload=step.offload,
     )

@@ -12,7 +12,14 @@ from crosstack.mapping.mapping import EndMapping, Mapping, Task
 from crosstack.model.choice_index import named_axis
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Axis
-from crosstack.workload.transformer_training import Hidden, Offload, Recompute, Schedule, Zero
+from crosstack.workload.transformer_training import (
+    ContextExchange,
+    Hidden,
+    Offload,
+    Recompute,
+    Schedule,
+    Zero,
+)
 
 MOST_PROBLEMS = 20  # names looked up; a foreign result would list every kernel
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -39,6 +46,10 @@ def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
     again = read.choice(data.get("recompute", Recompute.NONE), Recompute, "recompute")
     order = read.choice(data.get("schedule", order), Schedule, "schedule")
     zero = read.choice(data.get("zero", Zero.NONE), Zero, "zero")
+    exchanged: ContextExchange | None = ContextExchange.RING
+    exchanged = read.choice(
+        data.get("context_exchange", exchanged), ContextExchange, "context_exchange"
+    )
     overlap, offload = read.overlap(data), read.offload(data)
     if read.problems or layers is None or again is None or order is None or zero is None:
         raise InputError(read.problems)
@@ -60,6 +71,7 @@ def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
         interleave=data.get("interleave", 1),
         zero=zero,
         offload=offload,
+        context_exchange=exchanged or ContextExchange.RING,
         overlap=overlap,
     )
 

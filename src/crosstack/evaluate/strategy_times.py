@@ -198,6 +198,7 @@ def with_strategy(mapping: Mapping, strategies: Strategies, number: int) -> Mapp
         parallelism=plan.parallelism,
         dimensions=plan.dimensions,
         zero=ZEROS[plan.zero],
+        context_exchange=plan.context_exchange,
         overlap=plan.hidden,
         offload=plan.offloaded.kinds,
         recompute=RECOMPUTED[strategies.recompute[number]],

@@ -24,6 +24,7 @@ from crosstack.mapping.checks import check_offload, check_overlap, require_layer
 from crosstack.mapping.mapping import GeneralDecisions, Mapping
 from crosstack.model.choice_index import axis_names, sharding_codes
 from crosstack.model.choices import Choices, make_choices, summing
+from crosstack.model.context import context_refused
 from crosstack.model.ends import PricedBlock, counted, end_cost, plan_of_end, priced_end, with_ends
 from crosstack.model.energy import Energy, energy_rates
 from crosstack.model.host_memory import check_host, host_account
@@ -223,6 +224,8 @@ def _evaluation(p: _Priced) -> Evaluation:
     joules = 0.0 if p.choices.clocked is None else float(p.choices.clocked.joules[p.codes].sum())
     busy = {"compute": float((p.choices.work[p.codes] * slower).sum()) / peak, "on_chip": joules}
     busy["expert"] = float(p.choices.exchange_time[p.codes].sum())
+    busy["context"] = float(p.choices.context_busy[p.codes].sum())
+    busy["waited"] = float(p.choices.context_time[p.codes].sum())
     return Evaluation(
         kernels=kernel_terms(p.arrays, plan, block, p.mapping.sharding, p.mapping.partitions),
         partitions=partitions,
@@ -291,6 +294,8 @@ def _energy(
     compute: float,
     on_chip: float,
     expert: float,
+    context: float,
+    waited: float,
 ) -> Energy | None:
     """Return the energy of an iteration; None where a power that it needs is not given."""
     try:
@@ -311,6 +316,8 @@ def _energy(
         tensor=each("tensor", sum(load.network)),
         data=sum(load.data),
         expert=each("expert", expert),
+        context=each("context", context),
+        waited=each("waited", waited),
     )
 
 
@@ -327,6 +334,7 @@ def _planned(
         general.microbatch_size,
         rules,
         general.dimensions,
+        general.context_exchange,
     )
     require(
         plan is not None,
@@ -371,7 +379,7 @@ def decided_plan(
     )
     require(pieces in counts, "mapping.interleave", pieces, listed)
     shares = zero_stages(plan, rules)
-    allowed = f"{', '.join(map(str, shares))} of {plan.data} data-parallel chips {where}"
+    allowed = f"{', '.join(map(str, shares))} of {plan.alike} chips with the same weights {where}"
     require(mapping.zero in shares, "mapping.zero", mapping.zero.value, allowed)
     check_overlap(workload, rules, mapping.overlap, "mapping.overlap")
     check_offload(workload, system, rules, mapping, "mapping.")
@@ -423,6 +431,13 @@ def _problems(
     if expert > 1 and experts % (expert * tensor):
         allowed = experts_allowed(workload, experts, tensor)
         yield Problem("mapping.parallelism", f"got ep={expert}; allowed: {allowed}.")
+        return
+    context = mapping.degree(Parallelism.CONTEXT)
+    how = mapping.context_exchange
+    asked = workload, system, rules
+    refused = context_refused(*asked, tensor=tensor, context=context, exchange=how)
+    if refused:
+        yield Problem("mapping.parallelism", f"got cp={context}; allowed: {refused}.")
         return
     placed = placed_use(workload.placement)
     places = mapping.dimensions or range(len(sizes))

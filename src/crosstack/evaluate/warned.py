@@ -21,12 +21,14 @@ from crosstack.model.runnable import uneven
 from crosstack.model.stage_paths import exchange_paths
 from crosstack.units import format_quantity
 from crosstack.workload.kernels import Axis, Placement
-from crosstack.workload.transformer_training import Zero
+from crosstack.workload.passes.context_parallel import crosses
+from crosstack.workload.transformer_training import ContextExchange, Zero
 
 MOST_IDLE = 0.25  # of the work of a stage, while it waits for others
 MOST_EXPOSED = 0.05  # of the time of a stage, that weights on their way take
 FULL = 0.95  # of main memory
 TILE = 128  # rows or columns that a product is cut into at a time [1]
+ULYSSES = ContextExchange.ULYSSES
 SLOWER = 0.5  # links outside a server over those inside, at most
 
 
@@ -43,7 +45,7 @@ def warnings_of(task: Task, rules: Rules, mapping: Mapping, found: Evaluation) -
     about = _Warned(task, rules, mapping, found)
     parts = (
         about.divided(), about.across_servers(), about.thin(), about.idle(), about.exposed(),
-        about.launches(), about.full(),
+        about.keys_on_their_way(), about.launches(), about.full(),
     )  # fmt: skip
     return tuple(words for part in parts for words in part)
 
@@ -124,6 +126,21 @@ class _Warned:
             yield (
                 f"weights come for each of {count:,} microbatches and are waited for, "
                 f"{waited:.0%} of a stage's time; larger microbatches wait less."
+            )
+
+    def keys_on_their_way(self) -> Iterator[str]:
+        """Keys and values of other chips of a sequence that are waited for."""
+        context, graph = self.degree(Parallelism.CONTEXT), self.task.workload.graph
+        if context == 1 or self.found.stages:
+            return
+        sent = graph.attends | (crosses(graph) & (self.mapping.context_exchange is ULYSSES))
+        times = np.array([kernel.network_time for kernel in self.found.kernels])
+        waited = float(times[sent].sum()) / self.found.layer_time
+        if waited > MOST_EXPOSED:
+            tokens = self.task.workload.item_length // context
+            yield (
+                f"keys and values of cp={context} chips are waited for, {waited:.0%} of a layer's "
+                f"time, with {tokens:,} tokens a chip; fewer such chips, or nearer ones, wait less."
             )
 
     def launches(self) -> Iterator[str]:

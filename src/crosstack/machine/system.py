@@ -55,13 +55,15 @@ class AllReduceAlgorithm(StrEnum):
 class Parallelism(StrEnum):
     """What the chips of a dimension split: tensors, layers or the batch.
 
-    ``expert``: the batch, and the routed experts of every layer besides.
+    ``expert``: the batch, and the routed experts of every layer besides. ``context``: the tokens of
+    each sequence.
     """
 
     TENSOR = "tensor"
     PIPELINE = "pipeline"
     DATA = "data"
     EXPERT = "expert"
+    CONTEXT = "context"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,13 @@ from crosstack.workload.transformer_training import Recompute
 def chips_of_block(plan: MeshPlan) -> tuple[object, ...]:
     """Return what tells the chips that share a block of a plan from others."""
     lines, splits = tuple(plan.collectives.items()), plan.graph_stages > 1
-    return plan.tensor, plan.expert, plan.exchange, plan.split, plan.spilled, lines, splits
+    return plan.tensor, chips_of_tokens(plan), plan.split, plan.spilled, lines, splits
+
+
+def chips_of_tokens(plan: MeshPlan) -> tuple[object, ...]:
+    """Return what tells the chips that share sequences and experts of a plan from others."""
+    shared = plan.context, plan.context_exchange, plan.context_times
+    return plan.expert, plan.exchange, *shared
 
 
 def block_of(state: SearchState, plan: MeshPlan) -> tuple[object, ...]:

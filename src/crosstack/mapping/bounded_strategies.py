@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ class BoundedStrategies:
     ``uses`` are those of the network, ``of``, shape (n,), the place of each strategy's there.
     ``floors`` is the least of the objective by compute alone; ``held`` what main memory holds at
     least, of ``capacity`` [B]; ``blocks`` numbers the block of each; ``prices`` are arrays where
-    time is not all that counts.
+    time is not all that counts. ``known`` are bounds with the block of some, by the first of them.
     """
 
     uses: tuple[Use, ...]
@@ -51,6 +51,7 @@ class BoundedStrategies:
     capacity: Floats
     blocks: Ints
     prices: LayerPrices
+    known: dict[int, Floats] = field(default_factory=dict)
 
     @property
     def light(self) -> Bools:
@@ -71,9 +72,14 @@ class BoundedStrategies:
 
     def with_block(self, state: SearchState, own: Ints) -> Floats:
         """Bound the objective of some that have a block in common, with what it takes."""
-        layer = layers_of_block(state, self.plan(state, int(own[0])), self.strategies.again[own])
-        found = self.totals(state, own, layer)
-        return np.asarray(np.maximum(self.floors[own], found))
+        first = int(own[0])
+        if first not in self.known:
+            plan = self.plan(state, first)
+            layer = layers_of_block(state, plan, self.strategies.again[own])
+            state.budget.spend(CALL + len(own) // STRATEGIES_A_UNIT)
+            found = self.totals(state, own, layer)
+            self.known[first] = np.asarray(np.maximum(self.floors[own], found))
+        return self.known[first]
 
     def tell_lack(self, state: SearchState) -> None:
         """Tell what is closest to fitting of what does not."""

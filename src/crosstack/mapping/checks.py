@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from crosstack.errors import require
 from crosstack.machine.chip import Chip, Execution
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Constraints, GeneralDecisions
 from crosstack.mapping.parallelism import network_uses
+from crosstack.model.context import context_refused, shared_tokens
 from crosstack.model.memory import recomputations, weight_gradients
 from crosstack.model.mesh_plan import MeshPlan, experts_allowed, spread
 from crosstack.model.rules import Rules
@@ -18,7 +22,7 @@ from crosstack.workload.workload import Workload
 
 def check_given(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:
     """Raise `InputError` where something is given that cannot be, naming what is allowed."""
-    _dimensions(workload, system, rules)
+    _dimensions(workload, system, constraints, rules)
     _degrees(workload, system, constraints, rules)
     _tiles(workload, system, constraints, rules)
     _recompute(workload, system, constraints, rules)
@@ -27,6 +31,10 @@ def check_given(workload: Workload, system: System, constraints: Constraints, ru
         _sharing(system, constraints)
     check_overlap(workload, rules, constraints.overlap, "constraints.overlap")
     check_offload(workload, system, rules, constraints, "constraints.")
+    exchange = constraints.context_exchange
+    some = exchange is None or shared_tokens(workload, rules) > 1
+    allowed = f"none, as no chips may share the sequences of {workload.name}"
+    require(some, "constraints.context_exchange", str(exchange), allowed)
 
 
 def check_overlap(
@@ -75,7 +83,7 @@ def check_offload(
     require(not waits, f"{path}schedule", given.schedule.value, allowed)
 
 
-def _dimensions(workload: Workload, system: System, rules: Rules) -> None:
+def _dimensions(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:
     experts = spread(workload, rules)
     for i, d in enumerate(system.network):
         if d.parallelism is Parallelism.EXPERT:
@@ -83,6 +91,15 @@ def _dimensions(workload: Workload, system: System, rules: Rules) -> None:
             allowed = experts_allowed(workload, experts, 1)
             good = good and (experts > 1 or d.size == 1)
             require(good, f"system.network[{i}].parallelism", said, allowed)
+        if d.parallelism is Parallelism.CONTEXT:
+            given: dict[str, Any] = {
+                "tensor": 1,
+                "context": d.size or 2,
+                "exchange": constraints.context_exchange,
+            }
+            allowed = context_refused(workload, system, rules, **given)
+            said = f"{d.parallelism} of {d.size or 'any'} chips"
+            require(not allowed, f"system.network[{i}].parallelism", said, allowed)
 
 
 def _degrees(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:
@@ -96,15 +113,22 @@ def _degrees(workload: Workload, system: System, constraints: Constraints, rules
         wide = degrees.expert * (degrees.tensor or 1)
         good = degrees.expert == 1 or experts % wide == 0
         require(good, field, said, experts_allowed(workload, experts, degrees.tensor or 1))
+    context, tokens = degrees.context or 1, shared_tokens(workload, rules)
+    asked: dict[str, Any] = {"tensor": degrees.tensor or 1, "context": context}
+    asked["exchange"] = constraints.context_exchange
+    refused = context_refused(workload, system, rules, **asked)
+    require(not refused, field, said, refused)
+    others = replace(degrees, context=context) if tokens == 1 else degrees
     product = degrees.n_chips
-    fits = product == n_chips if degrees.all_given else n_chips % product == 0
-    part = "" if degrees.all_given else " a divisor of"
+    fits = product == n_chips if others.all_given else n_chips % product == 0
+    part = "" if others.all_given else " a divisor of"
     require(fits, field, said, f"degrees whose product is{part} {n_chips}, the number of chips")
     batch, data = workload.global_batch_size, degrees.data or degrees.expert or 1
     which = "a dp" if degrees.data else "an ep"
     require(batch % data == 0, field, said, f"{which} that divides the batch of {batch}")
     shared = rules.collectives.share_dimensions
-    some = next(network_uses(system, shared=shared, degrees=degrees, experts=experts), None)
+    uses = network_uses(system, shared=shared, degrees=degrees, experts=experts, tokens=tokens)
+    some = next(uses, None)
     sizes = " x ".join(str(d.size or "free") for d in system.network)
     allowed = f"degrees that the dimensions of the network, {sizes}, can be used for"
     require(some is not None, field, said, allowed)
@@ -153,7 +177,7 @@ def _tiles(workload: Workload, system: System, constraints: Constraints, rules: 
 
 def _sharing(system: System, constraints: Constraints) -> None:
     framework, data = system.chip.framework, constraints.degrees.data
-    if framework is None or not framework.sharing or data == 1:
+    if framework is None or not framework.sharing or data == constraints.degrees.context == 1:
         return
     zero, schedule, shares = constraints.zero, constraints.schedule, ", ".join(framework.sharing)
     alone = zero is Zero.NONE and data is None  # with one data-parallel chip

@@ -9,6 +9,7 @@ from crosstack.machine.chip import Execution
 from crosstack.mapping.incumbent import Lack
 from crosstack.mapping.parallelism import fills_servers, may_split
 from crosstack.mapping.search_node import SearchState
+from crosstack.model.context import shared_tokens
 from crosstack.model.memory import recomputations
 from crosstack.model.mesh_plan import spread
 from crosstack.model.objective import Objective
@@ -73,6 +74,10 @@ def covered(state: SearchState) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     given += [words for words, is_said in said.items() if is_said]
     if spread(workload, state.rules) > 1:
         (free if constraints.degrees.expert is None else given).append("chips of experts")
+    if shared_tokens(workload, state.rules) > 1:
+        (free if constraints.degrees.context is None else given).append("chips of a sequence")
+        exchanged = constraints.context_exchange is None and constraints.degrees.context != 1
+        (free if exchanged else given).append("how those exchange keys and values")
     if len(recomputations(state.arrays, state.rules)) > 1:
         (free if constraints.recompute is None else given).append("recomputation")
     if state.rules.iteration.has_schedules and workload.training:

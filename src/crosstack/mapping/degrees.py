@@ -1,7 +1,7 @@
 """How many chips split tensors, layers and the batch, as far as that is given: ``tp=8,pp=4``.
 
 Chips that have parts of the experts are among those that split the batch, so ``ep`` divides ``dp``
-and all chips are ``tp x pp x dp``, as in Megatron.
+and all chips are ``tp x cp x pp x dp``, as in Megatron: ``cp`` of them share each sequence.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from dataclasses import dataclass
 from crosstack.errors import InputError, Problem, require, require_whole
 from crosstack.machine.system import Parallelism
 
-_DEGREE = re.compile(r"(tp|pp|dp|ep)=(\d{1,15})", re.IGNORECASE)
+_DEGREE = re.compile(r"(tp|pp|dp|ep|cp)=(\d{1,15})", re.IGNORECASE)
 _WORDS = {
     "tp": Parallelism.TENSOR,
     "pp": Parallelism.PIPELINE,
     "dp": Parallelism.DATA,
     "ep": Parallelism.EXPERT,
+    "cp": Parallelism.CONTEXT,
 }
-_ALLOWED = "degrees such as tp=8,pp=4,dp=16 or ep=8, part of dp; one that is left out is free"
+_ALLOWED = "degrees such as tp=8,pp=4,dp=16, cp=4 or ep=8, part of dp; one that is left out is free"
 
 
 def degree_of(use: Parallelism, sizes: Sequence[int], uses: Sequence[Parallelism]) -> int:
@@ -34,13 +35,15 @@ def degree_of(use: Parallelism, sizes: Sequence[int], uses: Sequence[Parallelism
 class Degrees:
     """Chips of each parallelism; None: free. [1]
 
-    ``expert`` of the ``data`` chips have a part of the routed experts each.
+    ``expert`` of the ``data`` chips have a part of the routed experts each; ``context`` chips share
+    a sequence.
     """
 
     tensor: int | None = None
     pipeline: int | None = None
     data: int | None = None
     expert: int | None = None
+    context: int | None = None
 
     def __post_init__(self) -> None:
         """Check the numbers that are given."""
@@ -53,20 +56,20 @@ class Degrees:
     @property
     def given(self) -> dict[Parallelism, int]:
         """Degree of every parallelism that has one. [1]"""
-        degrees = (self.tensor, self.pipeline, self.data, self.expert)
+        degrees = (self.tensor, self.pipeline, self.data, self.expert, self.context)
         pairs = zip(Parallelism, degrees, strict=True)
         return {use: degree for use, degree in pairs if degree is not None}
 
     @property
     def all_given(self) -> bool:
         """Whether none is free, but for how many of the data-parallel chips share experts."""
-        return None not in (self.tensor, self.pipeline, self.data)
+        return None not in (self.tensor, self.pipeline, self.data, self.context)
 
     @property
     def n_chips(self) -> int:
         """Chips of all that are given. [1]"""
         data = self.expert if self.data is None else self.data
-        return math.prod(each or 1 for each in (self.tensor, self.pipeline, data))
+        return math.prod(each or 1 for each in (self.tensor, self.pipeline, data, self.context))
 
     def may_have(self, use: Parallelism, size: int) -> bool:
         """Whether ``size`` chips may be a factor of what ``use`` has."""

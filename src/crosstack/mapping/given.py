@@ -9,6 +9,7 @@ from typing import Any
 from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.records import words_of
 from crosstack.workload.transformer_training import (
+    ContextExchange,
     Offload,
     Recompute,
     Schedule,
@@ -26,6 +27,7 @@ DECISIONS: Mapping[str, tuple[str, type[StrEnum] | type[int]]] = {
     "interleave": ("interleave", int),
     "zero": ("zero", Zero),
     "offload": ("offload", Offload),
+    "context-exchange": ("context_exchange", ContextExchange),
 }
 
 

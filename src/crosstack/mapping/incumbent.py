@@ -10,7 +10,7 @@ from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import EndMapping, Mapping
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.workload.kernel_graph import AXIS_CODE, bits
-from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.transformer_training import ContextExchange, Recompute, Schedule
 
 PROOF = 1e-9  # relative gap that counts as none
 
@@ -44,6 +44,7 @@ def mapping_order(mapping: Mapping) -> tuple[object, ...]:
         list(Schedule).index(mapping.schedule),
         mapping.interleave,
         mapping.zero.number,
+        list(ContextExchange).index(mapping.context_exchange),
         mapping.overlap or (),
         mapping.offload,
         mapping.n_tiles,

@@ -14,6 +14,7 @@ from crosstack.model.objective import Objective
 from crosstack.records import brief, require_types
 from crosstack.workload.kernels import Axis
 from crosstack.workload.transformer_training import (
+    ContextExchange,
     Hidden,
     Offload,
     Recompute,
@@ -71,7 +72,7 @@ class Constraints:
     Parameters
     ----------
     degrees : Degrees
-        Chips of tensor, pipeline and data parallelism.
+        Chips of every parallelism.
     microbatch_size, n_tiles, tile_size : int or None
         Sequences a chip works on at a time; tiles of a sequence, and how long one may be (tiles of
         that length must cover the sequence, or be it by rules whose tiles divide it). [1]
@@ -90,6 +91,8 @@ class Constraints:
         Pieces of every stage, spread over the model; above 1 with one forward, one backward. [1]
     zero : Zero or None
         What data-parallel chips have shares of, instead of all of it each.
+    context_exchange : ContextExchange or None
+        How chips that share sequences come to keys and values.
     overlap : tuple of Hidden or None
         What training sends beside the work of its chips; None: gradients and weights, and between
         stages what the chip does (`crosstack.machine.chip.Overlap`).
@@ -113,6 +116,7 @@ class Constraints:
     schedule: Schedule = Schedule.ONE_F_ONE_B
     interleave: int | None = None
     zero: Zero | None = None
+    context_exchange: ContextExchange | None = None
     overlap: tuple[Hidden, ...] | None = None
     offload: tuple[Offload, ...] = ()
     partitions: tuple[tuple[str, int], ...] = ()
@@ -202,6 +206,7 @@ class GeneralDecisions(NamedTuple):
     schedule: Schedule
     interleave: int
     zero: Zero
+    context_exchange: ContextExchange
     overlap: tuple[Hidden, ...] | None
     offload: tuple[Offload, ...]
     dimensions: tuple[int, ...]
@@ -222,7 +227,7 @@ class Mapping:
         The network dimension of each of those, ascending; empty: one for every dimension.
     microbatch_size, n_tiles, recompute, recompute_layers, schedule, interleave, zero
         See `Constraints`.
-    overlap, offload
+    context_exchange, overlap, offload
         The same.
     sharding : tuple of Axis
         One per kernel, in the order of the graph.
@@ -252,6 +257,7 @@ class Mapping:
     schedule: Schedule = Schedule.ONE_F_ONE_B
     interleave: int = 1
     zero: Zero = Zero.NONE
+    context_exchange: ContextExchange = ContextExchange.RING
     overlap: tuple[Hidden, ...] | None = None
     offload: tuple[Offload, ...] = ()
     dimensions: tuple[int, ...] = ()

@@ -1,20 +1,24 @@
 """Parallelism: what every network dimension is used for, and how large free dimensions are.
 
 Sets and parameters: dimensions d with a size or none, a use or none; n chips.
-Variables: size s_d and use u_d in {tensor, pipeline, data, expert} of every dimension.
+Variables: size s_d and use u_d in {tensor, pipeline, data, expert, context} of every dimension, and
+how chips that share sequences exchange keys and values.
 
 (1) the sizes multiply to n; given sizes and uses stay;
 (2) a dimension serves one parallelism (``ko2025dfmodel`` IV.C), or, where the rules let it be
     shared and all its chips reach each other through switches, factors of its size serve one each,
-    in the order of ranks: tensor, pipeline, data, and where neighbours are nearer than others also
-    tensor, data, pipeline; several dimensions of one parallelism are used as a hierarchy;
-    of data, expert are nearest: their chips exchange tokens in every layer;
+    in the order of ranks: tensor, context, pipeline, data, and where neighbours are nearer than
+    others also tensor, context, data, pipeline; several dimensions of one parallelism are used as a
+    hierarchy; of data, expert are nearest: their chips exchange tokens in every layer;
 (3) the batch divides by the data-parallel degree (of expert times data) and the microbatch size;
 (4) a degree that is given is the product of all sizes with that use;
 (5) experts divide by the expert and the tensor-parallel degree together; a model without experts,
     or rules that do not spread them, have no dimension of expert;
-(6) repetitions that have weights in common, as words of a recurrence, are on one stage;
-(7) the framework that drives the chips runs the degrees (`crosstack.model.runnable`).
+(6) chips that share sequences have two pieces of each, of as many tokens; of a model that is not
+    trained with attention, or by rules that know no such chips, there are none; where they exchange
+    heads (`crosstack.model.context`) these divide by the context and the tensor-parallel degree;
+(7) repetitions that have weights in common, as words of a recurrence, are on one stage;
+(8) the framework that drives the chips runs the degrees (`crosstack.model.runnable`).
 
 Exact method: enumeration. Dimensions of one chip have no use, so those that differ only there are
 listed once.
@@ -24,7 +28,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from crosstack.errors import InputError, Problem, require
@@ -32,18 +36,22 @@ from crosstack.machine.network import KINDS
 from crosstack.machine.system import Dimension, Parallelism, System
 from crosstack.mapping.degrees import FREE, Degrees, degree_of
 from crosstack.mapping.mapping import Constraints
+from crosstack.mapping.mapping import Mapping as Decided
+from crosstack.model.context import exchanges_for, shared_tokens
 from crosstack.model.mesh_plan import MeshPlan, make_plan, placed_use, spread
 from crosstack.model.rules import Rules
 from crosstack.model.runnable import unrunnable
 from crosstack.model.tiles import divisors
 from crosstack.workload.kernels import Placement
+from crosstack.workload.transformer_training import ContextExchange
 from crosstack.workload.workload import Workload
 
-_ORDERS = (
-    (Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA),
-    (Parallelism.TENSOR, Parallelism.DATA, Parallelism.PIPELINE),
+# Ranks of a group of layers are the nearest, then those whose chips exchange what is in a layer.
+_OUTER = (
+    (Parallelism.PIPELINE, Parallelism.DATA),
+    (Parallelism.DATA, Parallelism.PIPELINE),
 )
-_EXPERT_ORDERS = tuple((use, Parallelism.EXPERT, *others) for use, *others in _ORDERS)
+_INNER = (Parallelism.TENSOR, Parallelism.CONTEXT, Parallelism.EXPERT)
 
 
 def network_sizes(system: System) -> Iterator[tuple[int, ...]]:
@@ -74,18 +82,20 @@ Factors = tuple[tuple[Parallelism, int], ...]  # of one dimension, innermost fir
 
 
 def network_uses(
-    system: System, *, shared: bool, degrees: Degrees = FREE, experts: int = 1
+    system: System, *, shared: bool, degrees: Degrees = FREE, experts: int = 1, tokens: int = 1
 ) -> Iterator[tuple[tuple[int, ...], tuple[Parallelism, ...], tuple[int, ...]]]:
     """Yield every (sizes, uses, dimensions) of a mapping.
 
     ``shared``: whether dimensions whose chips all reach each other serve several parallelisms;
-    ``experts``: over how many chips experts are spread at most. [1]
+    ``experts``: over how many chips experts are spread at most, ``tokens``: what the number of
+    those that share a sequence divides. [1]
     """
+    most = {Parallelism.EXPERT: experts, Parallelism.CONTEXT: tokens}
     for sizes in network_sizes(system):
         choices = [
             tuple(
                 factors
-                for factors in _factors(d, size, shared=shared, experts=experts)
+                for factors in _factors(d, size, shared=shared, most=most)
                 if all(degrees.may_have(use, degree) for use, degree in factors)
             )
             for d, size in zip(system.network, sizes, strict=True)
@@ -95,7 +105,10 @@ def network_uses(
                 continue
             rows = [(size, use, i) for i, some in enumerate(each) for use, size in some]
             counts, uses, places = zip(*rows, strict=True)
-            if degrees.are_those_of(counts, uses) and experts_divide(counts, uses, experts):
+            context = degree_of(Parallelism.CONTEXT, counts, uses)
+            if tokens % context or not degrees.are_those_of(counts, uses):
+                continue
+            if experts_divide(counts, uses, experts):
                 yield counts, uses, () if len(places) == len(sizes) else places
 
 
@@ -122,28 +135,39 @@ def _consecutive(network: tuple[Dimension, ...], each: tuple[Factors, ...]) -> b
 
     That is how ranks of a group are numbered (``narayanan2021megatron``, section 3.2): across
     servers what chips of a group send one another takes the ports that data parallelism needs.
-    A level whose use is given, or whose chips have neighbours, is as it is.
+    Chips that share a sequence come next (``grattafiori2024llama3``, section 3.3.2). A level whose
+    use is given, or whose chips have neighbours, is as it is.
     """
-    free, tensor = _switched(network), Parallelism.TENSOR
+    free = _switched(network)
+    tensor, context = Parallelism.TENSOR, Parallelism.CONTEXT
     for outer, factors in enumerate(each):
-        if free[outer] and any(use is tensor and size > 1 for use, size in factors):
-            inside = (one for inner in range(outer) if free[inner] for one in each[inner])
-            if any(use is not tensor and size > 1 for use, size in inside):
-                return False
+        used = [use for use, size in factors if size > 1] if free[outer] else []
+        inside = {
+            use for inner in range(outer) if free[inner] for use, size in each[inner] if size > 1
+        }
+        if tensor in used and inside - {tensor}:
+            return False
+        if context in used and inside - {tensor, context}:
+            return False
     return True
 
 
-def _factors(dimension: Dimension, size: int, *, shared: bool, experts: int) -> Iterator[Factors]:
-    """Yield what ``size`` chips of a dimension may be used for."""
+def _factors(
+    dimension: Dimension, size: int, *, shared: bool, most: Mapping[Parallelism, int]
+) -> Iterator[Factors]:
+    """Yield what ``size`` chips of a dimension may be used for.
+
+    ``most``: what numbers of chips of some uses divide; such a use is none at 1. [1]
+    """
     if dimension.parallelism is not None or size == 1:
         yield ((dimension.parallelism or Parallelism.DATA, size),)
         return
-    expert = Parallelism.EXPERT
-    yield from (((use, size),) for use in Parallelism if use is not expert or experts % size == 0)
+    yield from (((use, size),) for use in Parallelism if most.get(use, size) % size == 0)
     row = KINDS[dimension.kind]
     if not shared or row.by_neighbours:
         return
-    orders: tuple[tuple[Parallelism, ...], ...] = _EXPERT_ORDERS if experts > 1 else _ORDERS
+    inner = tuple(use for use in _INNER if most.get(use, size) > 1)
+    orders: tuple[tuple[Parallelism, ...], ...] = tuple((*inner, *outer) for outer in _OUTER)
     if row.even and dimension.oversubscription == 1.0:
         orders = orders[:1]
     found: dict[Factors, None] = {}
@@ -151,7 +175,7 @@ def _factors(dimension: Dimension, size: int, *, shared: bool, experts: int) -> 
         for counts in _factorisations(size, len(order)):
             degrees = zip(order, counts, strict=True)
             factors = tuple((use, degree) for use, degree in degrees if degree > 1)
-            fits = all(use is not expert or experts % degree == 0 for use, degree in factors)
+            fits = all(most.get(use, degree) % degree == 0 for use, degree in factors)
             if len(factors) > 1 and fits:
                 found[factors] = None
     yield from found
@@ -179,13 +203,32 @@ class Use:
     parallelism: tuple[Parallelism, ...]
     microbatches: tuple[int, ...]
     dimensions: tuple[int, ...] = ()
+    context_exchange: ContextExchange = ContextExchange.RING
+
+    @classmethod
+    def of(cls, decided: Decided | MeshPlan, microbatches: tuple[int, ...]) -> Use:
+        """Return the use of a mapping or of a plan, with other microbatch sizes. [1]"""
+        return cls(
+            sizes=decided.sizes,
+            parallelism=decided.parallelism,
+            microbatches=microbatches,
+            dimensions=decided.dimensions,
+            context_exchange=decided.context_exchange,
+        )
+
+    def plan(
+        self, microbatch: int, workload: Workload, system: System, rules: Rules
+    ) -> MeshPlan | None:
+        """Return the plan of one microbatch size; None where it does not divide the batch."""
+        use = self.sizes, self.parallelism, microbatch
+        more = self.dimensions, self.context_exchange
+        return make_plan(workload, system, *use, rules, *more)
 
     def plans(
         self, microbatch: int, workload: Workload, system: System, rules: Rules
     ) -> list[MeshPlan]:
         """Return the plans of one microbatch size: one, and one that fills the second memory."""
-        use = self.sizes, self.parallelism, microbatch
-        plan = make_plan(workload, system, *use, rules, self.dimensions)
+        plan = self.plan(microbatch, workload, system, rules)
         tiers = (False, True) if system.chip.has_second_memory else (False,)
         return [] if plan is None else [replace(plan, spilled=spilled) for spilled in tiers]
 
@@ -216,11 +259,12 @@ def workload_uses(
     if workload.graph.shares_weights:
         degrees = _one_stage(workload, system, degrees)
     experts = spread(workload, rules)
-    uses_of = network_uses(system, shared=shared, degrees=degrees, experts=experts)
+    tokens = shared_tokens(workload, rules)
+    uses_of = network_uses(system, shared=shared, degrees=degrees, experts=experts, tokens=tokens)
     refused, left = None, False
-    asked = Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA
+    asked = Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA, Parallelism.CONTEXT
     for sizes, uses, dimensions in uses_of:
-        tensor, pipeline, data = (degree_of(use, sizes, uses) for use in asked)
+        tensor, pipeline, data, context = (degree_of(use, sizes, uses) for use in asked)
         not_run = unrunnable(workload, system.chip.framework, tensor=tensor, pipeline=pipeline)
         if not_run is not None:
             refused = refused or not_run
@@ -229,7 +273,10 @@ def workload_uses(
             yield None
         else:
             left = True
-            yield Use(sizes, uses, _tried(batch // data, microbatch_size), dimensions)
+            tried = _tried(batch // data, microbatch_size)
+            for exchange in exchanges_for(workload, system.chip.framework, tensor, context):
+                if context == 1 or constraints.context_exchange in (None, exchange):
+                    yield Use(sizes, uses, tried, dimensions, exchange)
     if refused is not None and not left:
         raise InputError(refused)
 

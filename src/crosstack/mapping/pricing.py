@@ -146,6 +146,7 @@ class Pricing:
         slower = self.rules.clock.slower(self.system.chip, self.workload.graph)
         tolls = price.work * choices.work * slower[index.kernel] + data * choices.data_time
         tolls = tolls + (price.exchange - price.network) * choices.exchange_time
+        tolls = tolls + price.context * choices.context_busy - price.network * choices.context_time
         if choices.clocked is not None:
             tolls = tolls + price.on_chip * choices.clocked.joules
         if isinstance(among, np.ndarray):

@@ -17,6 +17,7 @@ from crosstack.mapping.mapping import Constraints, Mapping
 from crosstack.mapping.strategies import RECOMPUTED, Strategies
 from crosstack.model.attention import density_on
 from crosstack.model.choices import Choices
+from crosstack.model.context import shared_tokens
 from crosstack.model.memory import (
     COPY_COLUMNS,
     CopyMemory,
@@ -90,9 +91,8 @@ class Room:
     def least(self, plan: MeshPlan) -> Demand:
         """Return what stays in the fullest chip's memory, however the plan is filled in."""
         key = (
-            plan.tensor, plan.split, plan.pipeline, plan.data, plan.expert, plan.microbatch_size,
-            plan.recompute, plan.again, plan.schedule, plan.interleave, plan.graph_stages,
-            plan.ends, plan.zero,
+            _way(plan), plan.pipeline, plan.data, plan.microbatch_size, plan.recompute, plan.again,
+            plan.schedule, plan.interleave, plan.graph_stages, plan.ends, plan.zero,
         )  # fmt: skip
         if key not in self.demands:  # wherever its chips lie
             memory = self.lightest(plan)
@@ -167,9 +167,7 @@ class Room:
     def _alike(self, strategies: Strategies) -> Iterator[tuple[Ints, MeshPlan]]:
         """Yield places of strategies that do the same of a layer by one schedule, and one plan."""
         known: dict[object, int] = {}
-        ways = [
-            known.setdefault((p.tensor, p.expert, p.split), len(known)) for p in strategies.plans
-        ]
+        ways = [known.setdefault(_way(p), len(known)) for p in strategies.plans]
         kinds = np.array(ways, np.int64)[strategies.use] * len(RECOMPUTED) + strategies.recompute
         for those, _ in strategies.by_schedule(self.workload):
             for kind in np.unique(kinds[those]).tolist():
@@ -309,12 +307,12 @@ class Room:
             work if dtype is main else work * (peak / clock.peak_rate(chip, dtype))
             for dtype, work in done.items()
         )
-        return sum(each, 0.0) / plan.tensor / math.prod(plan.split)
+        return sum(each, 0.0) / plan.tensor / plan.context / math.prod(plan.split)
 
     def least_layer(self, plan: MeshPlan) -> float:
         """Time that a layer takes at least for one sequence. [s]"""
         time = self.rules.clock.least_time(self.system.chip, self._done(plan))
-        return time / plan.tensor / math.prod(plan.split)
+        return time / plan.tensor / plan.context / math.prod(plan.split)
 
     def _done(self, plan: MeshPlan) -> dict[Dtype, float]:
         """Operations of a layer for one sequence, by what they compute with. [FLOP]"""
@@ -335,6 +333,8 @@ class Room:
         levers = ["more tensor or pipeline parallelism (fewer layers a stage)"]
         if demand.activations > demand.total / 2:
             kind, levers = "activations", ["more tensor parallelism"]
+            if shared_tokens(self.workload, self.rules) > plan.context:
+                levers = ["more tensor or context parallelism"]
             if plan.microbatch_size > 1:
                 levers.append("smaller microbatches")
             if plan.recompute is not recomputations(self.arrays, self.rules)[-1]:
@@ -343,15 +343,16 @@ class Room:
             levers.append("experts over more data-parallel chips")
         again = f", recomputation {plan.recompute}" if self.workload.training else ""
         data = f"{plan.data} with experts over {plan.expert}" if plan.expert > 1 else plan.data
+        context = f" x context {plan.context}" if plan.context > 1 else ""
         where = (
-            f"a chip at tensor {plan.tensor} x pipeline {plan.pipeline} x data {data}, "
+            f"a chip at tensor {plan.tensor}{context} x pipeline {plan.pipeline} x data {data}, "
             f"{plan.layers_per_stage} layers a stage{again}, most of it {kind},"
         )
         return where, (*levers, "more memory a chip", "more chips")
 
     def _memory(self, plan: MeshPlan, *, most: bool) -> CopyMemory:
         """Return the least that a copy of the graph takes, or the most, choice by choice."""
-        key = (plan.tensor, plan.expert, plan.split, plan.recompute, most)
+        key = (_way(plan), plan.recompute, most)
         if key not in self.held:
             choices, sign = self.table(plan, 1), -1 if most else 1
             self.held[key] = {
@@ -362,7 +363,7 @@ class Room:
 
     def _most_moving(self, plan: MeshPlan) -> float:
         """Bytes that the tensors of one sequence take at most, but for those kept anyway. [B]"""
-        key = (plan.tensor, plan.expert, plan.split)
+        key = _way(plan)
         if key not in self.moving:
             # A ragged last tile adds less than the length of a sequence to an extent.
             tables = [self.table(plan, n) for n in (1, self.workload.sequence_length)]
@@ -370,3 +371,8 @@ class Room:
             made = [-t.index.least(-t.output_total, self.free)[loose].sum() for t in tables]
             self.moving[key] = float(sum(made))
         return self.moving[key]
+
+
+def _way(plan: MeshPlan) -> tuple[object, ...]:
+    """Return what tells the chips that share a copy of the graph from others, wherever they lie."""
+    return plan.tensor, plan.split, plan.expert, plan.context, plan.context_exchange

@@ -198,7 +198,14 @@ def _offer_start(state: SearchState, start: Mapping, time_taken: float) -> None:
     }
     if given.recompute is not None:
         kept["recompute_layers"] = given.recompute_layers == start.recompute_layers
-    for name in ("microbatch_size", "n_tiles", "recompute", "interleave", "zero"):
+    for name in (
+        "microbatch_size",
+        "n_tiles",
+        "recompute",
+        "interleave",
+        "zero",
+        "context_exchange",
+    ):
         kept[name] = getattr(given, name) in (None, getattr(start, name))
     problems = [
         Problem(f"constraints.{name}", "the mapping to start from does not keep to it.")

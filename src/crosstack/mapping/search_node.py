@@ -109,7 +109,7 @@ class SearchState:
     incumbent: Incumbent = field(default_factory=Incumbent)
     tables: TableCache = field(default_factory=dict)
     choices: dict[object, Choices] = field(default_factory=dict)
-    useful_tiles: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    useful_tiles: dict[tuple[object, ...], list[int]] = field(default_factory=dict)
     lightest: dict[object, tuple[Choices, ChipLoad]] = field(default_factory=dict)
     blocks: dict[object, float] = field(default_factory=dict)
     ends: tuple[EndSearch, ...] = ()
@@ -152,6 +152,7 @@ class SearchState:
         key = (
             plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
             plan.n_microbatches, plan.periodic, plan.spilled, plan.recompute, plan.again, n_tiles,
+            plan.context_exchange, plan.hidden,
         )  # fmt: skip
         if key not in self.choices:
             self.budget.spend(TABLE * self.arrays.n)
@@ -216,7 +217,7 @@ class SearchState:
             return _Ended((), plan.ends)
         key = (
             plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
-            plan.n_microbatches, plan.spilled, plan.zero,
+            plan.n_microbatches, plan.spilled, plan.zero, plan.context_exchange,
         )  # fmt: skip
         # The same work whether it is known or not, and so for any number of processes.
         self.budget.spend(sum(TABLE * end.graph.n for end in self.workload.ends))
@@ -237,6 +238,12 @@ class SearchState:
     def total(self, plan: MeshPlan, layer: float) -> float:
         """Return the objective for a layer's cost; see `Pricing.total`."""
         return self.pricing.total(plan, layer)
+
+    def offered(self, plan: MeshPlan, layer: float) -> float:
+        """Return the objective for a layer's cost, exactly; see `Pricing.offered`."""
+        if plan.has_ends and plan.pipeline > 1:  # every pass of every microbatch is run
+            self.budget.spend(2 * plan.n_microbatches * plan.pipeline * plan.interleave)
+        return self.pricing.offered(plan, layer)
 
     def target(self) -> float:
         """Only times below this are of interest. [s]"""
@@ -415,7 +422,7 @@ class SearchState:
         """Keep a mapping whose layer costs so much if it is the best so far; see `summing`."""
         total = self.total(node.plan, layer)
         if total < self.incumbent.best:
-            total = self.pricing.offered(node.plan, layer)
+            total = self.offered(node.plan, layer)
         if not self.pricing.weights.only_time and total < self.incumbent.best:
             total = self.pricing.exact(node.plan, load, partitions)
         self._keep(node, codes, total, partitions)
@@ -447,6 +454,7 @@ class SearchState:
             schedule=plan.schedule,
             interleave=plan.interleave,
             zero=ZEROS[plan.zero],
+            context_exchange=plan.context_exchange,
             overlap=plan.hidden,
             offload=plan.offloaded.kinds,
             ends=ended.mappings,
@@ -481,7 +489,7 @@ class SearchState:
         With the ends that are fastest; `InputError` if its microbatches do not divide the batch.
         """
         batches = (mapping.microbatch_size,)
-        use = Use(mapping.sizes, mapping.parallelism, batches, mapping.dimensions)
+        use = Use.of(mapping, batches)
         made = [self.ended(one) for one in self.plans(use, mapping.microbatch_size, mapping)]
         plans = [one for one in made if one is not None]
         allowed = f"a size that divides the batch of {self.workload.global_batch_size} a pipeline"

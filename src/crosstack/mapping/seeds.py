@@ -173,8 +173,9 @@ def _price(
             break
         base = some.strategies.plans[some.strategies.use[place]]
         lane = lanes.setdefault((base.sizes, base.parallelism, base.dimensions), Incumbent())
-        ended = state.ended(some.plan(state, place)) if total < lane.best else None
-        if ended is None or not state.total(ended, layer) < lane.best:
+        best = min(lane.best, _worst(lanes))
+        ended = state.ended(some.plan(state, place)) if total < best else None
+        if ended is None or not state.total(ended, layer) < best:
             continue
         node = SearchNode(ended, candidate.n_tiles, None)
         load = state.load(node, candidate.codes)
@@ -211,6 +212,12 @@ def _eased(
         return None
     other = replace(node, plan=fewest)
     return other, state.load(other, codes)
+
+
+def _worst(lanes: _Lanes) -> float:
+    """Return what a mapping has to beat for its lane to be improved. [s]"""
+    best = heapq.nsmallest(MOST_LANES, (lane.best for lane in lanes.values()))
+    return best[-1] if len(best) == MOST_LANES else math.inf
 
 
 def _offer(
@@ -304,7 +311,9 @@ def _better_choices(state: SearchState) -> None:
                 continue
             taken, best = sequence_cost(load, masks) + load.extra, state.incumbent.best
             there = state.summing(node, other)
-            if math.isfinite(taken) and state.pricing.offered(there.plan, taken) < best:
+            if not state.total(there.plan, taken) < best:  # before all events are run
+                continue
+            if state.offered(there.plan, taken) < best:
                 state.offer(there, other, load, masks, taken)
                 codes = other
 

@@ -1,6 +1,6 @@
 """Strategies as arrays: what is decided for all layers, of thousands of plans at once.
 
-A *strategy* is a use of the network by tensor, pipeline and data parallelism, what data-parallel
+A *strategy* is a use of the network by the kinds of parallelism, what data-parallel
 chips share, a microbatch size, what is computed again, a schedule and the pieces of a stage. What a
 layer takes is not in it: formulas of `crosstack.model` take arrays, so one call prices all.
 """
@@ -22,13 +22,7 @@ from crosstack.model.choices import least_summing
 from crosstack.model.collectives import AffineTime, ConcaveTime, NearShards, Replicas
 from crosstack.model.iteration import least_times
 from crosstack.model.memory import recomputations
-from crosstack.model.mesh_plan import (
-    EndCost,
-    MeshPlan,
-    make_plan,
-    microbatch_count,
-    with_offloaded,
-)
+from crosstack.model.mesh_plan import EndCost, MeshPlan, microbatch_count, with_offloaded
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.allowed import (
     may_follow,
@@ -123,6 +117,7 @@ class Strategies:
             "pipeline": self.of_use("pipeline"),
             "data": data,
             "expert": self.of_use("expert"),
+            "context": self.of_use("context"),
             "n_microbatches": microbatch_count(workload, data, self.microbatch_size),
             "layers_per_stage": self.of_use("layers_per_stage"),
             "stage_transfer": AffineTime(**{n: self.of_use(f"stage_transfer.{n}") for n in lines}),
@@ -331,8 +326,7 @@ def all_strategies(
     for use in workload_uses(workload, system, given, rules):
         if use is None:
             continue
-        parts = use.sizes, use.parallelism, use.microbatches[0]
-        plan = make_plan(workload, system, *parts, rules, use.dimensions)
+        plan = use.plan(use.microbatches[0], workload, system, rules)
         if plan is not None and plan.graph_stages == 1:
             plan = replace(least_summing(workload.graph, plan), hidden=given.overlap)
             plan = with_offloaded(plan, workload, system, rules, given.offload)

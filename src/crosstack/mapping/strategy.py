@@ -1,6 +1,7 @@
 """Parallelism strategies ``RC-{kp1}-{kp2}-d{dp}-p{lp}`` and ``CR-{kp1}-d{dp}-p{lp}``.
 
-Behind either, ``-e{ep}`` says how many of the ``dp`` replicas have parts of the experts each.
+Behind either, ``-c{cp}`` says how many chips share each sequence, and ``-e{ep}`` how many of the
+``dp`` replicas have parts of the experts each.
 
 Source: ``ardalani2022deepflow``, section 3.3. *RC* cuts the first matrix of a product into ``kp1``
 blocks of rows and the second into ``kp2`` blocks of columns (inner products). *CR* cuts the first
@@ -18,14 +19,15 @@ from crosstack.errors import InputError, Problem, nearest, require, require_whol
 from crosstack.model.tiles import divisors
 from crosstack.workload.product import product_of
 
-_RC = re.compile(r"RC-(?P<kp1>\d+)-(?P<kp2>\d+)-d(?P<dp>\d+)-p(?P<lp>\d+)(-e(?P<ep>\d+))?", re.I)
-_CR = re.compile(r"CR-(?P<kp1>\d+)-d(?P<dp>\d+)-p(?P<lp>\d+)(-e(?P<ep>\d+))?", re.I)
-_DEGREE = re.compile(r"(tp|pp|dp|ep)=(\d+)", re.IGNORECASE)
-# Columns of a product, stages, replicas, and those of them that have parts of the experts.
-_FIELD = {"tp": "kp2", "pp": "lp", "dp": "dp", "ep": "ep"}
+_MORE = r"-d(?P<dp>\d+)-p(?P<lp>\d+)(-c(?P<cp>\d+))?(-e(?P<ep>\d+))?"
+_RC = re.compile(r"RC-(?P<kp1>\d+)-(?P<kp2>\d+)" + _MORE, re.I)
+_CR = re.compile(r"CR-(?P<kp1>\d+)" + _MORE, re.I)
+_DEGREE = re.compile(r"(tp|cp|pp|dp|ep)=(\d+)", re.IGNORECASE)
+# Columns of a product, chips of a sequence, stages, replicas, and those with parts of the experts.
+_FIELD = {"tp": "kp2", "cp": "cp", "pp": "lp", "dp": "dp", "ep": "ep"}
 _ALLOWED = (
-    "RC-{kp1}-{kp2}-d{dp}-p{lp}, CR-{kp1}-d{dp}-p{lp} or tp={kp2},pp={lp},dp={dp},ep={ep}, such "
-    "as RC-4-2-d8-p1, CR-4-d2-p1 or tp=8,pp=4"
+    "RC-{kp1}-{kp2}-d{dp}-p{lp}, CR-{kp1}-d{dp}-p{lp} or tp={kp2},cp={cp},pp={lp},dp={dp},ep={ep}, "
+    "such as RC-4-2-d8-p1, CR-4-d2-p1 or tp=8,pp=4"
 )
 
 
@@ -53,7 +55,8 @@ NESTED: MappingOrder = tuple(ParallelDimension(name) for name in ("kp2", "kp1", 
 class Strategy:
     """A kernel split with its degrees, data-parallel replicas and pipeline stages. [1]
 
-    ``ep`` of the replicas each have a part of the routed experts. [1]
+    ``ep`` of the replicas each have a part of the routed experts; ``cp`` chips share the tokens of
+    each sequence. [1]
     """
 
     split: KernelSplit = KernelSplit.RC
@@ -62,12 +65,14 @@ class Strategy:
     dp: int = 1
     lp: int = 1
     ep: int = 1
+    cp: int = 1
 
     def __post_init__(self) -> None:
         """Check every degree."""
         for dimension in ParallelDimension:
             require_whole(dimension.value, self.degree(dimension), what="chips")
-        require_whole("ep", self.ep, what="chips")
+        for name in ("ep", "cp"):
+            require_whole(name, getattr(self, name), what="chips")
         allowed = f"a divisor of the data-parallel degree, {self.dp}"
         require(self.dp % self.ep == 0, "ep", self.ep, allowed)
         if self.split is KernelSplit.CR:
@@ -79,14 +84,14 @@ class Strategy:
 
     @property
     def n_chips(self) -> int:
-        """All chips: ``kp1 kp2 dp lp``. [1]"""
-        return self.kp1 * self.kp2 * self.dp * self.lp
+        """All chips: ``kp1 kp2 dp lp cp``. [1]"""
+        return self.kp1 * self.kp2 * self.dp * self.lp * self.cp
 
     def __str__(self) -> str:
         """Return the strategy as `parse_strategy` reads it."""
         columns = f"-{self.kp2}" if self.split is KernelSplit.RC else ""
-        experts = f"-e{self.ep}" if self.ep > 1 else ""
-        return f"{self.split}-{self.kp1}{columns}-d{self.dp}-p{self.lp}{experts}"
+        more = "".join(f"-{name[0]}{n}" for name in ("cp", "ep") if (n := getattr(self, name)) > 1)
+        return f"{self.split}-{self.kp1}{columns}-d{self.dp}-p{self.lp}{more}"
 
 
 def parse_strategy(text: str) -> Strategy:

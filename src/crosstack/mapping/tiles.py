@@ -41,9 +41,9 @@ def useful_tiles(state: SearchState, plan: MeshPlan) -> list[int]:
     """Numbers of tiles that no larger number beats in every respect, most first.
 
     All that depends on the number of tiles grows with work and output, which the plan enters by
-    its tensor-parallel degree, and by over how many chips experts are spread, alone.
+    its tensor-parallel degree, and by over how many chips experts and sequences are spread, alone.
     """
-    key = plan.tensor, plan.expert
+    key = plan.tensor, plan.expert, plan.context, plan.context_exchange
     if key in state.useful_tiles:
         return state.useful_tiles[key]
     tiles = _tile_counts(state, plan)

@@ -20,6 +20,7 @@ from crosstack.model.attention import density_on
 from crosstack.model.boundary import Shares, boundary_traffic
 from crosstack.model.choice_index import ChoiceIndex, choice_index
 from crosstack.model.collectives import NOTHING
+from crosstack.model.context import context_sent, hides_blocks
 from crosstack.model.conversions import PARTIAL, SETS, Conversions, Edges, changes_by_set, edges_of
 from crosstack.model.memory import activation_sizes, computed_again
 from crosstack.model.mesh_plan import MeshPlan
@@ -45,7 +46,8 @@ class Choices:
     stays of it for the backward pass (`crosstack.model.memory.activation_sizes`);
     ``summed`` [B] are gradients that are summed once an iteration, ``expert_summed`` [B] those of
     routed experts that fewer chips sum, ``data_time`` [s] their sum by rules that count it in the
-    layers; ``exchange_time`` [s] what of the network's is tokens on their way to experts and back;
+    layers; ``exchange_time`` [s] what of the network's is tokens on their way to experts and back,
+    ``context_time`` keys and values on theirs, for which links are busy ``context_busy`` [s];
     ``bytes_moved`` and ``edge_bytes`` [B] count whole tensors, as the published byte objective
     does. What the backward pass computes again is counted twice, where only a share of the
     copies of the graph does that (`MeshPlan.again`), so much more. ``conversions``: what changes of
@@ -69,6 +71,8 @@ class Choices:
     waiting: Floats
     network_time: Floats
     exchange_time: Floats
+    context_time: Floats
+    context_busy: Floats
     summed: Floats
     expert_summed: Floats
     data_time: Floats
@@ -223,6 +227,15 @@ def make_choices(
         )
     share = plan.again
     times, reads = 1 + share * twice[row], 1 + share * twice[index.target][index.edge]
+    sent = context_sent(
+        arrays,
+        plan,
+        shares,
+        made=shard * element,
+        together=together[row] if together.ndim else together,
+        twice=share * twice[row],
+        work=clock.work if clock is not None and hides_blocks(plan, chip) else None,
+    )
     return Choices(
         index=index,
         m=m,
@@ -237,10 +250,12 @@ def make_choices(
         entering=entering * times,
         leaving=leaving,
         kept=kept,
-        again=again,
+        again=again + sent.held,
         waiting=waiting,
-        network_time=network * times + conversions.unread_time,
+        network_time=network * times + sent.waited + conversions.unread_time,
         exchange_time=exchange * times,
+        context_time=sent.waited,
+        context_busy=sent.busy,
         summed=summed_gradients * later,
         expert_summed=expert_summed,
         data_time=data_time,

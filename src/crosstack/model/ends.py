@@ -156,6 +156,8 @@ def end_cost(
         memory=sum(cost.memory for cost in priced.costs),
         tensor=sum(load.network),
         expert=float(choices.exchange_time[codes].sum()),
+        context=float(choices.context_busy[codes].sum()),
+        waited=float(choices.context_time[codes].sum()),
         on_chip=joules,
         summed=summed,
         weights=float(held.weights.sum()) + own,

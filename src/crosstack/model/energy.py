@@ -87,9 +87,9 @@ class EnergyRates:
     ``data``: all that runs in an iteration, for each second that one chip computes at its peak
     rate, its main memory moves bytes, and its links to tensor-parallel and data-parallel chips are
     busy, for one copy of the graph and one sequence; ``expert``: the same of links to chips that
-    have other experts. [W] ``on_chip``: for each joule of memories on the chip. [1]
-    ``between_stages``: what stages send to each other in an iteration, ``sums`` and ``updates``:
-    what sums of gradients and updates of weights take once. [J]
+    have other experts, ``context`` to those that share sequences. [W] ``on_chip``: for each joule
+    of memories on the chip. [1] ``between_stages``: what stages send to each other in an iteration,
+    ``sums`` and ``updates``: what sums of gradients and updates of weights take once. [J]
     """
 
     static: float
@@ -97,6 +97,7 @@ class EnergyRates:
     memory: float
     tensor: float
     expert: float
+    context: float
     data: float
     on_chip: float
     between_stages: float
@@ -119,12 +120,16 @@ class EnergyRates:
         tensor: Any,
         data: Any,
         expert: Any = 0.0,
+        context: Any = 0.0,
+        waited: Any = 0.0,
     ) -> Energy:
         """Return the energy of an iteration that takes ``time`` [s]; the others as the rates'.
 
-        ``tensor`` is with ``expert``. Of arrays of times it has arrays.
+        ``tensor`` is with ``expert`` and ``waited``, what of ``context`` does not hide. Of arrays
+        of times it has arrays.
         """
         exchanged = (self.expert - self.tensor) * expert
+        exchanged += self.context * context - self.tensor * waited
         return Energy(
             static=self.static * time,
             compute=self.compute * compute,
@@ -146,6 +151,8 @@ class EnergyRates:
             + self.memory * end.memory
             + self.tensor * end.tensor
             + (self.expert - self.tensor) * end.expert
+            + self.context * end.context
+            - self.tensor * end.waited
             for end in plan.ends
         )
         return drawn / plan.graph_repetitions
@@ -203,6 +210,9 @@ def powers_of(system: System, sizes: tuple[int, ...]) -> Powers:
     return Powers(static=static or 0.0, compute=compute, memory=memory, links=links, basis=basis)
 
 
+_ALIKE = (Parallelism.DATA, Parallelism.EXPERT, Parallelism.CONTEXT)  # that sum gradients
+
+
 def _group_power(system: System, plan: MeshPlan, powers: Powers, *uses: Parallelism) -> float:
     """Power of one chip while its links of some parallelisms are busy. [W]
 
@@ -235,11 +245,11 @@ def energy_rates(system: System, plan: MeshPlan) -> EnergyRates:
     powers = powers_of(system, plan.dimension_sizes)
     group = {use: _group_power(system, plan, powers, use) for use in Parallelism}
     sequences = plan.n_microbatches * plan.microbatch_size
-    passes = sequences * plan.graph_repetitions * plan.tensor * plan.data * math.prod(plan.split)
-    sent = sequences * plan.stage_transfer.per_byte * plan.borders * plan.tensor * plan.data
+    chips = plan.tensor * plan.alike * math.prod(plan.split)
+    passes = sequences * plan.graph_repetitions * chips
+    sent = sequences * plan.stage_transfer.per_byte * plan.borders * plan.tensor * plan.alike
     sums = [(plan.graph_repetitions, plan.summed, plan.expert_summed)]
     sums += [(1, end.summed, end.expert_summed) for end in plan.ends]
-    chips = plan.tensor * plan.data * math.prod(plan.split)
 
     def exchanging(*size: Any) -> Any:
         """Time of the links of a chip, once an iteration. [s]"""
@@ -257,10 +267,11 @@ def energy_rates(system: System, plan: MeshPlan) -> EnergyRates:
         memory=passes * powers.memory * system.chip.memory_speed(spilled=plan.spilled),
         tensor=passes * group[Parallelism.TENSOR],
         expert=passes * group[Parallelism.EXPERT],
+        context=passes * group[Parallelism.CONTEXT],
         data=passes * group[Parallelism.DATA],
         on_chip=passes,
         between_stages=sent * group[Parallelism.PIPELINE],
-        sums=summing * _group_power(system, plan, powers, Parallelism.DATA, Parallelism.EXPERT),
+        sums=summing * _group_power(system, plan, powers, *_ALIKE),
         updates=updating * powers.memory * system.chip.memory_speed(spilled=False),
         basis=powers.basis,
     )

@@ -19,12 +19,14 @@ from crosstack.errors import require
 from crosstack.machine.chip import Chip, Overlap
 from crosstack.machine.system import Parallelism, System, dimension_sizes
 from crosstack.model.collectives import (
+    NO_CONTEXT_TIMES,
     NO_REPLICAS,
     NO_SHARES,
     NOTHING,
     AffineTime,
     Changes,
     ConcaveTime,
+    ContextTimes,
     NearShards,
     NetworkUse,
     Replicas,
@@ -35,8 +37,16 @@ from crosstack.model.rules import Rules
 from crosstack.records import known_again
 from crosstack.workload.kernel_graph import Floats, KernelGraph
 from crosstack.workload.kernels import Collective, Placement
+from crosstack.workload.passes.context_parallel import spread_context
 from crosstack.workload.passes.expert_parallel import spread_experts
-from crosstack.workload.transformer_training import Hidden, Offload, Recompute, Schedule, Zero
+from crosstack.workload.transformer_training import (
+    ContextExchange,
+    Hidden,
+    Offload,
+    Recompute,
+    Schedule,
+    Zero,
+)
 from crosstack.workload.workload import Workload
 
 
@@ -46,7 +56,8 @@ class EndCost:
 
     For one sequence: ``time``, of which ``forward`` is the forward pass, and ``compute``,
     ``memory`` and ``tensor``, for which units, main memory and links are busy, these for tokens on
-    their way to experts and back ``expert`` [s];
+    their way to experts and back ``expert``, for keys and values ``context`` of which ``waited`` is
+    waited for [s];
     ``on_chip`` [J] of its memories. ``summed`` are gradients that are summed over the data-parallel
     chips once an iteration [B]. ``weights``, ``gradients``, ``optimizer_state`` (of which
     data-parallel chips may each hold a share, see `MeshPlan.sharers`), ``caches`` and
@@ -61,6 +72,8 @@ class EndCost:
     memory: float = 0.0
     tensor: float = 0.0
     expert: float = 0.0
+    context: float = 0.0
+    waited: float = 0.0
     on_chip: float = 0.0
     summed: float = 0.0
     weights: float = 0.0
@@ -124,7 +137,9 @@ class MeshPlan:
     (``exchange``, over the bytes that one of them has); ``replicas`` have the same part, and
     ``expert_summed`` is what of ``summed`` they alone sum [B]. ``offloaded`` is what lies in the
     memory of the host, ``left`` what a copy of the graph leaves there for the backward pass of a
-    sequence, at least where its sharding is not decided [B].
+    sequence, at least where its sharding is not decided [B]. ``context`` chips share each
+    sequence besides [1], and keys and values by ``context_exchange``, which takes
+    ``context_times``.
     """
 
     sizes: tuple[int, ...]
@@ -134,6 +149,7 @@ class MeshPlan:
     pipeline: int = 1
     data: int = 1
     expert: int = 1
+    context: int = 1
     n_microbatches: int
     layers_per_stage: int
     collectives: dict[Collective, ConcaveTime]
@@ -164,6 +180,8 @@ class MeshPlan:
     near: NearShards = NO_SHARES
     exchange: ConcaveTime = NOTHING
     replicas: Replicas = NO_REPLICAS
+    context_exchange: ContextExchange = ContextExchange.RING
+    context_times: ContextTimes = NO_CONTEXT_TIMES
     summed: Any = 0.0
     expert_summed: Any = 0.0
     update: Any = 0.0
@@ -193,12 +211,18 @@ class MeshPlan:
         )
 
     def graph(self, graph: KernelGraph) -> KernelGraph:
-        """Return what a chip has of a graph whose experts the plan may spread."""
+        """Return what a chip has of a graph whose sequences and experts the plan may spread."""
+        graph = spread_context(graph, self.context, self.context_exchange)
         return spread_experts(graph, self.expert)
 
+    @property
+    def alike(self) -> Any:
+        """Chips with the same weights, but for experts, whose gradients are summed. [1]"""
+        return self.data * self.context
+
     def sharers(self, stage: int) -> Any:
-        """Data-parallel chips among which is shared what ZeRO shares from ``stage`` on. [1]"""
-        among = np.where(self.hybrid, self.near.chips, self.data)
+        """Chips among which is shared what ZeRO shares from ``stage`` on. [1]"""
+        among = np.where(self.hybrid, self.near.chips, self.alike)
         return np.where(np.asarray(self.zero) >= stage, among, 1)
 
     def expert_sharers(self, stage: int) -> Any:
@@ -402,17 +426,21 @@ def make_plan(
     microbatch_size: int,
     rules: Rules,
     dimensions: tuple[int, ...] = (),
+    context_exchange: ContextExchange = ContextExchange.RING,
 ) -> MeshPlan | None:
     """Return the plan of any workload, or None if the batch does not divide into microbatches.
 
-    ``sizes``, ``parallelism`` and ``dimensions`` are those of `crosstack.mapping.mapping.Mapping`;
-    ``microbatch_size`` sequences a chip works on at a time. [1]
+    ``sizes``, ``parallelism``, ``dimensions`` and ``context_exchange`` are those of
+    `crosstack.mapping.mapping.Mapping`; ``microbatch_size`` sequences a chip works on at a
+    time. [1]
 
     Raises `InputError` for copies or dimensions that a workload with its placement does not allow.
     """
     if workload.placement is Placement.SEARCHED:
         require(system.copies == 1, "system.copies", system.copies, "1; use data parallelism")
-        plan = _network_plan(workload, system, rules, sizes, parallelism, dimensions)
+        plan = _network_plan(
+            workload, system, rules, sizes, parallelism, dimensions, context_exchange
+        )
     else:
         allowed = f"none with placement {workload.placement}"
         require(not dimensions, "dimensions", dimensions, allowed)
@@ -515,7 +543,7 @@ def _placed_plan(
     )
 
 
-@known_again(1024, by_value=3)
+@known_again(1024, by_value=4)
 def _network_plan(
     workload: Workload,
     system: System,
@@ -523,12 +551,14 @@ def _network_plan(
     sizes: tuple[int, ...],
     parallelism: tuple[Parallelism, ...],
     dimensions: tuple[int, ...],
+    context_exchange: ContextExchange,
 ) -> MeshPlan:
     """Return the plan of microbatches of one sequence; see `make_plan`."""
     network = NetworkUse.of(system, sizes, parallelism, workload.graph.adds_in, dimensions)
     degree = {use: network.degree(use) for use in Parallelism}
     expert, whole = degree[Parallelism.EXPERT], network.data_parallel
-    data = degree[Parallelism.DATA] * expert
+    data, context = degree[Parallelism.DATA] * expert, degree[Parallelism.CONTEXT]
+    boundary = workload.boundary_size / context
     links = rules.collectives.neighbours(network)
     tensor, pipeline = degree[Parallelism.TENSOR], degree[Parallelism.PIPELINE]
     pipelined = rules.iteration.crosses(pipeline, len(links))
@@ -537,7 +567,7 @@ def _network_plan(
     if pipelined and directions:
         slowest = min(bandwidth for bandwidth, _ in links)
         hop = max(latency for _, latency in links)
-        size = workload.boundary_size * directions
+        size = boundary * directions
         transfer = AffineTime(fixed=directions * hop, per_byte=size / slowest)
         border = AffineTime(fixed=hop, per_byte=1.0 / slowest)
     copies, graph_stages = workload.graph_repetitions, 1
@@ -546,7 +576,7 @@ def _network_plan(
         graph_stages = min(max(pipeline // copies, 1), len(workload.graph))
     hop_time = 0.0
     if pipeline > 1:
-        shard = workload.boundary_size / tensor
+        shard = boundary / tensor
         hop_time = max(shard / bandwidth + latency for bandwidth, latency in links)
     scatter = gather = NOTHING
     near = NO_SHARES
@@ -566,6 +596,9 @@ def _network_plan(
         expert=expert,
         exchange=exchange,
         replicas=replicas,
+        context=context,
+        context_exchange=context_exchange,
+        context_times=rules.collectives.context(network) if context > 1 else NO_CONTEXT_TIMES,
         tensor=tensor,
         pipeline=pipeline,
         data=data,

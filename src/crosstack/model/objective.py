@@ -130,15 +130,17 @@ class LayerPrices:
     ``second`` is what a second of the iteration costs, static power included. ``memory``,
     ``network`` and ``data`` are what a second of main memory, of the network, and of the gradient
     all-reduce adds to a second of a layer, ``exchange`` of the network for tokens that go to
-    experts [1]; ``work`` what an operation adds [s/FLOP], ``on_chip`` a joule of memories on the
-    chip [s/J]; ``fixed`` what stages send to each other, sums, updates and ends add to an
-    iteration; ``per_layer`` seconds of an iteration for each second of a layer, at most. [1]
+    experts, ``context`` for keys and values [1]; ``work`` what an operation adds [s/FLOP],
+    ``on_chip`` a joule of memories on the chip [s/J]; ``fixed`` what stages send to each other,
+    sums, updates and ends add to an iteration; ``per_layer`` seconds of an iteration for each
+    second of a layer, at most. [1]
     """
 
     second: float = 1.0
     memory: float = 0.0
     network: float = 0.0
     exchange: float = 0.0
+    context: float = 0.0
     data: float = 0.0
     work: float = 0.0
     on_chip: float = 0.0
@@ -179,6 +181,7 @@ def layer_prices(
         memory=each * rates.memory,
         network=each * rates.tensor,
         exchange=each * rates.expert,
+        context=each * rates.context,
         data=each * rates.data,
         work=each * rates.compute / peak,
         on_chip=each * rates.on_chip,

@@ -27,6 +27,7 @@ from crosstack.machine.chip import Overlap
 from crosstack.machine.system import System
 from crosstack.model.boundary import streams_memory
 from crosstack.model.choices import Choices
+from crosstack.model.context import results_sent
 from crosstack.model.cores import Staircase, deal_cores, staircase
 from crosstack.model.flows import Flow, flow_ends
 from crosstack.model.legality import legality_on, mask_of
@@ -320,13 +321,14 @@ def _one_after_the_other(picked: _Picked, network: Floats) -> dict[str, Any]:
     chip, arrays = picked.system.chip, picked.arrays
     clocked = picked.choices.clocked
     assert clocked is not None
+    exchanged = results_sent(arrays, picked.plan, network, picked.of("context_time"))
     temporal, lightest, least = temporal_load(
         chip,
         picked.plan,
         Clocked(**{name: picked.pick(getattr(clocked, name)) for name in Clocked.__slots__}),
         arrays,
         picked.rules.traffic,
-        legality_on(arrays, chip, network),
+        legality_on(arrays, chip, exchanged),
         again=mask_of(picked.again),
         passes=streams_memory(picked.workload.placement, picked.rules),
     )

@@ -126,7 +126,7 @@ def _counted(model: Transformer, told: Any) -> float:
         again = forward.total - forward.head
         each = {"weights": 3 * (forward.total - forward.attention), "again": 3 * forward.total}
         each["again"] += again
-        return batch * sequence * each[counted]
+        return float(batch * sequence * each[counted])
     workload = Job(model=model, batch=batch, sequence=sequence).workload
     return unmasked_work(workload) if told.get("masked") else workload.work
 

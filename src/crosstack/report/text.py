@@ -329,6 +329,9 @@ def _given_words(task: Task) -> tuple[tuple[str, str], ...]:
         "schedule": c.schedule.value if ordered else "",
         "pieces a stage": "" if c.interleave is None else f"{c.interleave:,}",
         "shared by data-parallel chips": "" if c.zero is None else wording.ZERO[c.zero],
+        "keys and values of a sequence": (
+            "" if c.context_exchange is None else wording.CONTEXT[c.context_exchange]
+        ),
         "sent beside the work": "" if c.overlap is None else wording.hidden_words(c.overlap),
         "on the hosts": wording.offload_words(c.offload),
         "partitions": ", ".join(f"{name} in {p}" for name, p in c.partitions or ()),

@@ -24,7 +24,14 @@ from crosstack.model.rules import Rules, rules_named
 from crosstack.units import format_quantity
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Axis
-from crosstack.workload.transformer_training import Hidden, Offload, Recompute, Schedule, Zero
+from crosstack.workload.transformer_training import (
+    ContextExchange,
+    Hidden,
+    Offload,
+    Recompute,
+    Schedule,
+    Zero,
+)
 from crosstack.workload.workload import Workload
 
 NOT_GIVEN = "not given"
@@ -224,9 +231,12 @@ def splits(answer: Plan) -> tuple[tuple[str, str], ...]:
     e, m, workload = answer.evaluation, answer.mapping, answer.task.workload
     again = len(recomputations(workload.graph, answer.rules)) > 1
     batch = plural(workload.global_batch_size, workload.item)
-    uses = (Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA)
+    uses: tuple[Parallelism, ...] = Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA
+    shared = answer.degrees.context or 1
+    if shared > 1:
+        uses = (Parallelism.TENSOR, Parallelism.CONTEXT, *uses[1:])
     degrees = " x ".join(f"{use.value} {m.degree(use)}" for use in uses)
-    if answer.has_experts:
+    if answer.degrees.expert is not None:
         degrees += f"; experts spread over {m.degree(Parallelism.EXPERT)} of data"
     return (
         ("chips", f"{answer.task.system.n_chips:,} = {degrees}"),
@@ -235,6 +245,7 @@ def splits(answer: Plan) -> tuple[tuple[str, str], ...]:
         (f"tiles of {one(workload.item)}", f"{m.n_tiles:,}"),
         *([("computed again in the backward pass", again_words(m))] if again else []),
         *([("shared by data-parallel chips", ZERO[m.zero])] if m.zero is not Zero.NONE else []),
+        *([("keys and values of a sequence", CONTEXT[m.context_exchange])] if shared > 1 else []),
         *([("sent beside the work", hidden_words(m.overlap))] if m.overlap is not None else []),
         *([("on the hosts", offload_words(m.offload))] if m.offload else []),
         *trained_by(workload),
@@ -258,6 +269,13 @@ ZERO = {
     Zero.GRADIENTS: "the optimizer's state and gradients",
     Zero.WEIGHTS: "the optimizer's state, gradients and weights",
     Zero.HYBRID: "the optimizer's state, gradients and weights, inside a server",
+}
+
+
+CONTEXT = {
+    ContextExchange.RING: "go round in a ring",
+    ContextExchange.ALL_GATHER: "are gathered before attention",
+    ContextExchange.ULYSSES: "are exchanged for those of some heads",
 }
 
 

@@ -66,12 +66,15 @@ class Causal:
     The last query stands at the last key, so that queries may follow keys kept from before. What
     does not count is zero, and no softmax looks at it; a kernel that knows leaves out the work
     (``dao2022flashattention``). ``query`` and ``key`` are axes of the tensor; each query sees
-    ``window`` keys at most, its own included, 0: all before it. [1]
+    ``window`` keys at most, its own included, 0: all before it. [1] Documents of ``document`` keys
+    follow one another, the last one shorter where they do not fill all, and a query sees keys of
+    its own alone, 0: there is one (``grattafiori2024llama3``, section 3.2). [1]
     """
 
     query: str
     key: str
     window: Natural = 0
+    document: Natural = 0
 
     def __post_init__(self) -> None:
         require_types(self)
@@ -82,10 +85,20 @@ class Causal:
 
         Notes
         -----
-        Query i of q, from 0, sees ``min(i + 1 + k - q, window)`` of k keys.
+        The query at place p of its document, from 0, sees ``min(p + 1, window)`` of all k keys; the
+        i-th of q is at place ``i + k - q`` of all.
         """
-        before = n_keys - n_queries
-        window = min(self.window or n_keys, n_keys)
-        growing = min(max(window - before, 0), n_queries)
-        seen = growing * before + growing * (growing + 1) // 2 + (n_queries - growing) * window
-        return seen / (n_queries * n_keys)
+        length = min(self.document or n_keys, n_keys)
+        window = min(self.window or length, length)
+
+        def seen(n: int) -> int:
+            """Keys that the first n queries of one document see. [1]"""
+            growing = min(n, window)
+            return growing * (growing + 1) // 2 + (n - growing) * window
+
+        def first(n: int) -> int:
+            """Keys that queries at the first n places see. [1]"""
+            whole, rest = divmod(n, length)
+            return whole * seen(length) + seen(rest)
+
+        return (first(n_keys) - first(n_keys - n_queries)) / (n_queries * n_keys)

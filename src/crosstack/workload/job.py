@@ -25,6 +25,7 @@ from crosstack.workload.transformer_training import (
     Training,
     TransformerTraining,
     require_imbalance,
+    require_packed,
 )
 from crosstack.workload.workload import Workload
 
@@ -74,6 +75,10 @@ class Job:
     expert_imbalance : float
         Tokens of the fullest expert over an even share of them, 1 or more: all others wait for it
         (``shazeer2017moe``). [1]
+    packed : int, optional
+        Tokens of each of the documents that a sequence to train on is packed of, the last one
+        shorter where they do not fill it; tokens see their own document alone
+        (``grattafiori2024llama3``, section 3.2). Left out, a sequence is one document. [1]
     block : str
         Which layers are mapped, where a model has several kinds; those that repeat most, if empty.
     gradients : Dtype or str, optional
@@ -96,6 +101,7 @@ class Job:
     context: int | None = None
     dtype: Dtype | str = Dtype.BF16
     expert_imbalance: Number = 1.0
+    packed: Count | None = None
     block: str = ""
     gradients: Dtype | str | None = None
     optimizer: Optimizer | str | None = None
@@ -125,7 +131,7 @@ class Job:
 
     def _check_images(self) -> None:
         """Raise `InputError` for what is said of images that they have not, or is not done."""
-        for name in ("sequence", "context"):
+        for name in ("sequence", "context", "packed"):
             value = getattr(self, name)
             require(value is None, name, value, f"none: {self.model.name} works on images")
         done = self.kind in (JobKind.TRAIN, JobKind.FORWARD)
@@ -147,6 +153,11 @@ class Job:
         if self.sequence is None:
             raise InputError(Problem("sequence", f"required to {self.kind}: tokens of each."))
         require_whole("sequence", self.sequence)
+        if self.packed is not None:
+            training = self.kind in (JobKind.TRAIN, JobKind.FORWARD)
+            allowed = f"none to {self.kind}; documents are packed to train on"
+            require(training, "packed", self.packed, allowed)
+            require_packed(self.packed, self.sequence)
         if self.context is not None:
             require_whole("context", self.context)
 
@@ -189,6 +200,7 @@ class Job:
         recipe = RECIPES.get(Dtype(self.dtype)) if self.kind is JobKind.TRAIN else None
         much: dict[str, Any] = {"batch": self.batch, "dtype": Dtype.BF16 if recipe else self.dtype}
         much["capacity"] = self.expert_imbalance
+        much |= {} if self.packed is None else {"document": self.packed}
         assert self.sequence is not None  # both are required where the job is made
         if self.kind is JobKind.DECODE:
             assert self.context is not None
@@ -244,7 +256,8 @@ def _trained(step: TransformerTraining | ImageTraining, dtype: Dtype) -> Job:
     }  # fmt: skip
     if isinstance(step, ImageTraining):
         return Job(**said)
-    return Job(sequence=step.sequence, expert_imbalance=step.expert_imbalance or 1.0, **said)
+    said |= {"sequence": step.sequence, "packed": step.packed}
+    return Job(expert_imbalance=step.expert_imbalance or 1.0, **said)
 
 
 def as_workload(given: Work, dtype: Dtype = Dtype.BF16, *, rows: int = 1) -> Workload:

@@ -76,7 +76,9 @@ class KernelGraph:
     which of its axes those places are, ``none`` where it adds up over them; ``exchanged``: whether
     what it makes goes from the chips of tokens to those of groups, or back; ``expert_degree``: over
     how many data-parallel chips groups are spread (`crosstack.workload.passes.expert_parallel`).
-    [1]
+    [1] ``tokens`` (n, 8), ``across`` (n, 3), ``attends``: where there are tokens of sequences that
+    ``context_degree`` chips share [1]
+    (`crosstack.workload.passes.context_parallel.context_columns`), nowhere in lists.
     ``preds`` and ``succs`` are bit masks over kernels;
     ``source``, ``target``, ``operand`` and ``tensor`` are columns of edges, ``tensor_size`` [B] one
     of tensors. ``levels`` is the longest way from a kernel that needs nothing; ``depth`` how many
@@ -123,6 +125,9 @@ class KernelGraph:
     experts: Ints
     places: Ints
     exchanged: Bools
+    tokens: Bools
+    across: Bools
+    attends: Bools
     messages: tuple[tuple[Communication, ...], ...]
     input_element: Floats
     weight_element: Floats
@@ -150,6 +155,7 @@ class KernelGraph:
     succs: tuple[int, ...]
     periodic_size: Floats
     expert_degree: int = 1
+    context_degree: int = 1
     # All columns as one value, and its hash, once they were asked for.
     value: tuple[Any, ...] | None = field(default=None, init=False)
     digest: int | None = field(default=None, init=False)
@@ -485,10 +491,8 @@ def _elements(n: int, word: int, dtype: Dtype) -> dict[str, Any]:
     return {
         "dtypes": (dtype,) * n,
         "input_element": [(word, word)] * n,
-        "weight_element": [word] * n,
-        "weight_held": [word] * n,
+        **{name: [word] * n for name in ("weight_element", "weight_held", "output_element")},
         "weight_cast": [0.0] * n,
-        "output_element": [word] * n,
         "copies": [1] * n,
     }
 
@@ -496,7 +500,6 @@ def _elements(n: int, word: int, dtype: Dtype) -> dict[str, Any]:
 def _columns(kernels: Sequence[Kernel]) -> dict[str, Any]:
     same = {name: [getattr(kernel, name) for kernel in kernels] for name in _SAME}
     saved = {name: [x.saved is kind for x in kernels] for name, kind in _SAVED.items()}
-    gemm = [x.kind.is_gemm for x in kernels]
     return {
         **same,
         **saved,
@@ -504,17 +507,17 @@ def _columns(kernels: Sequence[Kernel]) -> dict[str, Any]:
         "functions": ("",) * len(kernels),
         "columns": [x.n for x in kernels],
         "systolic": [x.unit is ComputeUnit.SYSTOLIC for x in kernels],
-        "gemm": gemm,
+        "gemm": [x.kind.is_gemm for x in kernels],
         "stored": [(1.0, 1.0, 1.0)] * len(kernels),
         "tiling": [AXIS_CODE[x.tiling] for x in kernels],
         "backward": [x.direction is Direction.BACKWARD for x in kernels],
         "repeats": [float((x.repeats or 1) * x.operations) for x in kernels],
         "counted_inputs": [x.repeats is not None for x in kernels],
-        "adds": [False] * len(kernels),
+        **{name: [False] * len(kernels) for name in ("adds", "exchanged", "attends")},
+        **{name: [[False] * most] * len(kernels) for name, most in (("tokens", 8), ("across", 3))},
         "routing": [x.routing for x in kernels],
         "experts": [0] * len(kernels),
         "places": [AXIS_CODE[Axis.NONE]] * len(kernels),
-        "exchanged": [False] * len(kernels),
         "messages": tuple(x.communications for x in kernels),
         "sharers": [1] * len(kernels),
     }

@@ -24,6 +24,8 @@ before (``join_*``).
 * A weight without the axis that a block repeats along is one for all repetitions (``sharers``).
 * Tokens go to the places of experts where they are gathered there, and come back where those places
   are scattered (``exchanged``).
+* Which axes are tokens of a sequence that chips may share is said of every kernel
+  (`crosstack.workload.passes.context_parallel`).
 * A mask is kept where the backward pass reads it. Nothing else has to be said of what is kept:
   edges to backward kernels do.
 """
@@ -45,6 +47,7 @@ from crosstack.workload.kernels import Axis, Collective, Communication
 from crosstack.workload.loops import LoopNest, ProductAxes
 from crosstack.workload.operations import Block, Operation, Role
 from crosstack.workload.ordering import topological_order
+from crosstack.workload.passes.context_parallel import ContextAxes, context_axes, context_columns
 from crosstack.workload.passes.merged import Merged, appends, merged, of_before
 from crosstack.workload.passes.routing import Places, places, routing_of
 from crosstack.workload.sharding import PARTIAL, REPLICATED, splits
@@ -89,7 +92,7 @@ def kernels_of(
     Parameters and errors as `lowered`.
     """
     blocks = [graph.block(block), *(b for b in graph.blocks if b.twin == block)]
-    others, spread = merged(graph, blocks, work), places(graph)
+    others, spread = merged(graph, blocks, work), (places(graph), context_axes(graph))
     return tuple(
         _lowered(graph, each, operation, work, others, spread)
         for each in blocks
@@ -134,9 +137,10 @@ def _lowered(
     operation: Operation,
     work: WorkOf,
     others: Merged,
-    spread: Mapping[str, Places],
+    axes: tuple[Mapping[str, Places], ContextAxes],
 ) -> LoweredKernel:
     """Return what the arrays say of an operation, of which ``others`` are no kernels."""
+    spread, context = axes
     nest, behind = graph.nest(block, operation), appends(graph, operation)
     operands, rows = _operands(graph, operation), _adds_rows(graph, operation)
     product, matrices = nest.product, operation.multiplies and nest.product.uses_twice
@@ -197,6 +201,7 @@ def _lowered(
             "density": (*counted, graph.counted(operation.made)),
             "routing": routing_of(graph, nest, spread),
             **_expert_columns(graph, nest, product, spread),
+            **context_columns(graph, block, nest, product, operands, context),
             "output_size": output,
             **_elements(graph, operation, read),
         },

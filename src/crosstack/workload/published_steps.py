@@ -32,7 +32,7 @@ Step = TypeVar("Step", bound=Work)
 # Fields of a step that are asked for beside its model.
 CHANGES = (
     "batch", "sequence", "microbatches", "microbatch_size", *CHOICES, "interleave",
-    "expert_imbalance", "overlap", "offload",
+    "expert_imbalance", "packed", "overlap", "offload",
 )  # fmt: skip
 
 
@@ -124,6 +124,7 @@ def step_of(job: Job) -> TransformerTraining | ImageTraining:
         return ImageTraining(model=job.model, **said)
     assert job.sequence is not None  # required where the job is made
     said |= {"sequence": job.sequence, "expert_imbalance": job.expert_imbalance}
+    said["packed"] = job.packed
     return TransformerTraining(model=job.model, **said)
 
 

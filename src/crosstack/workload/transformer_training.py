@@ -8,7 +8,14 @@ from enum import StrEnum
 from functools import partial
 from typing import Annotated
 
-from crosstack.errors import InputError, Problem, require, require_quantity, unknown_name
+from crosstack.errors import (
+    InputError,
+    Problem,
+    require,
+    require_quantity,
+    require_whole,
+    unknown_name,
+)
 from crosstack.records import Checked, Count, Number, require_types
 from crosstack.workload.architectures import Model, ResidualNetwork, Transformer
 from crosstack.workload.dtype import Dtype
@@ -115,13 +122,28 @@ class Zero(StrEnum):
 ZEROS: tuple[Zero, ...] = tuple(Zero)
 
 
+class ContextExchange(StrEnum):
+    """How chips that share a sequence come to the keys and values that attention needs.
+
+    ``RING``: blocks of keys and values go round, each worked on while the next one comes
+    (``liu2024ringattention``). ``ALL_GATHER``: all of them come before attention, and sums of their
+    gradients go back (``grattafiori2024llama3``, section 3.3.2). ``ULYSSES``: tokens of all heads
+    are exchanged for all tokens of some heads, and back (``jacobs2023ulysses``).
+    """
+
+    RING = "ring"
+    ALL_GATHER = "all-gather"
+    ULYSSES = "ulysses"
+
+
 class Hidden(StrEnum):
     """What chips send beside their work, instead of waiting until it is sent.
 
     ``GRADIENTS``: sums of gradients of a layer, or of a bucket of them, while others run backward
     (``li2020pytorch``, section 3.2). ``WEIGHTS``: what layers bring of weights that data-parallel
     chips have shares of, before they need it (prefetching, ``zhao2023fsdp`` section 3.3).
-    ``SENDS``: activations and their gradients from stage to stage.
+    ``SENDS``: activations and their gradients from stage to stage, and blocks of keys and values in
+    a ring.
     """
 
     GRADIENTS = "gradients"
@@ -196,6 +218,7 @@ CHOICES: dict[str, type[StrEnum]] = {
     "recompute": Recompute,
     "schedule": Schedule,
     "zero": Zero,
+    "context_exchange": ContextExchange,
     "gradients": Dtype,
 }
 
@@ -247,6 +270,11 @@ class Training(Checked):
         return None
 
     @property
+    def context_exchanged(self) -> ContextExchange | None:
+        """How chips that share a sequence exchange keys and values, where that is said."""
+        return None
+
+    @property
     def steps(self) -> float:
         """Steps of a whole training run, 0 where only a step is asked for. [1]"""
         return 0.0
@@ -274,9 +302,10 @@ class TransformerTraining(Training):
         What is trained.
     sequence : int
         Tokens of a sequence. [1]
-    exchange
-        What the chips of a kernel split send one another.
-    expert_imbalance : float
+    exchange, context_exchange
+        What the chips of a kernel split send one another, and how chips that share a sequence
+        exchange keys and values.
+    expert_imbalance, packed : float, int
         As of a `Job`. [1]
     tokens : float
         Of a whole training run, of which a step is a part; 0 where only a step is asked for. [1]
@@ -288,7 +317,9 @@ class TransformerTraining(Training):
     model: Transformer
     sequence: Count
     exchange: Exchange | None = None
+    context_exchange: ContextExchange | None = None
     expert_imbalance: Number | None = None
+    packed: Count | None = None
     tokens: Number = 0.0
     ideal_stages: Count = 1
     communication: Annotated[float, partial(require_quantity, unit="s")] = 0.0
@@ -297,6 +328,8 @@ class TransformerTraining(Training):
         super(TransformerTraining, self).__post_init__()
         if self.expert_imbalance is not None:
             require_imbalance(self.model, self.expert_imbalance)
+        if self.packed is not None:
+            require_packed(self.packed, self.sequence)
 
     @property
     def name(self) -> str:
@@ -307,6 +340,11 @@ class TransformerTraining(Training):
     def exchanged(self) -> Exchange | None:
         """What the chips of a kernel split send one another, where that is said."""
         return self.exchange
+
+    @property
+    def context_exchanged(self) -> ContextExchange | None:
+        """How chips that share a sequence exchange keys and values, where that is said."""
+        return self.context_exchange
 
     @property
     def steps(self) -> float:
@@ -328,6 +366,13 @@ def transformer_training(step: object) -> TransformerTraining:
     if isinstance(step, TransformerTraining):
         return step
     raise InputError(Problem("model", "allowed: a transformer, of which nothing else is known."))
+
+
+def require_packed(document: int, sequence: int) -> None:
+    """Raise `InputError` unless a sequence may be packed of documents of so many tokens. [1]"""
+    require_whole("packed", document, what="tokens")
+    allowed = f"at most the {sequence:,} tokens of a sequence"
+    require(document <= sequence, "packed", document, allowed)
 
 
 def training_of(step: object) -> Training | None:

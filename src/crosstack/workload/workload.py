@@ -13,6 +13,7 @@ from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Placement
 from crosstack.workload.optimizer import Optimizer
+from crosstack.workload.passes.context_parallel import most_context
 from crosstack.workload.passes.expert_parallel import most_spread
 
 LONGEST_SEQUENCE = 2**28  # it is cut into tiles of twice the root of that many lengths
@@ -145,6 +146,11 @@ class Workload:
     def experts(self) -> int:
         """Routed experts of every layer that has some, which divide among chips; 1 without. [1]"""
         return most_spread((self.graph, *(end.graph for end in (*self.before, *self.after))))
+
+    @property
+    def attends(self) -> bool:
+        """Whether chips may share the tokens of a sequence, which attention looks at all of."""
+        return self.made_of is not None and bool(most_context(self.graph))
 
     @property
     def graph_repetitions(self) -> int:

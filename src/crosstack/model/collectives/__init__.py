@@ -5,9 +5,11 @@ from crosstack.model.collectives.compose import collective_lines, is_legal
 from crosstack.model.collectives.group import Extent, Group, group_of, neighbour_link
 from crosstack.model.collectives.layouts import Layout, LayoutChange, layout_change
 from crosstack.model.collectives.part import (
+    NO_CONTEXT_TIMES,
     NO_REPLICAS,
     NO_SHARES,
     Changes,
+    ContextTimes,
     LeastTime,
     NearShards,
     NetworkUse,
@@ -19,12 +21,14 @@ from crosstack.model.collectives.times import NONE, NOTHING, AffineTime, Arrival
 __all__ = [
     "NONE",
     "NOTHING",
+    "NO_CONTEXT_TIMES",
     "NO_REPLICAS",
     "NO_SHARES",
     "AffineTime",
     "Arrival",
     "Changes",
     "ConcaveTime",
+    "ContextTimes",
     "Extent",
     "Group",
     "Joint",

@@ -74,16 +74,26 @@ class NetworkUse:
 
     @property
     def data_parallel(self) -> NetworkUse:
-        """The same use where chips that have parts of the experts are data-parallel ones.
+        """The same use where all chips that have the same weights, but for experts, are one group.
 
-        Side by side on one dimension they are one group, as if no experts were spread.
+        Those that have parts of the experts or of sequences are side by side with those that split
+        the batch, on one dimension as if these were all there are.
         """
-        if Parallelism.EXPERT not in self.parallelism:
+        return self._as_data(Parallelism.EXPERT, Parallelism.CONTEXT)
+
+    @property
+    def of_replicas(self) -> NetworkUse:
+        """The same use where chips that share sequences are data-parallel ones."""
+        return self._as_data(Parallelism.CONTEXT)
+
+    def _as_data(self, *uses: Parallelism) -> NetworkUse:
+        """Return the same use where some are data parallelism, next to which they are one group."""
+        if not {*uses} & {*self.parallelism}:
             return self
         data, rows = Parallelism.DATA, list[tuple[int, Parallelism, int]]()
         places = self.places or tuple(range(len(self.sizes)))
         for size, use, place in zip(self.sizes, self.parallelism, places, strict=True):
-            now = data if use is Parallelism.EXPERT else use
+            now = data if use in uses else use
             beside = now is data and bool(rows) and rows[-1][1:] == (data, place)
             rows.append((size * (rows.pop()[0] if beside else 1), now, place))
         sizes, uses, places = zip(*rows, strict=True)
@@ -159,6 +169,24 @@ class Replicas:
 
 
 NO_REPLICAS = Replicas()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextTimes:
+    """Times of chips that share sequences, over bytes. [s]
+
+    ``gather`` brings all of a tensor to each, ``scatter`` adds it up and leaves each its own, by
+    the bytes of the whole; ``hop`` sends a block on to the next in a ring, by its bytes;
+    ``exchange`` is all to all, by the bytes that each has.
+    """
+
+    gather: ConcaveTime = NOTHING
+    scatter: ConcaveTime = NOTHING
+    hop: ConcaveTime = NOTHING
+    exchange: ConcaveTime = NOTHING
+
+
+NO_CONTEXT_TIMES = ContextTimes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,12 +283,30 @@ class LeastTime:
             group = replace(group, extents=tuple(extents))
         return _taken(Collective.ALL_TO_ALL, network, group).of_share(group.members)
 
+    @property
+    def shares_sequences(self) -> bool:
+        """Whether chips may share the tokens of a sequence."""
+        return True
+
+    def context(self, network: NetworkUse) -> ContextTimes:
+        """Return the least times of what chips that share sequences send one another."""
+        group = _group(network, Parallelism.CONTEXT)
+        exchange = _taken(Collective.ALL_TO_ALL, network, group).of_share(group.members)
+        return ContextTimes(
+            gather=_taken(Collective.ALL_GATHER, network, group),
+            scatter=_taken(Collective.REDUCE_SCATTER, network, group),
+            hop=_taken(Collective.POINT_TO_POINT, network, group),
+            exchange=exchange,
+        )
+
     def replicas(self, network: NetworkUse) -> Replicas:
         """Return what chips with the same routed experts take for their gradients and weights.
 
         Near are those on the level that `near_shards` has of all data-parallel chips.
         """
-        group, whole = (_group(one, Parallelism.DATA) for one in (network, network.data_parallel))
+        whole = _group(network.data_parallel, Parallelism.DATA)
+        network = network.of_replicas
+        group = _group(network, Parallelism.DATA)
         scatter, gather = self.shards(network)
         levels = [e.dimension for e in whole.extents if e.members > 1]
         extents = [e for e in group.extents if e.members > 1]

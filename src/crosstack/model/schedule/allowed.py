@@ -93,7 +93,7 @@ def zero_stages(plan: MeshPlan, rules: Rules) -> tuple[Zero, ...]:
 
 def _allowed_zeros(plan: MeshPlan, rules: Rules) -> tuple[Zero, ...]:
     """Return what data-parallel chips may have shares of, whatever drives them."""
-    alone = plan.data == 1 or not plan.training or rules.iteration.sums_in_layers
+    alone = plan.alike == 1 or not plan.training or rules.iteration.sums_in_layers
     # Gradients of weights that layers share are known once all layers are through; those that
     # wait are not exchanged when a layer runs backward.
     exchanged = plan.overlapped and not plan.schedule.defers_weights

@@ -19,8 +19,9 @@ WHERE = ("link inside a package", "link between packages")
 
 
 def check_chips(strategy: Strategy, system: System) -> None:
-    """Raise `InputError` if the strategy needs more chips than there are, or spreads experts."""
-    require(strategy.ep == 1, "strategy", str(strategy), "ep=1 under these rules")
+    """Raise `InputError` if the strategy needs more chips than there are, or spreads more."""
+    spread = strategy.ep > 1 or strategy.cp > 1
+    require(not spread, "strategy", str(strategy), "ep=1 and cp=1 under these rules")
     if strategy.n_chips > system.n_chips:
         message = f"{strategy} needs {strategy.n_chips} chips; there are {system.n_chips}."
         raise InputError(Problem("strategy", message))

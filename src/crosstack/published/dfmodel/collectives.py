@@ -118,6 +118,11 @@ class ReleaseCollectives(LeastTime):
         return False
 
     @property
+    def shares_sequences(self) -> bool:
+        """A sequence is on the chips that split its tensors."""
+        return False
+
+    @property
     def once_a_microbatch(self) -> bool:
         """Every sequence pays for latency."""
         return False

@@ -35,6 +35,7 @@ def forward(
     loss: bool = False,
     dtype: Dtype = Dtype.BF16,
     capacity: float = 1.0,
+    document: int = 0,
 ) -> Graph:
     """Return a forward pass that makes the next word of every token.
 
@@ -51,6 +52,9 @@ def forward(
         Of all that is no index.
     capacity : float
         Tokens that an expert takes at most, of an even share of them. [1]
+    document : int
+        Tokens of each of the documents that a sequence is packed of, which see their own document
+        alone; 0: it is one. [1]
 
     Raises
     ------
@@ -58,7 +62,8 @@ def forward(
         If a number is out of range, or there are more tokens than learned places.
     """
     drops = loss and model.dropout
-    written = _Written(model=model, dtype=dtype, capacity=capacity, drops=drops)
+    about: dict[str, Any] = {"capacity": capacity, "drops": drops, "document": document}
+    written = _Written(model=model, dtype=dtype, **about)
     written.begin(batch=batch, tokens=sequence)
     last = written.layers()
     logits = written.words(last, TOKENS)
@@ -150,6 +155,7 @@ class _Written:
     keeps: bool = False
     absorbed: bool = False
     drops: bool = False
+    document: int = 0
     context: int = 0
     draft: Draft = field(default_factory=Draft)
 
@@ -259,6 +265,7 @@ class _Written:
         layer = LayerDraft(
             draft=self.draft, model=model, kind=kind, label=label, axis=axis, cached=cached,
             keeps=self.keeps, absorbed=self.absorbed, drops=self.drops, capacity=self.capacity,
+            document=self.document,
         )  # fmt: skip
         layer.axes(**{axis: count})
         if cached:

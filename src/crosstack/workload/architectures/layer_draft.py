@@ -29,7 +29,8 @@ class LayerDraft:
     keys and values are kept for later; ``absorbed``: whether latent attention keeps the latent
     vector, and makes no keys and values of it; ``drops``: whether some elements are left out, as in
     training where the model has dropout. An expert takes at most ``capacity`` times an even
-    share of the tokens. [1]
+    share of the tokens. [1] ``document``: tokens of each of the documents that a sequence is packed
+    of, 0: it is one. [1]
     """
 
     draft: Draft
@@ -42,6 +43,7 @@ class LayerDraft:
     absorbed: bool = False
     drops: bool = False
     capacity: float = 1.0
+    document: int = 0
 
     def named(self, name: str) -> str:
         """Return the name of something in these layers."""
@@ -76,7 +78,8 @@ class LayerDraft:
     @property
     def seen(self) -> Causal:
         """Which keys a query sees."""
-        return Causal(query="sequence", key=self.keys, window=self.kind.window)
+        about = {"window": self.kind.window, "document": self.document}
+        return Causal(query="sequence", key=self.keys, **about)
 
     def keep(self, name: str) -> None:
         """Keep what was made of the new tokens, for every layer."""
