@@ -170,7 +170,7 @@ def _with_ends(
     found = []
     for number, (end, own) in enumerate(zip(workload.ends, mapping.ends, strict=True)):
         alone, arrays = workload.of_end(end), end.graph
-        one = plan_of_end(plan)
+        one = plan_of_end(plan, end)
         choices = make_choices(alone, arrays, one, own.n_tiles, rules, system.chip)
         path = f"mapping.ends[{number}]"
         codes = _checked_codes(alone, arrays, choices, own.sharding, one, path)

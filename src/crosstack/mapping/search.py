@@ -31,6 +31,7 @@ from typing import Any
 
 from crosstack.errors import InputError, Problem
 from crosstack.machine.system import System
+from crosstack.mapping.blocks import block_of
 from crosstack.mapping.bounded_strategies import (
     REST,
     ROOT,
@@ -53,7 +54,14 @@ from crosstack.mapping.sharding import given_choices
 from crosstack.mapping.slots import make_slots
 from crosstack.mapping.tiles import useful_tiles
 from crosstack.model.choice_index import choice_index
-from crosstack.model.ends import counted, end_cost, plan_of_end, priced_end
+from crosstack.model.ends import (
+    block_of_end,
+    counted,
+    end_cost,
+    holds_layers,
+    plan_of_end,
+    priced_end,
+)
 from crosstack.model.mesh_plan import EndCost, MeshPlan
 from crosstack.model.objective import Objective, Weights
 from crosstack.model.rules import Rules
@@ -255,15 +263,20 @@ def _end_search(
     rules: Rules,
     tables: TableCache,
 ) -> EndSearch:
-    """Return what maps an end under a plan: a head is proved, layers are within limits on work."""
+    """Return what maps an end under a plan: a head is proved, layers are within limits on work.
+
+    Layers are mapped once for all plans that share a block of theirs, by what a microbatch takes;
+    whether they fit is asked of the whole stage.
+    """
     free = Constraints(
         kernel_by_kernel=constraints.kernel_by_kernel,
         separate_directions=constraints.separate_directions,
     )
     state = search_state(workload.of_end(end), system, free, rules, tables=tables)
+    state.roomy = long = holds_layers(end)
+    blocks: dict[object, Mapping | Lack] = {}
 
-    def fastest(plan: MeshPlan) -> tuple[EndMapping, EndCost] | Lack:
-        alone = plan_of_end(plan)
+    def mapped(alone: MeshPlan) -> Mapping | Lack:
         for work in CELL_WORK if end.graph.shares_weights else END_WORK:
             state.incumbent, state.budget = Incumbent(), Budget(work=work)
             run = _Run(state, None, Objective.TIME.unit)
@@ -271,9 +284,20 @@ def _end_search(
             run.down()
             if state.incumbent.mapping is not None or state.budget.cut is None:
                 break
-        mapping = state.incumbent.mapping
-        if mapping is None:
-            return state.incumbent.lack
+        return state.incumbent.mapping or state.incumbent.lack
+
+    def fastest(plan: MeshPlan) -> tuple[EndMapping, EndCost] | Lack:
+        alone = plan_of_end(plan, end)
+        if long:
+            block = block_of_end(plan, end)
+            key = *block_of(state, block), plan.microbatch_size
+            if key not in blocks:
+                blocks[key] = mapped(block)
+            mapping = blocks[key]
+        else:
+            mapping = mapped(alone)
+        if isinstance(mapping, Lack):
+            return mapping
         choices, codes = state.table(alone, mapping.n_tiles), state.codes(mapping)
         priced = priced_end(workload, system, end, plan, rules, choices, codes, masks_of(mapping))
         kept = EndMapping(

@@ -40,7 +40,7 @@ from crosstack.mapping.slots import Slots
 from crosstack.mapping.stage_times import on_one_chip
 from crosstack.model.choice_index import ChoiceIndex, choice_index, sharding_codes
 from crosstack.model.choices import Choices, least_summing, make_choices, summing
-from crosstack.model.ends import least_ends, with_ends
+from crosstack.model.ends import computed_again_of, least_ends, with_ends
 from crosstack.model.mesh_plan import EndCost, MeshPlan
 from crosstack.model.partition import (
     ChipLoad,
@@ -100,6 +100,7 @@ class SearchState:
     slots: Slots | None
     separate: bool
     unfused: bool
+    roomy: bool = False  # main memory holds whatever a mapping needs
     use: Use | None = None
     room: Room = field(init=False)
     first: FirstCosts = field(init=False)
@@ -165,9 +166,13 @@ class SearchState:
         self.budget.spend(LOAD * self.arrays.n)
         choices = self.table(node.plan, node.n_tiles)
         given = self.workload, self.system, self.arrays, node.plan, choices
-        load = make_load(*given, codes, self.rules)
-        load = one_by_one(load, self.rules) if self.unfused else load
+        load = self._counted(make_load(*given, codes, self.rules))
         return self.pricing.priced(load, node.plan, choices, codes)
+
+    def _counted(self, load: ChipLoad) -> ChipLoad:
+        """Return a load as this problem counts it: kernel by kernel, with room for everything."""
+        load = one_by_one(load, self.rules) if self.unfused else load
+        return replace(load, memory_limit=math.inf, memory_static=0.0) if self.roomy else load
 
     def uses(self) -> Iterator[Use | None]:
         """Yield every use of the network, or the one that is given; see `workload_uses`."""
@@ -212,6 +217,7 @@ class SearchState:
         key = (
             plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
             plan.n_microbatches, plan.spilled, plan.zero,
+            tuple(computed_again_of(end, plan) for end in self.workload.ends),
         )  # fmt: skip
         # The same work whether it is known or not, and so for any number of processes.
         self.budget.spend(sum(TABLE * end.graph.n for end in self.workload.ends))
@@ -289,8 +295,7 @@ class SearchState:
         known, load = self.lightest.get(key, (None, None))
         if load is None or known is not choices:
             given = self.workload, self.system, self.arrays, node.plan, choices
-            load = relaxed_load(*given, node.domains, self.rules)
-            load = one_by_one(load, self.rules) if self.unfused else load
+            load = self._counted(relaxed_load(*given, node.domains, self.rules))
             load = self.pricing.priced(load, node.plan, choices, node.domains)
             if len(self.lightest) * self.arrays.n > MOST_LOADS:
                 self.lightest.clear()
