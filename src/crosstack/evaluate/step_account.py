@@ -14,8 +14,15 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from crosstack.evaluate.evaluation import KernelTerms, PartitionTerms
-from crosstack.evaluate.timeline import EXCHANGING, SENDING, busy_of, stages_of
+from crosstack.evaluate.timeline import (
+    EXCHANGING,
+    SENDING,
+    busy_of,
+    layers_counted,
+    stages_of,
+)
 from crosstack.machine.chip import Overlap
+from crosstack.model.ends import computed_again_of
 from crosstack.model.memory import computed_again
 from crosstack.model.schedule.layer import KernelRun
 from crosstack.workload.kernel_graph import KernelGraph
@@ -212,7 +219,7 @@ def _blocks(answer: Plan, stage: int, stages: int) -> Iterator[_Block]:
         partitions=found.partitions,
         kernels=found.kernels,
         recompute=mapping.recompute,
-        runs=float(sequences * found.layers_per_stage),
+        runs=sequences * layers_counted(answer)[stage],
     )
     if found.stages:
         own = {p.number for p in found.partitions if p.stage == stage}
@@ -225,15 +232,15 @@ def _blocks(answer: Plan, stage: int, stages: int) -> Iterator[_Block]:
         )
         return
     yield layers
-    graphs = {end.name: end.graph for end in workload.ends}
+    ends = {end.name: end for end in workload.ends}
     before = len(workload.before)
     for number, end in enumerate(found.ends):
         if stage == (0 if number < before else stages - 1):
             yield _Block(
-                graph=graphs[end.name],
+                graph=ends[end.name].graph,
                 partitions=end.partitions,
                 kernels=end.kernels,
-                recompute=Recompute.NONE,
+                recompute=computed_again_of(ends[end.name], mapping.recompute),
                 runs=float(sequences * end.count),
             )
 

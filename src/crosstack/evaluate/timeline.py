@@ -67,9 +67,12 @@ def stages_of(answer: Plan) -> tuple[Stage, ...]:
         launching = pipeline.host >= float(pipeline.stage_work(whole))
         layers = [*layers, Operation(name=LAUNCHING if launching else EXCHANGING, **times)]
     before, behind = _ends(answer)
-    stages = []
+    stages, fewer = [], pipeline.fewer
     for stage in range(count):
-        own = list(layers)
+        held = 1.0 - sum(
+            float(share) for at, share in zip((0, count - 1), fewer, strict=True) if at == stage
+        )
+        own = [_shortened(one, held) for one in layers]
         if not beside and send:
             own.append(_sending(send, stage, count, training=pipeline.training))
         if stage == 0 and pipeline.first[1]:
@@ -80,6 +83,16 @@ def stages_of(answer: Plan) -> tuple[Stage, ...]:
             own += _operations(_run_of_ends(answer, behind), there, both - there)
         stages.append(Stage(operations=tuple(own), send=send if beside else 0.0))
     return tuple(stages)
+
+
+def layers_counted(answer: Plan) -> tuple[float, ...]:
+    """Return the layers that time counts on each stage, or chip where stages are cut. [1]"""
+    found, pipeline = answer.evaluation, _pipeline(answer)
+    whole = float(found.layers_per_stage)
+    layers = [whole] * found.n_stages
+    for stage, share in zip((0, -1), pipeline.fewer, strict=True):
+        layers[stage] -= whole * float(share)
+    return tuple(layers)
 
 
 def pieces_of(answer: Plan, stages: Sequence[Stage], busy: Sequence[tuple[str, float]]) -> Pieces:
@@ -142,6 +155,7 @@ def _ending(answer: Plan) -> Ending | None:
         forward=layers * share / pieces,
         backward=layers * float(pipeline.last_pass) / pieces,
         head=(there, 0.0 if pipeline.schedule.defers_weights else both - there),
+        fewer=(float(pipeline.fewer[0]), float(pipeline.fewer[1])),
     )
 
 
@@ -197,6 +211,14 @@ def _scaled(named: Pieces, total: float) -> Pieces:
     if not total:
         return []
     return [(name, time / whole * total) for name, time in named] if whole else [("else", total)]
+
+
+def _shortened(one: Operation, share: float) -> Operation:
+    """Return a share of an operation, of a stage that holds fewer layers."""
+    if share == 1.0:
+        return one
+    times = {name: getattr(one, name) * share for name in ("forward", "backward", "weights")}
+    return replace(one, **times)
 
 
 def _sending(send: float, stage: int, count: int, *, training: bool) -> Operation:

@@ -217,7 +217,7 @@ class SearchState:
         key = (
             plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
             plan.n_microbatches, plan.spilled, plan.zero,
-            tuple(computed_again_of(end, plan) for end in self.workload.ends),
+            tuple(computed_again_of(end, plan.recompute) for end in self.workload.ends),
         )  # fmt: skip
         # The same work whether it is known or not, and so for any number of processes.
         self.budget.spend(sum(TABLE * end.graph.n for end in self.workload.ends))

@@ -112,7 +112,7 @@ class Strategies:
             "data": data,
             "expert": self.of_use("expert"),
             "n_microbatches": microbatch_count(workload, data, self.microbatch_size),
-            "layers_per_stage": self.of_use("layers_per_stage"),
+            **{n: self.of_use(n) for n in ("layers_per_stage", "first_fewer", "last_fewer")},
             "stage_transfer": AffineTime(**{n: self.of_use(f"stage_transfer.{n}") for n in lines}),
             "interleave": self.interleave,
             **{n: np.array([getattr(p, n) for p in again])[self.recompute] for n in shares},

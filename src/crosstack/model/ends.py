@@ -48,16 +48,17 @@ def holds_layers(end: End) -> bool:
     return bool(attention_core(end.graph).any())
 
 
-def computed_again_of(end: End, plan: MeshPlan) -> Recompute:
-    """What the backward pass of an end computes again: what layers do, if it has some."""
-    return plan.recompute if holds_layers(end) else Recompute.NONE
+def computed_again_of(end: End, layers: Recompute) -> Recompute:
+    """What the backward pass of an end computes again: what ``layers`` do, if it has some."""
+    return layers if holds_layers(end) else Recompute.NONE
 
 
 def plan_of_end(plan: MeshPlan, end: End) -> MeshPlan:
     """Return the plan of one run of an end, on the chips of its stage."""
     ones = "pipeline", "layers_per_stage", "n_layers", "graph_stages", "graph_repetitions"
     single: dict[str, Any] = dict.fromkeys((*ones, "interleave"), 1)
-    again = computed_again_of(end, plan)
+    single |= {"first_fewer": 0, "last_fewer": 0}
+    again = computed_again_of(end, plan.recompute)
     return replace(plan, **single, recompute=again, ends=(NO_END, NO_END))
 
 

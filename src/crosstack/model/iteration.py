@@ -65,6 +65,8 @@ class Pipeline:
     [1]; ``forward`` is the share of the forward pass in the work, ``weight_gradients`` that of
     gradients of weights. [1] ``first`` and ``last`` are what the first and the last stage work
     besides on a microbatch: forward, and in all [s], where gradients of weights are never apart;
+    ``fewer``: shares of the work of the fullest stage that the first and the last one do not have,
+    as they hold fewer layers [1];
     ``step`` is what is done once an iteration; ``exchanged`` is what a stage takes for its work
     where layers exchange weights or gradients whenever they run (`stage_paths`); ``host``: of that,
     what the launches of a stage take for a microbatch [s].
@@ -82,6 +84,7 @@ class Pipeline:
     weight_gradients: Floats | float = 1 / 3
     first: tuple[float, float] = (0.0, 0.0)
     last: tuple[float, float] = (0.0, 0.0)
+    fewer: tuple[Any, Any] = (0.0, 0.0)
     step: OptimizerStep = NO_STEP
     exchanged: tuple[Path, ...] = ALONE
     host: Any = 0.0
@@ -97,8 +100,13 @@ class Pipeline:
 
     @property
     def has_ends(self) -> bool:
-        """Whether the first or the last stage works on anything besides layers."""
-        return bool(np.any(np.asarray(self.first[1]) + self.last[1] > 0))
+        """Whether the first or the last stage differs from others: by its layers, or an end."""
+        return self.uneven or bool(np.any(np.asarray(self.first[1]) + self.last[1] > 0))
+
+    @property
+    def uneven(self) -> bool:
+        """Whether the first or the last stage holds fewer layers than others."""
+        return bool(np.any(np.asarray(self.fewer[0]) + self.fewer[1] > 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +211,8 @@ def step_paths(pipeline: Pipeline) -> tuple[tuple[Path, ...], ...]:
     step, share = pipeline.step, pipeline.forward
     if step is NO_STEP:
         return ()
-    if pipeline.schedule.defers_weights:  # which stage is through last depends, see `exact_time`
+    apart = pipeline.schedule.defers_weights or pipeline.uneven
+    if apart:  # which stage is through last depends, see `exact_time`
         alone = np.asarray(pipeline.stages) == 1
         step = replace(step, first=step.first * alone, last=step.last * alone)
     elif pipeline.has_ends and not step.overlapped:  # the first stage has one behind all others
@@ -248,21 +257,56 @@ def end_paths(pipeline: Pipeline) -> tuple[Path, ...]:
     beside, one = pipeline.overlap is Overlap.ALL, p == 1
     if not pipeline.training:
         return tuple(_one_way(p, m, 1.0, x, (begun, ended), beside=beside))
-    send, share = x / 2, pipeline.forward
+    send, share, fewer = x / 2, pipeline.forward, pipeline.fewer
     if pipeline.schedule is Schedule.GPIPE:
-        down = _one_way(p, m, share, send, (first, last), beside=beside)
-        up = _one_way(p, m, 1 - share, send, (ended - last, begun - first), beside=beside)
+        down = _one_way(p, m, share, send, (first, last), fewer, beside=beside)
+        back = ended - last, begun - first
+        up = _one_way(p, m, 1 - share, send, back, fewer[::-1], beside=beside)
         return tuple((a + c, b + d) for a, b in down for c, d in up)
     sends = 2 * (p - 1) + (0 if beside else 1 - one) * (m - 1)
     if pipeline.schedule.defers_weights:
         return _zero_bubble_ends(pipeline, sends * send)
-    v = pipeline.interleave
+    v, (less, least) = pipeline.interleave, fewer
     alike = training_ways(p, m, v, beside=beside, forward=share)
     return (
-        *((work, sent * send + begun) for work, sent in alike),
-        (m + (p - 1) / v, begun + m * ended + sends * send),
-        (1.0 * m, m * (begun + one * ended)),
+        *((work, sent * send + begun) for work, sent in _between(pipeline, alike)),
+        *_turning(pipeline),
+        (m * (1 - least) + (p - 1) / v - less, begun + m * ended + sends * send),
+        (m * (1.0 - less), m * (begun + one * ended)),
     )
+
+
+def _between(pipeline: Pipeline, alike: Iterable[Path]) -> Iterable[Path]:
+    """Return the ways of stages that are ``alike``, with their sends, or that between others.
+
+    The second stage, once the first one, that holds fewer layers, has handed on, and before that
+    is handed back to; of two stages, which both have an end, nothing.
+    """
+    if not pipeline.uneven:
+        return alike
+    p, m, less = pipeline.stages, pipeline.microbatches, pipeline.fewer[0]
+    other = np.asarray(pipeline.fewer[0]) + pipeline.fewer[1] > 0
+    some, handed = np.asarray(p) > 2, 1 - np.asarray(less)
+    if pipeline.schedule.defers_weights:  # whose weights' gradients may be left for later
+        handed = handed * pipeline.forward
+    own = some * (m + handed)
+    return [(np.where(other, own, a), np.where(other, 0.0, b)) for a, b in alike]
+
+
+def _turning(pipeline: Pipeline) -> tuple[Path, ...]:
+    """Return the way of stages of which some hold fewer layers, one forward, one backward.
+
+    The second stage begins ``p - 1`` microbatches before the first comes back, then takes one
+    forward, one backward; all stages are passed before that and behind it, where microbatches are
+    enough. See `crosstack.model.schedule.closed.uneven_time`.
+    """
+    if not pipeline.uneven:
+        return ()
+    p, m, send = pipeline.stages, pipeline.microbatches, pipeline.transfer / 2
+    (_, begun), (_, ended), (less, least) = pipeline.first, pipeline.last, pipeline.fewer
+    some = (np.asarray(p) > 2) & (np.asarray(m) >= p - 1) & (np.asarray(less) + least > 0)
+    work, sends = m + p - 1 - less - 2 * least, 4 * p - 6
+    return ((some * work, some * (begun + 2 * ended + sends * send)),)
 
 
 def _zero_bubble_ends(pipeline: Pipeline, sent: Any) -> tuple[Path, ...]:
@@ -273,16 +317,17 @@ def _zero_bubble_ends(pipeline: Pipeline, sent: Any) -> tuple[Path, ...]:
     the way down.
     """
     p, m, share = pipeline.stages, pipeline.microbatches, pipeline.forward
-    (first, begun), (_, ended) = pipeline.first, pipeline.last
+    (first, begun), (_, ended), (less, least) = pipeline.first, pipeline.last, pipeline.fewer
     beside, one, k = pipeline.overlap is Overlap.ALL, p == 1, p - 1
     weights, send = pipeline.weight_gradients, pipeline.transfer / 2
     alike = zero_bubble_ways(p, m, beside=beside, forward=share, weights=weights)
-    down = k + (0 if beside else 1 - one) * m
+    down, own = k + (0 if beside else 1 - one) * m, m * (1 - least)
+    ways = (k - less) * (1 - weights) - k * weights * (1 - least)
     return (
-        *((work, times * send + first) for work, times in alike),
-        (m + k * (1 - weights) - k * weights, begun + m * ended + sent),
-        (m + k * share, first * (1 - one) + m * ended + down * send),
-        (1.0 * m, m * (begun + one * ended)),
+        *((work, times * send + first) for work, times in _between(pipeline, alike)),
+        (own + ways, begun + m * ended + sent),
+        (own + (k - less) * share, first * (1 - one) + m * ended + down * send),
+        (m * (1.0 - less), m * (begun + one * ended)),
     )
 
 
@@ -292,21 +337,24 @@ def _one_way(
     share: Any,
     send: Any,
     ends: tuple[float, float],
+    fewer: tuple[Any, Any] = (0.0, 0.0),
     *,
     beside: bool,
 ) -> list[Path]:
     """Return the paths of a pass in one direction: all machines once, one of them each time.
 
     ``share`` of the work of a stage is in this pass [1]; ``send`` is from a stage to the next,
-    ``ends`` what the first and the last stage of the pass work besides. [s]
+    ``ends`` what the first and the last stage of the pass work besides [s], ``fewer`` shares of the
+    work that they do not have. [1]
     """
     p, more = stages, microbatches - 1
-    work, extra = p * share, sum(ends) + (p - 1) * send
+    work, extra = (p - sum(fewer)) * share, sum(ends) + (p - 1) * send
     sent, both = send * (p > 1), ends[0] + (p == 1) * ends[1]
+    first, last = (share * (1 - less) for less in fewer)
     if beside:
-        slow = [(share, both), (share, ends[1]), (0.0, sent)]
+        slow = [(first, both), (last, ends[1]), (0.0, sent), (share * (p > 2), 0.0)]
     else:  # a stage sends by itself, all but the last of the pass
-        slow = [(share, both + sent), (share, ends[1]), (share * (p > 2), send * (p > 2))]
+        slow = [(first, both + sent), (last, ends[1]), (share * (p > 2), send * (p > 2))]
     return [(work + more * a, extra + more * b) for a, b in slow]
 
 
@@ -362,10 +410,16 @@ def pipeline_of(plan: MeshPlan, overlap: Overlap, rules: Rules) -> Pipeline:
         weight_gradients=plan.weight_gradients,
         first=first,
         last=last,
+        fewer=_shares_of(plan.spared, plan.layers_per_stage),
         step=optimizer_step(plan),
         exchanged=stage_paths(plan),
         host=plan.host * plan.layers_per_stage,
     )
+
+
+def _shares_of(layers: tuple[Any, Any], whole: Any) -> tuple[Any, Any]:
+    """Return numbers of layers as shares of those of a stage. [1]"""
+    return layers[0] / np.asarray(whole), layers[1] / np.asarray(whole)
 
 
 def exact_time(pipeline: Pipeline, work: float, rules: Rules) -> float:
@@ -377,7 +431,7 @@ def exact_time(pipeline: Pipeline, work: float, rules: Rules) -> float:
     """
     paths = float(iteration_time(pipeline, work, rules))
     ends = pipeline.has_ends and pipeline.training and int(pipeline.stages) > 1
-    apart = not pipeline.step.overlapped or pipeline.schedule.defers_weights
+    apart = not pipeline.step.overlapped or pipeline.schedule.defers_weights or pipeline.uneven
     if not ends or (pipeline.schedule is Schedule.GPIPE and not apart):
         return paths
     share, work = float(pipeline.forward), float(pipeline.stage_work(work))
@@ -386,6 +440,7 @@ def exact_time(pipeline: Pipeline, work: float, rules: Rules) -> float:
         *(int(count) for count in (pipeline.stages, pipeline.microbatches, pipeline.interleave)),
         (work * share, work * (1 - share), work * float(pipeline.weight_gradients)),
         (pipeline.first, pipeline.last),
+        (float(pipeline.fewer[0]), float(pipeline.fewer[1])),
         float(pipeline.transfer) / rules.iteration.directions(training=True),
         pipeline.schedule,
         beside=pipeline.overlap is Overlap.ALL,
@@ -403,14 +458,19 @@ def _sums_behind(pipeline: Pipeline, work: float) -> list[float]:
     Those of the first stage's end go last, of the last stage's with those of its layers.
     """
     step, count = pipeline.step, int(pipeline.stages)
+    least = float(pipeline.fewer[0]), float(pipeline.fewer[1])
+    held = [1 - least[0], *[1.0] * (count - 2), 1 - least[1]]  # shares of the fullest's layers
+    besides = [0.0] * count
     if not step.overlapped:
-        alone = float(step.sums)
-        return [alone + float(step.first), *[alone] * (count - 2), alone + float(step.last)]
-    bucket = step.sums / pipeline.layers
-    most = step.sums - work * pipeline.last_pass * (1 - 1 / pipeline.layers)
-    plain = float(max(bucket, most))
-    before, behind = plain + float(step.first), float(max(bucket, most + step.last))
-    return [before, *[plain] * (count - 2), behind]
+        besides[0], besides[-1] = float(step.first), float(step.last)
+        return [float(step.sums) * share + more for share, more in zip(held, besides, strict=True)]
+    bucket = float(step.sums / pipeline.layers)
+    back, besides[-1] = work * float(pipeline.last_pass), float(step.last)
+    hidden = [back * (share - 1 / float(pipeline.layers)) for share in held]
+    rows = zip(held, hidden, besides, strict=True)
+    found = [max(bucket, float(step.sums) * share - beside + more) for share, beside, more in rows]
+    found[0] += float(step.first)
+    return found
 
 
 def iteration_time(pipeline: Pipeline, work: Floats | float, rules: Rules) -> Floats:
@@ -444,7 +504,12 @@ def iteration(plan: MeshPlan, layer_time: float, overlap: Overlap, rules: Rules)
     ended = [float(time) for time in step_times(pipeline, work)] or [0.0, 0.0, 0.0]
     bubble = float(rules.iteration.bubble_factor(pipeline))
     besides = [both for _, both in (pipeline.first, pipeline.last)]
-    slowest = work + (sum(besides) if plan.pipeline == 1 else max(besides))
+    own = [
+        work * (1 - float(share)) + both
+        for share, both in zip(pipeline.fewer, besides, strict=True)
+    ]
+    inner = work if plan.pipeline > 2 else 0.0
+    slowest = work + sum(besides) if plan.pipeline == 1 else max(*own, inner)
     if pipeline.has_ends:  # all that the slowest stage waits for
         bubble = (taken - sum(ended)) / plan.n_microbatches / slowest
     return Iteration(

@@ -30,6 +30,7 @@ from crosstack.model.boundary import Shares, operand_share
 from crosstack.model.mesh_plan import MeshPlan, state_held
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.closed import Counts, require_counts
+from crosstack.model.stage_layers import layers_of
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
 from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
@@ -403,11 +404,11 @@ def static_size(
     """
     held, data = memory.held(plan), data_size(workload, plan)
     data = data + passing_size(plan, memory.weights.sum(axis=-1), plan.layers_per_stage)
-    if not plan.has_ends and not plan.schedule.defers_weights:
+    if not (plan.has_ends or plan.schedule.defers_weights or np.any(plan.spared)):
         return np.asarray(held * plan.layers_per_stage + data + activations_held(plan, memory))
     found, (first, last) = [], end_sizes(plan)
     for stage, rows in _fullest(plan, first, last):
-        copies = _copies(plan, stage)
+        copies = layers_of(plan, stage)
         found.append(
             held * copies
             + activations_held(plan, memory, stage=stage, copies=copies)
@@ -425,11 +426,16 @@ def _fullest(plan: MeshPlan, first: EndRows, last: EndRows) -> list[tuple[Any, E
     Without ends and with gradients of weights that wait, what a stage keeps changes by as much from
     one to the next of as many copies.
     """
-    ends: list[tuple[Any, EndRows]] = [(0, first), (plan.pipeline - 1, last)]
+    p: Any = np.asarray(plan.pipeline)
+    stages: list[Any] = []
     if plan.schedule.defers_weights:
-        longer = plan.graph_repetitions % plan.pipeline
-        ends.insert(1, ((longer - 1) % plan.pipeline, {}))
-    return ends
+        stages.append((plan.graph_repetitions % p - 1) % p)
+    if np.any(plan.spared):  # those between the ends hold more, the first of them one more
+        inner = plan.graph_repetitions - layers_of(plan, 0) - layers_of(plan, p - 1)
+        longer = (inner % np.maximum(p - 2, 1)).astype(int)
+        stages += [np.minimum(1, p - 1)]
+        stages += [longer, np.maximum(p - 2, 0)] * plan.schedule.defers_weights
+    return [(0, first), *((stage, {}) for stage in stages), (p - 1, last)]
 
 
 def end_sizes(plan: MeshPlan) -> tuple[EndRows, EndRows]:
@@ -501,7 +507,7 @@ def pipeline_account(
     """
     if kernels is None:
         stages = np.arange(plan.pipeline)
-        count = _copies(plan, stages)
+        count = layers_of(plan, stages)
         moving = working[0] * (count > 0)
         activations = activations_held(plan, memory, stage=stages, copies=count)
     else:
@@ -538,13 +544,6 @@ def microbatches_kept(plan: MeshPlan, stage: ArrayLike) -> Floats:
     """
     schedule, size = plan.schedule, {"stages": plan.pipeline, "microbatches": plan.n_microbatches}
     return in_flight(stage, **size, schedule=schedule, interleave=plan.interleave)
-
-
-def _copies(plan: MeshPlan, stage: Any) -> Floats:
-    """Copies of the graph that stages hold. [1]"""
-    each, longer = divmod(plan.graph_repetitions, plan.pipeline)
-    count = each + (np.asarray(stage) < longer).astype(float)
-    return np.where(np.equal(stage, 0), plan.layers_per_stage, count)
 
 
 # ---------------------------------------------------------------- what a stage keeps

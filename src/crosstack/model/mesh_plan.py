@@ -31,6 +31,7 @@ from crosstack.model.collectives import (
     TokenRoute,
 )
 from crosstack.model.rules import Rules
+from crosstack.model.stage_layers import spared_layers
 from crosstack.records import known_again
 from crosstack.workload.kernel_graph import Floats, KernelGraph
 from crosstack.workload.kernels import Collective, Placement
@@ -90,8 +91,9 @@ class MeshPlan:
 
     ``sizes``, ``parallelism`` and ``dimensions`` as in `crosstack.mapping.mapping.Mapping`.
     ``tensor``, ``pipeline`` and ``data`` are chips per parallelism; ``layers_per_stage`` counts
-    repetitions of the graph. ``graph_stages`` is how many stages one copy of the graph may be
-    split over, 1 where stages hold whole copies (`crosstack.mapping.pipeline`), and
+    repetitions of the graph on the fullest stage, of which ``first_fewer`` are not on the first and
+    ``last_fewer`` not on the last, see `spared`. ``graph_stages`` is how many stages one copy of the
+    graph may be split over, 1 where stages hold whole copies (`crosstack.mapping.pipeline`), and
     ``graph_repetitions`` how many copies there are, ``n_layers`` what they are together. [1]
     ``changes`` are those of a tensor's layout over the tensor-parallel chips.
     ``border`` is what it takes to send a chip's bytes over the border between two of them.
@@ -136,6 +138,8 @@ class MeshPlan:
     periodic: ConcaveTime
     stage_transfer: AffineTime
     n_layers: int
+    first_fewer: Any = 0
+    last_fewer: Any = 0
     hop: float = 0.0
     graph_stages: int = 1
     graph_repetitions: int = 1
@@ -292,6 +296,15 @@ class MeshPlan:
         if self.hidden is None:
             return overlap
         return Overlap.ALL if Hidden.SENDS in self.hidden else Overlap.NONE
+
+    @property
+    def spared(self) -> tuple[Any, Any]:
+        """Layers less than the fullest stage that the first and the last one hold. [1]
+
+        None where stages are cut into pieces: those are counted as if all held as many.
+        """
+        whole = np.asarray(self.interleave) == 1
+        return self.first_fewer * whole, self.last_fewer * whole
 
     @property
     def borders(self) -> int:
@@ -513,6 +526,7 @@ def _network_plan(
     if workload.training:
         scatter, gather = rules.collectives.shards(whole)
         near = rules.collectives.near_shards(whole)
+    first_fewer, last_fewer = spared_layers(workload, system, rules, pipeline)
     exchange, replicas = NOTHING, NO_REPLICAS
     if expert > 1:
         exchange = rules.collectives.tokens(network, _route(workload))
@@ -531,6 +545,8 @@ def _network_plan(
         data=data,
         n_microbatches=microbatch_count(workload, data, 1),
         layers_per_stage=-(-copies // pipeline),
+        first_fewer=first_fewer,
+        last_fewer=last_fewer,
         collectives=rules.collectives.kernels(network),
         changes=rules.collectives.changes(network) if tensor > 1 else {},
         periodic=rules.collectives.gradients(whole),

@@ -91,7 +91,8 @@ class Ending:
 
     ``forward`` and ``backward`` are what the layers of a piece of a stage take in the first pass
     and in the last, ``head`` what the last stage works behind those, forward, and in the last pass
-    before them, for one microbatch. [s] Weights that are sent round are those of the iteration
+    before them, for one microbatch [s]; ``fewer`` the shares of ``layers`` that the first and the
+    last stage do not have [1]. Weights that are sent round are those of the iteration
     before.
     """
 
@@ -100,6 +101,11 @@ class Ending:
     forward: float
     backward: float
     head: tuple[float, float] = (0.0, 0.0)
+    fewer: tuple[float, float] = (0.0, 0.0)
+
+    def held(self, chip: int, chips: int) -> float:
+        """Share of ``layers`` that one of so many chips has. [1]"""
+        return 1.0 - self.fewer[0] * (chip == 0) - self.fewer[1] * (chip == chips - 1)
 
 
 def pipeline_time(
@@ -410,14 +416,15 @@ def _add_gathers(
     step = ending.step
     if not step.gather:
         return {}
-    each = ending.layers * chips / count  # layers of a piece
     bucket = step.gather / ending.layers
     found: dict[int, tuple[int, list[tuple[int, float]]]] = {}
     for chip in range(chips):
         own = partial(build.add, resource=f"weights {chip}", kind="transfer")
         besides = step.before * (chip == 0), step.behind * (chip == chips - 1)
+        held = ending.held(chip, chips)
+        each = held * ending.layers * chips / count  # layers of a piece
         if not step.ahead:
-            whole = own("weights sent round", step.gather + sum(besides))
+            whole = own("weights sent round", held * step.gather + sum(besides))
             found.update({s: (whole, []) for s in range(chip, count, chips)})
             continue
         after: list[int] = []  # pieces in their order, which a link does not know
@@ -426,7 +433,7 @@ def _add_gathers(
             begun = own(f"weights of the first layer, stage {s}", one, after=after)
             rest = own(f"weights of stage {s}", (each - 1) * bucket, after=[begun])
             head = ending.head[0] * (s == count - 1)
-            pending = [(rest, ending.forward / each + head)]
+            pending = [(rest, held * ending.forward / each + head)]
             if s == count - 1:
                 last = own("weights of the head", besides[1], after=[rest])
                 pending.append((last, head))
@@ -443,18 +450,19 @@ def _add_ending(
     """
     step, count = ending.step, len(final)
     last = step.last - (step.first if chips == 1 else 0.0)
-    each = ending.layers * chips / count  # layers of a piece
     bucket, summed = step.sums / ending.layers, []
     for chip in range(chips):
         own = {"resource": f"sums {chip}", "kind": "transfer"}
         besides = step.first * (chip == 0), last * (chip == chips - 1)
+        held = ending.held(chip, chips)
+        each = held * ending.layers * chips / count  # layers of a piece
         if not step.overlapped:
-            whole = step.sums + sum(besides)
+            whole = held * step.sums + sum(besides)
             summed.append(build.add("sum of gradients", whole, after=[final[chip][1]], **own))
             continue
         for s in reversed(range(chip, count, chips)):
             waits, done = final[s]
-            one = ending.backward / each + ending.head[1] * (s == count - 1)
+            one = held * ending.backward / each + ending.head[1] * (s == count - 1)
             begun = build.add(f"first layer back, stage {s}", one, after=waits, kind="hand over")
             most = (each - 1) * bucket + besides[1] * (s == count - 1)
             task = build.add(f"sums of stage {s}", most, after=[begun], **own)
