@@ -95,7 +95,9 @@ def evaluate(
     plan, choices = _planned(workload, system, rules, mapping.general)
     arrays = plan.graph(workload.graph)
     codes = _checked_codes(workload, workload.graph, choices, mapping.sharding, plan)
-    plan, ends = _with_ends(workload, system, mapping, summing(plan, choices, codes), rules)
+    plan, ends = _with_ends(
+        workload, system, mapping, summing(plan, workload.graph, choices, codes), rules
+    )
     load = make_load(workload, system, arrays, plan, choices, codes, rules)
     numbers, masks = _partition_masks(arrays, mapping.partitions)
     stages = stage_masks(arrays, mapping, plan)
@@ -135,7 +137,9 @@ def mapped_plan(workload: Workload, system: System, mapping: Mapping, rules: Rul
     workload = counted(workload, rules)
     plan, choices = _planned(workload, system, rules, mapping.general)
     codes = _checked_codes(workload, workload.graph, choices, mapping.sharding, plan)
-    return _with_ends(workload, system, mapping, summing(plan, choices, codes), rules)[0]
+    return _with_ends(
+        workload, system, mapping, summing(plan, workload.graph, choices, codes), rules
+    )[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -481,9 +485,14 @@ def _memory(
 ) -> list[float]:
     """Bytes of main memory that one chip needs while each partition runs. [B]"""
     return [
-        stage_memory(load, _stage_of(mask, stages)[1]) + size * plan.microbatch_size
+        stage_memory(load, _stage_of(mask, stages)[1]) + size * _running(plan)
         for mask, size in zip(masks, alive, strict=True)
     ]
+
+
+def _running(plan: MeshPlan) -> int:
+    """Sequences that a chip works on at a time. [1]"""
+    return plan.microbatch_size * plan.schedule.at_once
 
 
 def _account(p: _Priced) -> MemoryAccount:
@@ -496,7 +505,7 @@ def _account(p: _Priced) -> MemoryAccount:
         p.workload,
         p.plan,
         memory,
-        [size * p.plan.microbatch_size for size in working],
+        [size * _running(p.plan) for size in working],
         None if p.stages is None else [bits(stage) for stage in p.stages],
     )
 

@@ -12,7 +12,8 @@ from crosstack.machine.chip import Overlap
 from crosstack.model.iteration import Pipeline, pipeline_of
 from crosstack.model.optimizer_step import NO_STEP
 from crosstack.model.schedule.events import Timeline, simulate
-from crosstack.model.schedule.pipeline import Ending, Operation, Pass, Stage, pipeline_graph
+from crosstack.model.schedule.passes import Operation, Pass, Stage
+from crosstack.model.schedule.pipeline import Ending, pipeline_graph
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.transformer_training import Schedule
 

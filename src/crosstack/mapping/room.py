@@ -104,7 +104,7 @@ class Room:
         """Whether a plan fits, however it is filled in."""
         if math.isinf(self.capacity(plan)):
             return True
-        moving = self._most_moving(plan) * plan.microbatch_size
+        moving = self._most_moving(plan) * plan.microbatch_size * plan.schedule.at_once
         most = float(static_size(self.workload, plan, self._memory(plan, most=True)))
         return most + moving + self._most_of_ends(plan) <= self.capacity(plan)
 
@@ -120,7 +120,10 @@ class Room:
             made = float((graph.output_size + graph.input_sizes.sum(axis=1)).sum())
             caches = float(graph.cache_size.sum()) * self.workload.global_batch_size
             flying = max(plan.n_microbatches, 1) * plan.microbatch_size
-            most += end.count * (state + made * (flying + 1) + caches + graph.memory_extra.sum())
+            running = plan.microbatch_size * plan.schedule.at_once
+            most += end.count * (
+                state + made * (flying + running) + caches + graph.memory_extra.sum()
+            )
         return float(most)
 
     def of_many(self, strategies: Strategies) -> Least:

@@ -395,7 +395,9 @@ class SearchState:
         """Return a node whose plan sums the gradients of one sharding."""
         if not self.sums:
             return node
-        return replace(node, plan=summing(node.plan, self.table(node.plan, node.n_tiles), codes))
+        return replace(
+            node, plan=summing(node.plan, self.arrays, self.table(node.plan, node.n_tiles), codes)
+        )
 
     def rooms(self, load: ChipLoad, masks: tuple[int, ...]) -> bool:
         """Whether the tensors alive in each partition fit the main memory."""

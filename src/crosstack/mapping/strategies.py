@@ -31,6 +31,7 @@ from crosstack.model.schedule.allowed import (
     with_recompute,
 )
 from crosstack.model.tiles import divisors
+from crosstack.model.tokens import with_tokens
 from crosstack.records import known_again
 from crosstack.workload.kernel_graph import Bools, Floats, Ints
 from crosstack.workload.kernels import Placement
@@ -132,9 +133,14 @@ class Strategies:
             numbers["ends"] = tuple(
                 EndCost(**{name: values[self.use] for name, values in end.items()}) for end in ends
             )
+        if schedule.both_ends:
+            numbers["border"] = AffineTime(**{n: self.of_use(f"border.{n}") for n in lines})
+            numbers["tensor"] = self.of_use("tensor")
+            numbers["exchange"] = self._line("exchange")
         stages = self.of_use("graph_stages")
         numbers["graph_stages"] = stages if (stages > 1).any() else 1
-        return replace(first, schedule=schedule, **numbers)
+        found = replace(first, schedule=schedule, **numbers)
+        return with_tokens(found, workload.graph, self.recompute) if schedule.both_ends else found
 
     def _near(self, name: str) -> NearShards:
         """Return shares of the nearest chips of each plan, as arrays."""

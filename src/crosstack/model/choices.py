@@ -25,6 +25,7 @@ from crosstack.model.memory import activation_sizes, computed_again
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.temporal import Clocked, clocked
+from crosstack.model.tokens import tokens_of
 from crosstack.workload.kernel_graph import AXES, AXIS_CODE, Bools, Floats, Ints, KernelGraph
 from crosstack.workload.kernels import Collective, Placement
 from crosstack.workload.passes.expert_parallel import expert_gradients
@@ -261,9 +262,10 @@ def least_summing(graph: KernelGraph, plan: MeshPlan) -> MeshPlan:
     )
 
 
-def summing(plan: MeshPlan, choices: Choices, codes: Ints) -> MeshPlan:
-    """Return a plan that sums the gradients of one sharding."""
+def summing(plan: MeshPlan, graph: KernelGraph, choices: Choices, codes: Ints) -> MeshPlan:
+    """Return a plan that sums the gradients, and exchanges the tokens, of one sharding."""
     size, experts = (float(c[codes].sum()) for c in (choices.summed, choices.expert_summed))
+    plan = tokens_of(plan, graph, choices, codes)
     return replace(plan, summed=size, expert_summed=experts)
 
 

@@ -173,8 +173,8 @@ def end_cost(
     # Its weights are sent before a microbatch, its gradients behind it, and nothing runs beside.
     sent = float(plan.bringing_time(summed, spread)) / plan.microbatch_size
     left = float(plan.leaving_time(summed, spread)) / plan.microbatch_size
-    taken = sum(cost.time for cost in priced.costs)
-    forward = _forward(priced, computed_again(graph, its.recompute))
+    taken, again = sum(cost.time for cost in priced.costs), computed_again(graph, its.recompute)
+    forward, exchanged = _forward(priced, again), choices.exchange_time[codes]
     if plan.driven is not None:  # nothing is as long before its host has launched it
         launched = max(taken, host_time(graph, chip, its.recompute) / plan.microbatch_size)
         taken, forward = launched, forward * (launched / taken if taken else 1.0)
@@ -185,7 +185,8 @@ def end_cost(
         compute=float((choices.work[codes] * slower).sum()) / peak,
         memory=sum(cost.memory for cost in priced.costs),
         tensor=sum(load.network),
-        expert=float(choices.exchange_time[codes].sum()),
+        expert=float(exchanged.sum()),
+        expert_forward=float((exchanged / (1 + again))[~graph.backward].sum()),
         on_chip=joules,
         summed=summed,
         weights=float(held.weights.sum()) + own,

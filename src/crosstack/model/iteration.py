@@ -29,6 +29,7 @@ from crosstack.model.schedule.closed import (
     training_ways,
     zero_bubble_ways,
 )
+from crosstack.model.schedule.dual import DualWork, dual_through, together
 from crosstack.model.schedule.uneven import uneven_ends
 from crosstack.model.stage_paths import ALONE, stage_paths
 from crosstack.workload.kernel_graph import Floats, Ints
@@ -66,7 +67,10 @@ class Pipeline:
     gradients of weights. [1] ``first`` and ``last`` are what the first and the last stage work
     besides on a microbatch: forward, and in all [s], where gradients of weights are never apart;
     ``fewer``: shares of the work of the fullest stage that the first and the last one do not have,
-    as they hold fewer layers [1];
+    as they hold fewer layers [1]; ``tokens`` is what of the work of a stage their exchange takes,
+    at least and at most, ``last_tokens`` and ``first_tokens`` what of ``last`` and ``first`` it
+    does, forward and in all [s], ``tokens_forward`` the share of the former in the forward pass,
+    ``taken`` that of a chip's units that communicates, where it runs beside other work [1];
     ``step`` is what is done once an iteration; ``exchanged`` is what a stage takes for its work
     where layers exchange weights or gradients whenever they run (`stage_paths`); ``host``: of that,
     what the launches of a stage take for a microbatch [s].
@@ -85,6 +89,11 @@ class Pipeline:
     first: tuple[float, float] = (0.0, 0.0)
     last: tuple[float, float] = (0.0, 0.0)
     fewer: tuple[Any, Any] = (0.0, 0.0)
+    tokens: tuple[Any, Any] = (0.0, 0.0)
+    tokens_forward: Any = 0.5
+    first_tokens: tuple[Any, Any] = (0.0, 0.0)
+    last_tokens: tuple[Any, Any] = (0.0, 0.0)
+    taken: float = 0.0
     step: OptimizerStep = NO_STEP
     exchanged: tuple[Path, ...] = ALONE
     host: Any = 0.0
@@ -102,6 +111,11 @@ class Pipeline:
     def has_ends(self) -> bool:
         """Whether the first or the last stage differs from others: by its layers, or an end."""
         return self.uneven or bool(np.any(np.asarray(self.first[1]) + self.last[1] > 0))
+
+    @property
+    def from_both_ends(self) -> bool:
+        """Whether microbatches enter at both ends, and passes run together."""
+        return self.training and self.schedule.both_ends
 
     @property
     def uneven(self) -> bool:
@@ -162,7 +176,7 @@ class Pipelining:
 
     def _passes(self, pipeline: Pipeline) -> tuple[Path, ...]:
         """Return the paths through the passes of all microbatches."""
-        if pipeline.has_ends:
+        if pipeline.has_ends and not pipeline.from_both_ends:
             return end_paths(pipeline)
         size, beside = (pipeline.stages, pipeline.microbatches), pipeline.overlap is Overlap.ALL
         share, send = pipeline.forward, pipeline.transfer
@@ -177,6 +191,8 @@ class Pipelining:
             case Schedule.ZB_H1:
                 weights = pipeline.weight_gradients
                 ways = zero_bubble_ways(*size, beside=beside, forward=share, weights=weights)
+            case Schedule.DUALPIPE:
+                return dual_paths(pipeline)
             case _:
                 assert_never(pipeline.schedule)
         send = send / self.directions(training=True)
@@ -185,7 +201,10 @@ class Pipelining:
     def bubble_factor(self, pipeline: Pipeline) -> Floats:
         """1 + the share of time that stages idle, but for sends that are waited for. [1]"""
         idle = (pipeline.stages - 1) / pipeline.microbatches / pipeline.interleave
-        if pipeline.schedule.defers_weights:
+        if pipeline.schedule.both_ends:  # table 2 of deepseek2024v3, of passes one by one
+            half, back = pipeline.stages / 2 - 1, 1 - np.asarray(pipeline.forward)
+            idle = half * (1 + back - 3 * pipeline.weight_gradients) / pipeline.microbatches
+        elif pipeline.schedule.defers_weights:
             share, weights = np.asarray(pipeline.forward), pipeline.weight_gradients
             inputs = 1 - share - weights
             idle = idle * (share + inputs - np.minimum(np.minimum(share, inputs), weights))
@@ -331,6 +350,40 @@ def _zero_bubble_ends(pipeline: Pipeline, sent: Any) -> tuple[Path, ...]:
     )
 
 
+def dual_paths(pipeline: Pipeline) -> tuple[Path, ...]:
+    """Return paths through an iteration whose microbatches enter at both ends.
+
+    The first chip, which has the first and the last stage, runs each forward pass together with a
+    backward pass at best. A chip in the middle begins once the first microbatch is there, runs as
+    many passes by themselves as twice the stages, and what it leaves goes up to the first chip,
+    where gradients of weights come last.
+    """
+    p, m, share = pipeline.stages, pipeline.microbatches, pipeline.forward
+    (first, begun), (_, ended), (less, least) = pipeline.first, pipeline.last, pipeline.fewer
+    weights, send = pipeline.weight_gradients, pipeline.transfer / 2
+    both, behind = begun + ended, pipeline.first_tokens[1] + pipeline.last_tokens[1]
+    few, most = pipeline.tokens
+    own = 2.0 - less - least
+    tokens = own * few + behind, own * most + behind
+    ends = together((own, both), tokens, pipeline.taken)
+    some = np.asarray(p) > 2
+    down, up = some * (p / 2 - 1 - less), some * (p / 2) * weights
+    way = some * (p / 2 - 1) * send
+    ways = (
+        (down * share, some * first + way),
+        (down * (1 - weights) - up, some * begun + 2 * way),
+    )
+    inner = together((1.0, 0.0), (few, most), pipeline.taken)
+    return (
+        *((m / 2 * a, m / 2 * b) for a, b in ends),
+        *(
+            ((m - p) * a + p * some + c, (m - p) * b * some + d)
+            for a, b in ((some * a, b) for a, b in inner)
+            for c, d in ways
+        ),
+    )
+
+
 def _one_way(
     stages: Ints | int,
     microbatches: Ints | int,
@@ -363,7 +416,9 @@ def optimizer_step(plan: MeshPlan) -> OptimizerStep:
     sizes = [(end.summed, end.expert_summed) for end in plan.ends]
     if not np.any(plan.summed + sum(size for size, _ in sizes)):
         return NO_STEP
-    layers = plan.layers_per_stage
+    layers, dual = plan.layers_per_stage, plan.schedule.both_ends
+    if dual:  # a chip has two stages
+        layers = 2 * layers
 
     def whole(time: Callable[[Any, Any], Floats], what: Hidden) -> Floats:
         """Of all layers of a stage, layer by layer or at once."""
@@ -373,20 +428,27 @@ def optimizer_step(plan: MeshPlan) -> OptimizerStep:
         return time(size * layers, experts * layers)
 
     first, last = (plan.summing_time(*size) for size in sizes)
-    alone = np.asarray(plan.pipeline) == 1  # a stage has both ends
+    alone = (np.asarray(plan.pipeline) == 1) | dual  # a chip has both ends
+    before, behind = (plan.gathering_time(*size) for size in sizes)
+    sums = whole(plan.summing_time, Hidden.GRADIENTS)
+    if dual:  # with the chip that has the same stages
+        mirrored = [plan.mirrored_time(*size) for size in sizes]
+        sums = sums + plan.mirrored_time(plan.summed * layers, plan.expert_summed * layers)
+        first, last = first + last + sum(mirrored), 0.0
+        before, behind = before + behind, 0.0
     ended = [plan.updated(*size) for size in sizes]
     most = np.where(alone, sum(ended), np.maximum(ended[0], ended[1]))
     return OptimizerStep(
-        sums=whole(plan.summing_time, Hidden.GRADIENTS),
+        sums=sums,
         first=first,
-        last=last + alone * first,
+        last=last + alone * first * (not dual),
         update=plan.update
         * (plan.updated(plan.summed, plan.expert_summed) * layers + most)
         / plan.sharers(1)
         + plan.casting * plan.summed * layers,
         gather=whole(plan.gathering_time, Hidden.WEIGHTS),
-        before=plan.gathering_time(*sizes[0]),
-        behind=plan.gathering_time(*sizes[1]),
+        before=before,
+        behind=behind,
         overlapped=plan.hides(Hidden.GRADIENTS),
         ahead=plan.hides(Hidden.WEIGHTS),
     )
@@ -397,6 +459,10 @@ def pipeline_of(plan: MeshPlan, overlap: Overlap, rules: Rules) -> Pipeline:
     first, last = (
         (end.forward * plan.microbatch_size, end.time * plan.microbatch_size) for end in plan.ends
     )
+    # Where network and work overlap in each kernel, nothing is left to hide.
+    sent = plan.microbatch_size * (overlap is not Overlap.ALL)
+    tokens = [time * plan.layers_per_stage * sent for time in plan.tokens]
+    ends = [(end.expert_forward * sent, end.expert * sent) for end in plan.ends]
     return Pipeline(
         stages=plan.pipeline,
         microbatches=plan.n_microbatches,
@@ -411,6 +477,11 @@ def pipeline_of(plan: MeshPlan, overlap: Overlap, rules: Rules) -> Pipeline:
         first=first,
         last=last,
         fewer=_shares_of(plan.spared, plan.layers_per_stage),
+        tokens=(tokens[0], tokens[1]),
+        tokens_forward=plan.tokens_forward,
+        first_tokens=ends[0],
+        last_tokens=ends[1],
+        taken=plan.taken,
         step=optimizer_step(plan),
         exchanged=stage_paths(plan),
         host=plan.host * plan.layers_per_stage,
@@ -430,6 +501,8 @@ def exact_time(pipeline: Pipeline, work: float, rules: Rules) -> float:
     stages send by themselves, that is work of theirs.
     """
     paths = float(iteration_time(pipeline, work, rules))
+    if pipeline.from_both_ends:
+        return max(_from_both_ends(pipeline, float(pipeline.stage_work(work))), paths)
     ends = pipeline.has_ends and pipeline.training and int(pipeline.stages) > 1
     apart = not pipeline.step.overlapped or pipeline.schedule.defers_weights or pipeline.uneven
     if not ends or (pipeline.schedule is Schedule.GPIPE and not apart):
@@ -450,6 +523,42 @@ def exact_time(pipeline: Pipeline, work: float, rules: Rules) -> float:
         summed = zip(through, _sums_behind(pipeline, work), strict=True)
         return max(max(map(sum, summed)) + float(sum(times[1:])), paths)
     return max(max(through) + float(sum(times)), paths)
+
+
+def _from_both_ends(pipeline: Pipeline, work: float) -> float:
+    """Time of an iteration whose microbatches enter at both ends. [s]"""
+    step = pipeline.step
+    through = dual_through(dual_work(pipeline, work), int(pipeline.microbatches))
+    summed = [end + float(step.sums) for end in through]
+    summed[0] += float(step.first)
+    return max(summed) + float(step.update) + float(step.gather + step.before)
+
+
+def dual_work(pipeline: Pipeline, work: float) -> DualWork:
+    """Return what stages whose chips have two each do, of a pipeline of one plan. [s]"""
+    share, tokens = float(pipeline.forward), float(pipeline.tokens[1])
+    (first, begun), (last, ended) = pipeline.first, pipeline.last
+    there = tokens * float(pipeline.tokens_forward)
+
+    def stage(fewer: Any, ends: tuple[Any, Any], sent: tuple[Any, Any]) -> tuple[float, ...]:
+        """Forward, backward, and of that for weights; tokens forward, backward. [s]"""
+        held = 1 - float(fewer)
+        return (
+            held * work * share + float(ends[0]),
+            held * work * (1 - share) + float(ends[1] - ends[0]),
+            held * work * float(pipeline.weight_gradients),
+            held * there + float(sent[0]),
+            held * (tokens - there) + float(sent[1] - sent[0]),
+        )
+
+    return DualWork(
+        stages=int(pipeline.stages),
+        first=stage(pipeline.fewer[0], (first, begun), pipeline.first_tokens),
+        inner=stage(0.0, (0.0, 0.0), (0.0, 0.0)),
+        last=stage(pipeline.fewer[1], (last, ended), pipeline.last_tokens),
+        send=float(pipeline.transfer) / 2,
+        taken=pipeline.taken,
+    )
 
 
 def _sums_behind(pipeline: Pipeline, work: float) -> list[float]:
@@ -510,7 +619,9 @@ def iteration(plan: MeshPlan, layer_time: float, overlap: Overlap, rules: Rules)
     ]
     inner = work if plan.pipeline > 2 else 0.0
     slowest = work + sum(besides) if plan.pipeline == 1 else max(*own, inner)
-    if pipeline.has_ends:  # all that the slowest stage waits for
+    if pipeline.from_both_ends:
+        slowest = dual_work(pipeline, work).pair
+    if pipeline.has_ends or pipeline.from_both_ends:  # all that the slowest stage waits for
         bubble = (taken - sum(ended)) / plan.n_microbatches / slowest
     return Iteration(
         stage_time=float(

@@ -29,10 +29,10 @@ from crosstack.model.attention import attention_core
 from crosstack.model.boundary import Shares, operand_share
 from crosstack.model.mesh_plan import MeshPlan, state_held
 from crosstack.model.rules import Rules
-from crosstack.model.schedule.closed import Counts, require_counts
-from crosstack.model.stage_layers import layers_of
+from crosstack.model.schedule.in_flight import in_flight
+from crosstack.model.stage_layers import chip_layers, layers_of
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
-from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.transformer_training import Recompute
 from crosstack.workload.workload import Workload
 
 MASK = 1  # bytes of an element of a mask
@@ -408,7 +408,7 @@ def static_size(
         return np.asarray(held * plan.layers_per_stage + data + activations_held(plan, memory))
     found, (first, last) = [], end_sizes(plan)
     for stage, rows in _fullest(plan, first, last):
-        copies = layers_of(plan, stage)
+        copies = chip_layers(plan, stage)
         found.append(
             held * copies
             + activations_held(plan, memory, stage=stage, copies=copies)
@@ -428,6 +428,13 @@ def _fullest(plan: MeshPlan, first: EndRows, last: EndRows) -> list[tuple[Any, E
     """
     p: Any = np.asarray(plan.pipeline)
     stages: list[Any] = []
+    if plan.schedule.both_ends:  # a chip has two stages, and chips of both halves have the same
+        most, inner = p // 2 - 1, plan.graph_repetitions - layers_of(plan, 0)
+        inner = inner - layers_of(plan, p - 1)
+        longer = [plan.graph_repetitions % p - 1, inner % np.maximum(p - 2, 1)]
+        stages = [np.minimum(1, most), most]
+        stages += [np.clip(stage, 0, most).astype(int) for stage in longer]
+        return [(0, first), *((stage, {}) for stage in stages)]
     if plan.schedule.defers_weights:
         stages.append((plan.graph_repetitions % p - 1) % p)
     if np.any(plan.spared):  # those between the ends hold more, the first of them one more
@@ -454,9 +461,9 @@ def end_sizes(plan: MeshPlan) -> tuple[EndRows, EndRows]:
         rows |= {"caches": end.caches}
         rows["buffers"] = end.buffers + passing_size(plan, end.weights, 1)
         rows["logits"] = end.kept * plan.microbatch_size * microbatches_kept(plan, stage)
-        rows[LIVE] = end.live * plan.microbatch_size
+        rows[LIVE] = end.live * plan.microbatch_size * plan.schedule.at_once
         own.append(rows)
-    alone = np.equal(plan.pipeline, 1)  # a stage has both ends
+    alone = np.equal(plan.pipeline, 1) | plan.schedule.both_ends  # a chip has both ends
     first, last = own
     both = {row: size + last[row] for row, size in first.items()}
     both[LIVE] = np.maximum(first[LIVE], last[LIVE])
@@ -476,15 +483,35 @@ def activations_held(
 
     The first keeps most, but where gradients of weights wait: stage s of p has p - s microbatches
     whose backward pass is to come, and s whose gradients of weights are, and one of the former then
-    becomes one of the latter.
+    becomes one of the latter. From both ends, see `_of_two_stages`.
     """
     kept, again = memory.kept.sum(axis=-1), memory.again.sum(axis=-1)
     count = np.asarray(plan.layers_per_stage if copies is None else copies)
+    if plan.schedule.both_ends:
+        held = _of_two_stages(plan, memory, stage) + again
+        return np.asarray(plan.microbatch_size * held)
     held = kept * count * microbatches_kept(plan, stage) + again
     if plan.schedule.defers_weights:
         waiting = memory.waiting.sum(axis=-1)
         held += count * (waiting * np.asarray(stage) + np.maximum(waiting - kept, 0.0))
     return np.asarray(plan.microbatch_size * np.where(count > 0, held, 0.0))
+
+
+def _of_two_stages(plan: MeshPlan, memory: CopyMemory, chip: ArrayLike) -> Floats:
+    """What chips with two stages keep of one sequence, but for what is computed again. [B]
+
+    Chip r of the first half keeps ``p - r`` microbatches of its first stage and ``r + 1`` of the
+    other one; in the end gradients of weights of ``r + 1`` wait, while ``p / 2 - 1 - r`` are to
+    come back to the first stage, each counted as of the fullest stage.
+    """
+    kept, waiting = memory.kept.sum(axis=-1), memory.waiting.sum(axis=-1)
+    p, half = np.asarray(plan.pipeline), np.asarray(plan.pipeline) // 2
+    place = np.minimum(chip, p - 1 - np.asarray(chip))
+    other = p - 1 - place
+    main = kept * (layers_of(plan, place) * other + layers_of(plan, place))
+    main = main + kept * layers_of(plan, other) * (place + 1)
+    late = plan.layers_per_stage * (waiting * (place + 1) + kept * (half - 1 - place))
+    return np.maximum(main, late)
 
 
 def pipeline_account(
@@ -507,7 +534,7 @@ def pipeline_account(
     """
     if kernels is None:
         stages = np.arange(plan.pipeline)
-        count = layers_of(plan, stages)
+        count = chip_layers(plan, stages)
         moving = working[0] * (count > 0)
         activations = activations_held(plan, memory, stage=stages, copies=count)
     else:
@@ -544,50 +571,3 @@ def microbatches_kept(plan: MeshPlan, stage: ArrayLike) -> Floats:
     """
     schedule, size = plan.schedule, {"stages": plan.pipeline, "microbatches": plan.n_microbatches}
     return in_flight(stage, **size, schedule=schedule, interleave=plan.interleave)
-
-
-# ---------------------------------------------------------------- what a stage keeps
-
-
-def in_flight(
-    stage: ArrayLike,
-    *,
-    stages: Counts,
-    microbatches: Counts,
-    schedule: Schedule = Schedule.ONE_F_ONE_B,
-    interleave: Counts = 1,
-) -> Floats:
-    """Microbatches whose activations a stage keeps at most, each of all layers it holds. [1]
-
-    GPipe keeps all of them until the pipeline turns round; with one forward, one backward a stage
-    keeps as many as there are stages from itself to the last; with ``interleave`` v pieces a chip
-    the first of p keeps ``1 + (p - 1) / (p v)`` times as much. Those whose gradients of weights
-    alone are left (`Schedule.defers_weights`) are not counted. Source: huang2019gpipe,
-    narayanan2021megatron (sections 2.2.1 and 2.2.2), korthikanti2023reducing.
-
-    Parameters
-    ----------
-    stage : array_like of int
-        Numbers of stages on their chip, from 0. [1]
-    stages, microbatches : int or array
-        Chips of the pipeline, of one iteration. [1]
-
-    Raises
-    ------
-    InputError
-        If there is no such stage, or a number is not a whole number above 0.
-    """
-    for name, count in (("stages", stages), ("microbatches", microbatches)):
-        require_counts(name, count)
-    at = np.asarray(stage)
-    inside = bool(((at >= 0) & (at < stages)).all())
-    require(inside, "stage", stage, f"0 to {stages - 1}")
-    last = stages - at  # stages from this one to the last
-    if schedule is Schedule.GPIPE:
-        return np.zeros(np.shape(last)) + microbatches
-    whole = np.minimum(last, microbatches)
-    if isinstance(interleave, int) and interleave == 1:
-        return np.asarray(whole, dtype=float)
-    pieces = 2 * last - 1 + (interleave - 1) * stages
-    cut = np.minimum(pieces, interleave * microbatches) / interleave
-    return np.where(np.asarray(interleave) == 1, whole, cut)

@@ -46,7 +46,7 @@ class EndCost:
 
     For one sequence: ``time``, of which ``forward`` is the forward pass, and ``compute``,
     ``memory`` and ``tensor``, for which units, main memory and links are busy, these for tokens on
-    their way to experts and back ``expert`` [s];
+    their way to experts and back ``expert``, of which ``expert_forward`` forward [s];
     ``on_chip`` [J] of its memories. ``summed`` are gradients that are summed over the data-parallel
     chips once an iteration [B]. ``weights``, ``gradients``, ``optimizer_state`` (of which
     data-parallel chips may each hold a share, see `MeshPlan.sharers`), ``caches`` and
@@ -61,6 +61,7 @@ class EndCost:
     memory: float = 0.0
     tensor: float = 0.0
     expert: float = 0.0
+    expert_forward: float = 0.0
     on_chip: float = 0.0
     summed: float = 0.0
     weights: float = 0.0
@@ -121,7 +122,9 @@ class MeshPlan:
     (`crosstack.model.dispatch`). [s]
     ``expert`` of the ``data`` chips each have a part of the routed experts [1], and exchange tokens
     (``exchange``, over the bytes that one of them has); ``replicas`` have the same part, and
-    ``expert_summed`` is what of ``summed`` they alone sum [B].
+    ``expert_summed`` is what of ``summed`` they alone sum [B]. ``tokens`` is what the exchange of
+    tokens takes of a copy of the graph for one sequence, at least and at most [s], and
+    ``tokens_forward`` the share of that in the forward pass [1].
     """
 
     sizes: tuple[int, ...]
@@ -171,6 +174,8 @@ class MeshPlan:
     driven: Chip | None = None
     host: Any = 0.0
     hidden: tuple[Hidden, ...] | None = None
+    tokens: tuple[Any, Any] = (0.0, 0.0)
+    tokens_forward: Any = 0.5
 
     @property
     def dimension_sizes(self) -> tuple[int, ...]:
@@ -267,6 +272,14 @@ class MeshPlan:
 
         return self._both(taken, size, experts)
 
+    def mirrored_time(self, size: Any, experts: Any = 0.0) -> Any:
+        """Time in which two chips that have the same stage add up their gradients of a size. [s]
+
+        Each has its share of what data-parallel chips summed, and sends that to the other one.
+        """
+        own = (size - experts) / self.data + experts / self.replicas.chips
+        return self.border.fixed + self.border.per_byte * own
+
     def gathering_time(self, size: Any, experts: Any = 0.0) -> Floats:
         """Time of sending round weights that shares of the data-parallel chips updated. [s]
 
@@ -289,12 +302,14 @@ class MeshPlan:
 
     def hides(self, what: Hidden) -> bool:
         """Whether sums of gradients run, or weights are brought, beside the work of layers."""
+        if self.schedule.both_ends:  # two stages of a chip are through at the same time
+            return False
         return self.overlapped and (self.hidden is None or what in self.hidden)
 
     def sending(self, overlap: Overlap) -> Overlap:
         """How a stage sends, on chips that overlap so: beside its work where that is all."""
         if self.hidden is None:
-            return overlap
+            return Overlap.ALL if self.schedule.both_ends else overlap
         return Overlap.ALL if Hidden.SENDS in self.hidden else Overlap.NONE
 
     @property

@@ -65,6 +65,17 @@ def spared_layers(
     return first, max(last, each - left)
 
 
+def chip_layers(plan: MeshPlan, chip: Any) -> Floats:
+    """Layers on chips of a pipeline: of a stage, or of two where microbatches enter at both ends.
+
+    [1]
+    """
+    own = layers_of(plan, chip)
+    if not plan.schedule.both_ends:
+        return own
+    return own + layers_of(plan, np.asarray(plan.pipeline) - 1 - chip)
+
+
 def _longer(*ends: float) -> list[float]:
     """Return what ends take that the places they stand in do not, the longest first. [1]"""
     return sorted((max(end, 0.0) for end in ends), reverse=True)

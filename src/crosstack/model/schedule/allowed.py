@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -17,6 +18,7 @@ from crosstack.model.memory import computed_again, microbatches_kept, weight_gra
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.tiles import divisors
+from crosstack.model.tokens import RECOMPUTED, with_tokens
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.transformer_training import ZEROS, Recompute, Schedule, Zero
 
@@ -27,7 +29,7 @@ EMPTY = 2  # places of layers that may stay empty where stages are cut into piec
 def schedules(plan: MeshPlan, rules: Rules) -> tuple[Schedule, ...]:
     """Return the schedules of a plan, one forward, one backward first."""
     several = rules.iteration.has_schedules and plan.training
-    others = (Schedule.GPIPE, Schedule.ZB_H1) if several else ()
+    others = (Schedule.GPIPE, Schedule.ZB_H1, Schedule.DUALPIPE) if several else ()
     return (Schedule.ONE_F_ONE_B, *others)
 
 
@@ -50,11 +52,14 @@ def may_follow(plan: MeshPlan, rules: Rules) -> Any:
 
     Stages have the pieces that it says, see `most_pieces`. Source: narayanan2021megatron, section
     2.2.2: microbatches are a multiple of the stages. They are no fewer where gradients of weights
-    wait (qi2024zero, section 2.3), which layers then do not exchange.
+    wait (qi2024zero, section 2.3), which layers then do not exchange. From both ends: stages and
+    microbatches are even in number, and the latter twice as many at least (deepseek_dualpipe).
     """
     divides = most_pieces(plan, rules) % plan.interleave == 0
     if plan.schedule.defers_weights:
-        divides = divides & (plan.n_microbatches >= plan.pipeline) & (plan.exchanged == 0)
+        p, m, often = plan.pipeline, plan.n_microbatches, plan.schedule.at_once
+        divides = divides & (m >= often * p) & (plan.exchanged == 0)
+        divides = divides & (m % often == 0) & (p % often == 0)
     return divides & ((plan.interleave == 1) | (plan.n_microbatches % plan.pipeline == 0))
 
 
@@ -114,10 +119,19 @@ def useful_zero_stages(plan: MeshPlan, rules: Rules, given: Zero | None = None) 
     return stages[1:] if faster else stages
 
 
+def _held(plan: MeshPlan) -> float:
+    """Return what plans of one use of the network are told apart by in what they keep. [1]
+
+    Microbatches in flight; with two stages a chip, weights and more besides.
+    """
+    return math.inf if plan.schedule.both_ends else float(microbatches_kept(plan, 0))
+
+
 def with_recompute(plan: MeshPlan, arrays: KernelGraph, recompute: Recompute) -> MeshPlan:
     """Return a plan that computes something again."""
     forward, weights = _shares(arrays, recompute)
     host = 0.0 if plan.driven is None else host_time(arrays, plan.driven, recompute)
+    plan = with_tokens(plan, arrays, RECOMPUTED.index(recompute))
     return replace(plan, recompute=recompute, forward=forward, weight_gradients=weights, host=host)
 
 
@@ -160,7 +174,7 @@ def never_slower(
     points.append(2 * points[-1] + 1.0)
     works = np.array(points)
     times = [iteration_time(p, works, rules).tolist() for p in pipelines]
-    held = [0.0 if roomy else float(microbatches_kept(plan, 0)) for plan in plans]
+    held = [0.0 if roomy else _held(plan) for plan in plans]
     kept: list[int] = []
     for i in sorted(range(len(plans)), key=lambda i: (times[i], held[i], i)):
         beaten = any(

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 
-from crosstack.errors import require, require_quantity, require_whole
+from crosstack.errors import require, require_whole
 from crosstack.model.optimizer_step import OptimizerStep
 from crosstack.model.schedule.closed import (
     longest,
@@ -27,62 +26,8 @@ from crosstack.model.schedule.closed import (
     zero_bubble_ways,
 )
 from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder, check_tasks
+from crosstack.model.schedule.passes import Pass, Stage
 from crosstack.workload.transformer_training import Schedule
-
-
-class Pass(StrEnum):
-    """What a stage does of a microbatch: all of its backward pass, or to inputs and to weights."""
-
-    FORWARD = "forward"
-    BACKWARD = "backward"
-    INPUTS = "backward to inputs"
-    WEIGHTS = "backward to weights"
-
-    @property
-    def step(self) -> int:
-        """Stages from the one that passes a microbatch on to the one that takes it. [1]"""
-        return {Pass.FORWARD: 1, Pass.WEIGHTS: 0}.get(self, -1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
-    """A kernel with what it exchanges: ``forward`` and ``backward`` time of one microbatch. [s]
-
-    ``weights`` is what of ``backward`` gradients of weights take. [s]
-    """
-
-    name: str
-    forward: float
-    backward: float
-    weights: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Check every time."""
-        for field in ("forward", "backward", "weights"):
-            require_quantity(field, getattr(self, field), "s")
-        allowed = f"at most the backward pass, {self.backward} s"
-        require(self.weights <= self.backward, "weights", self.weights, allowed)
-
-    def time(self, kind: Pass) -> float:
-        """Of one microbatch, one pass. [s]"""
-        return {
-            Pass.FORWARD: self.forward,
-            Pass.BACKWARD: self.backward,
-            Pass.INPUTS: self.backward - self.weights,
-            Pass.WEIGHTS: self.weights,
-        }[kind]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """Operations in order, and ``send``, the time to pass a microbatch to the next stage. [s]"""
-
-    operations: tuple[Operation, ...]
-    send: float = 0.0
-
-    def time(self, kind: Pass) -> float:
-        """Of one microbatch, one pass. [s]"""
-        return sum(one.time(kind) for one in self.operations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

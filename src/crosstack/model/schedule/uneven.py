@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from crosstack.model.schedule.closed import pass_time
-from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_time, stage_ends
+from crosstack.model.schedule.passes import Operation, Stage
+from crosstack.model.schedule.pipeline import pipeline_time, stage_ends
 from crosstack.workload.transformer_training import Schedule
 
 
