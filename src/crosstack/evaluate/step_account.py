@@ -18,8 +18,10 @@ from crosstack.evaluate.timeline import (
     EXCHANGING,
     SENDING,
     busy_of,
+    hidden_of,
     layers_counted,
     stages_of,
+    stages_on,
 )
 from crosstack.machine.chip import Overlap
 from crosstack.model.ends import computed_again_of
@@ -176,11 +178,11 @@ def step_account(answer: Plan) -> StepAccount:
     most = max(range(len(busy)), key=lambda stage: busy[stage][1])
     spent, bound = dict.fromkeys(Spent, 0.0), dict.fromkeys(Spent, 0.0)
     beside = {EXCHANGING: Spent.EXCHANGE, SENDING: Spent.SENDS}
-    for stage in stages[most :: len(busy)]:
+    for stage, count in stages_on(answer, stages, most, len(busy)):
         for one in stage.operations:
             if one.name in beside:
                 both = one.forward + one.backward
-                spent[beside[one.name]] += both * found.n_microbatches
+                spent[beside[one.name]] += both * count
     blocks = list(_blocks(answer, most, len(busy)))
     for block in blocks:
         for partition in block.partitions:
@@ -188,6 +190,9 @@ def step_account(answer: Plan) -> StepAccount:
                 spent[name] += time * block.runs
             for name, time in bound_times(partition, system.chip.overlap):
                 bound[name] += time * block.runs
+    hidden = hidden_of(answer, stages, most)  # tokens on their way while others are computed
+    spent[Spent.NETWORK] -= hidden
+    bound[Spent.NETWORK] -= hidden
     at_peak = sum(_at_peak(answer, block) for block in blocks)
     spent = {name: time / system.copies for name, time in spent.items()}
     ended = {
@@ -234,8 +239,11 @@ def _blocks(answer: Plan, stage: int, stages: int) -> Iterator[_Block]:
     yield layers
     ends = {end.name: end for end in workload.ends}
     before = len(workload.before)
+    dual = mapping.schedule.both_ends and workload.training
+    sequences = sequences / 2 if dual else sequences
     for number, end in enumerate(found.ends):
-        if stage == (0 if number < before else stages - 1):
+        own = 0 if number < before else stages - 1
+        if stage == own or (dual and stage == stages - 1 - own):
             yield _Block(
                 graph=ends[end.name].graph,
                 partitions=end.partitions,

@@ -11,9 +11,10 @@ from crosstack.evaluate.time import mapped_plan
 from crosstack.machine.chip import Overlap
 from crosstack.model.iteration import Pipeline, pipeline_of
 from crosstack.model.optimizer_step import NO_STEP
+from crosstack.model.schedule.dual import hidden_time
 from crosstack.model.schedule.events import Timeline, simulate
-from crosstack.model.schedule.passes import Operation, Pass, Stage
-from crosstack.model.schedule.pipeline import Ending, pipeline_graph
+from crosstack.model.schedule.passes import Ending, Operation, Pass, Stage
+from crosstack.model.schedule.pipeline import pipeline_graph
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.transformer_training import Schedule
 
@@ -62,6 +63,8 @@ def stages_of(answer: Plan) -> tuple[Stage, ...]:
     if pipeline.schedule.defers_weights:
         apart = float(pipeline.weight_gradients) / (1 - share)
         layers = [replace(one, weights=one.backward * min(apart, 1.0)) for one in layers]
+    if pipeline.from_both_ends and layers:
+        layers[0] = replace(layers[0], tokens=_there_and_back(pipeline))
     waits = float(pipeline.stage_work(whole)) / mapping.interleave - work
     if waits > 0:
         times = {"forward": waits * share, "backward": waits * (1 - share)}
@@ -78,12 +81,30 @@ def stages_of(answer: Plan) -> tuple[Stage, ...]:
             own.append(_sending(send, stage, count, training=pipeline.training))
         if stage == 0 and pipeline.first[1]:
             there, both = pipeline.first
-            own = [*_operations(_run_of_ends(answer, before), there, both - there), *own]
+            ends = _operations(_run_of_ends(answer, before), there, both - there)
+            own = [*_with_tokens(ends, pipeline.first_tokens), *own]
         if stage == count - 1 and pipeline.last[1]:
             there, both = pipeline.last
-            own += _operations(_run_of_ends(answer, behind), there, both - there)
-        stages.append(Stage(operations=tuple(own), send=send if beside else 0.0))
+            ends = _operations(_run_of_ends(answer, behind), there, both - there)
+            own += _with_tokens(ends, pipeline.last_tokens)
+        sent = send if beside else 0.0
+        stages.append(Stage(operations=tuple(own), send=sent, taken=pipeline.taken))
     return tuple(stages)
+
+
+def _there_and_back(pipeline: Pipeline) -> tuple[float, float]:
+    """What tokens of the layers of a stage take on their way, forward and backward. [s]"""
+    both = float(pipeline.tokens[1])
+    there = both * float(pipeline.tokens_forward)
+    return there, both - there
+
+
+def _with_tokens(ends: list[Operation], tokens: tuple[float, float]) -> list[Operation]:
+    """Return operations of ends with what tokens take on their way, forward and in all. [s]"""
+    there, both = tokens
+    if not (ends and both):
+        return ends
+    return [replace(ends[0], tokens=(float(there), float(both - there))), *ends[1:]]
 
 
 def layers_counted(answer: Plan) -> tuple[float, ...]:
@@ -93,6 +114,8 @@ def layers_counted(answer: Plan) -> tuple[float, ...]:
     layers = [whole] * found.n_stages
     for stage, share in zip((0, -1), pipeline.fewer, strict=True):
         layers[stage] -= whole * float(share)
+    if pipeline.from_both_ends:  # of half of the microbatches each
+        return tuple((one + other) / 2 for one, other in zip(layers, layers[::-1], strict=True))
     return tuple(layers)
 
 
@@ -108,22 +131,44 @@ def pieces_of(answer: Plan, stages: Sequence[Stage], busy: Sequence[tuple[str, f
     """
     most = max(range(len(busy)), key=lambda chip: busy[chip][1])
     named: dict[str, float] = {}
-    for stage in stages[most :: len(busy)]:
+    for stage, count in stages_on(answer, stages, most, len(busy)):
         for operation in stage.operations:
-            took = (operation.forward + operation.backward) * answer.evaluation.n_microbatches
+            took = (operation.forward + operation.backward) * count
             named[operation.name] = named.get(operation.name, 0.0) + took
-    return list(named.items())
+    whole = sum(named.values())
+    share = busy[most][1] / whole if whole else 1.0  # what is hidden, of each alike
+    return [(name, took * share) for name, took in named.items()]
+
+
+def stages_on(
+    answer: Plan, stages: Sequence[Stage], chip: int, chips: int
+) -> list[tuple[Stage, float]]:
+    """Return the stages that a chip has, and how many microbatches it takes through each. [1]"""
+    count = float(answer.evaluation.n_microbatches)
+    if answer.mapping.schedule.both_ends and answer.task.workload.training:
+        return [(stages[chip], count / 2), (stages[chips - 1 - chip], count / 2)]
+    return [(stage, count) for stage in stages[chip::chips]]
+
+
+def hidden_of(answer: Plan, stages: Sequence[Stage], chip: int) -> float:
+    """How much less a chip takes for passes that run together than one by one. [s]"""
+    if not (answer.mapping.schedule.both_ends and answer.task.workload.training):
+        return 0.0
+    return hidden_time(stages, chip, answer.evaluation.n_microbatches)
 
 
 def busy_of(answer: Plan, stages: Sequence[Stage]) -> tuple[tuple[str, float], ...]:
     """Return how long the chips of every stage work in an iteration, by its name. [s]"""
     chips = max(len(stages) // answer.mapping.interleave, 1)
     passes = [
-        sum(stage.time(Pass.FORWARD) + stage.time(Pass.BACKWARD) for stage in stages[chip::chips])
+        sum(
+            count * (stage.time(Pass.FORWARD) + stage.time(Pass.BACKWARD))
+            for stage, count in stages_on(answer, stages, chip, chips)
+        )
+        - hidden_of(answer, stages, chip)
         for chip in range(chips)
     ]
-    count = answer.evaluation.n_microbatches
-    return tuple((f"stage {chip}", one * count) for chip, one in enumerate(passes))
+    return tuple((f"stage {chip}", taken) for chip, taken in enumerate(passes))
 
 
 def timeline_of(answer: Plan, stages: Sequence[Stage]) -> Timeline:

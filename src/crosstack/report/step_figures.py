@@ -86,5 +86,6 @@ def _whole(stage: Stage) -> Stage:
         forward=sum(one.forward for one in parts),
         backward=sum(one.backward for one in parts),
         weights=sum(one.weights for one in parts),
+        tokens=stage.tokens,
     )
     return replace(stage, operations=(whole,))

@@ -156,7 +156,7 @@ def came_from(chip: int, chips: int, part: Part) -> tuple[int, Part] | None:
     return (chip, Part(1, number, kind)) if chip == last else (chip + 1, part)
 
 
-def _known_as(part: Part) -> Part:
+def known_as(part: Part) -> Part:
     """Return a pass as those that wait for it name it: to the inputs is backward."""
     return part._replace(kind=Pass.BACKWARD) if part.kind is Pass.INPUTS else part
 
@@ -170,11 +170,11 @@ def dual_items(chips: int, microbatches: int) -> Iterator[tuple[int, Parts]]:
         for chip, order in enumerate(orders):
             while position[chip] < len(order):
                 parts = order[position[chip]]
-                waits = (came_from(chip, chips, _known_as(part)) for part in parts)
+                waits = (came_from(chip, chips, known_as(part)) for part in parts)
                 if any(before is not None and before not in passed for before in waits):
                     break
                 yield chip, parts
-                passed.update((chip, _known_as(part)) for part in parts)
+                passed.update((chip, known_as(part)) for part in parts)
                 position[chip] += 1
 
 
@@ -207,18 +207,21 @@ def dual_ends(stages: Sequence[Stage], microbatches: int) -> list[float]:
         for chip in range(half)
     ]  # fmt: skip
     busy, ready = [0.0] * half, dict[tuple[int, Part], float]()
+    sent, links = dict[tuple[int, Part], float](), dict[tuple[int, int, Pass], float]()
     for chip, parts in dual_items(chips, microbatches):
         begin = busy[chip]
         for part in parts:
-            before = came_from(chip, chips, _known_as(part))
+            before = came_from(chip, chips, known_as(part))
             if before is not None:
                 turned = before[0] == chip and before[1].phase == part.phase  # the loss
-                begin = max(begin, ready[before] + (0.0 if turned else send))
+                begin = max(begin, ready[before] if turned else sent[before])
         first = parts[0]
         key = (first.phase,) if len(parts) == 2 else (first.phase, first.kind)
         busy[chip] = begin + times[chip][key]
-        for part in parts:
-            ready[chip, _known_as(part)] = busy[chip]
+        for part in map(known_as, parts):
+            link = chip, part.phase, part.kind
+            links[link] = max(links.get(link, 0.0), busy[chip]) + send
+            ready[chip, part], sent[chip, part] = busy[chip], links[link]
     return [*busy, *reversed(busy)]
 
 
@@ -270,6 +273,17 @@ def pairs_of(stages: Sequence[Stage], chip: int) -> tuple[float, float]:
     """Time of a forward pass of each stage of a chip with a backward pass of its other one. [s]"""
     one, other = stages[chip], stages[len(stages) - 1 - chip]
     return pair_time(one, other), pair_time(other, one)
+
+
+def hidden_time(stages: Sequence[Stage], chip: int, microbatches: int) -> float:
+    """How much less a chip takes for passes that run together than one after the other. [s]"""
+    chips = len(stages)
+    place = min(chip, chips - 1 - chip)
+    pairs = [parts[0].phase for parts in dual_order(place, chips, microbatches) if parts[1:]]
+    own = stages[place], stages[chips - 1 - place]
+    taken = pairs_of(stages, place)
+    alone = [own[i].time(Pass.FORWARD) + own[1 - i].time(Pass.BACKWARD) for i in (0, 1)]
+    return sum(pairs.count(i) * (alone[i] - taken[i]) for i in (0, 1))
 
 
 @lru_cache(maxsize=4096)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from crosstack.errors import require, require_quantity
+from crosstack.model.optimizer_step import OptimizerStep
 
 
 class Pass(StrEnum):
@@ -73,3 +74,26 @@ class Stage:
     def time(self, kind: Pass) -> float:
         """Of one microbatch, one pass. [s]"""
         return sum(one.time(kind) for one in self.operations)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """What stages end an iteration with: ``step``, of ``layers`` a stage. [1]
+
+    ``forward`` and ``backward`` are what the layers of a piece of a stage take in the first pass
+    and in the last, ``head`` what the last stage works behind those, forward, and in the last pass
+    before them, for one microbatch [s]; ``fewer`` the shares of ``layers`` that the first and the
+    last stage do not have [1]. Weights that are sent round are those of the iteration
+    before.
+    """
+
+    step: OptimizerStep
+    layers: int
+    forward: float
+    backward: float
+    head: tuple[float, float] = (0.0, 0.0)
+    fewer: tuple[float, float] = (0.0, 0.0)
+
+    def held(self, chip: int, chips: int) -> float:
+        """Share of ``layers`` that one of so many chips has. [1]"""
+        return 1.0 - self.fewer[0] * (chip == 0) - self.fewer[1] * (chip == chips - 1)

@@ -13,11 +13,9 @@ Twice the same thing: `pipeline_time` stage by stage, `pipeline_graph` as tasks 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from crosstack.errors import require, require_whole
-from crosstack.model.optimizer_step import OptimizerStep
 from crosstack.model.schedule.closed import (
     longest,
     pass_time,
@@ -25,32 +23,11 @@ from crosstack.model.schedule.closed import (
     uneven_time,
     zero_bubble_ways,
 )
+from crosstack.model.schedule.dual import check_dual, dual_ends
+from crosstack.model.schedule.dual_graph import dual_graph
 from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder, check_tasks
-from crosstack.model.schedule.passes import Pass, Stage
+from crosstack.model.schedule.passes import Ending, Pass, Stage
 from crosstack.workload.transformer_training import Schedule
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
-    """What stages end an iteration with: ``step``, of ``layers`` a stage. [1]
-
-    ``forward`` and ``backward`` are what the layers of a piece of a stage take in the first pass
-    and in the last, ``head`` what the last stage works behind those, forward, and in the last pass
-    before them, for one microbatch [s]; ``fewer`` the shares of ``layers`` that the first and the
-    last stage do not have [1]. Weights that are sent round are those of the iteration
-    before.
-    """
-
-    step: OptimizerStep
-    layers: int
-    forward: float
-    backward: float
-    head: tuple[float, float] = (0.0, 0.0)
-    fewer: tuple[float, float] = (0.0, 0.0)
-
-    def held(self, chip: int, chips: int) -> float:
-        """Share of ``layers`` that one of so many chips has. [1]"""
-        return 1.0 - self.fewer[0] * (chip == 0) - self.fewer[1] * (chip == chips - 1)
 
 
 def pipeline_time(
@@ -72,6 +49,8 @@ def pipeline_time(
     narayanan2021megatron, qi2024zero.
     """
     _check_pipeline(len(stages), microbatches, schedule, interleave)
+    if schedule.both_ends:
+        return max(dual_ends(stages, microbatches))
     if schedule is not Schedule.GPIPE:
         known = _known_time(stages, microbatches, schedule, interleave)
         if known is not None:
@@ -121,6 +100,8 @@ def _check_pipeline(stages: int, microbatches: int, schedule: Schedule, interlea
     require(stages > 0, "stages", stages, "at least one stage")
     require_whole("microbatches", microbatches)
     require_whole("interleave", interleave)
+    if schedule.both_ends:
+        check_dual(stages, microbatches)
     few = schedule.defers_weights and microbatches < stages
     allowed = f"at least {stages}, as many as stages, with schedule {schedule}"
     require(not few, "microbatches", microbatches, allowed)
@@ -276,6 +257,8 @@ def pipeline_graph(
     ``ending`` is what follows once, if anything does.
     """
     _check_pipeline(len(stages), microbatches, schedule, interleave)
+    if schedule.both_ends:
+        return dual_graph(stages, microbatches, ending)
     chips = len(stages) // interleave
     # An operation and its hand-over or transfer, in every pass.
     passes = 3 if schedule.defers_weights else 2
