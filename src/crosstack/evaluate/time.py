@@ -34,7 +34,6 @@ from crosstack.model.memory import (
     memory_levers,
     pipeline_account,
     recomputations,
-    weight_gradients,
 )
 from crosstack.model.mesh_plan import MeshPlan, experts_allowed, make_plan, placed_use, spread
 from crosstack.model.partition import (
@@ -49,6 +48,7 @@ from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.model.runnable import unrunnable
 from crosstack.model.schedule.allowed import (
     interleavings,
+    may_follow,
     schedules,
     with_recompute,
     zero_stages,
@@ -345,17 +345,17 @@ def decided_plan(
     """
     arrays = workload.graph
     where = f"for {workload.name} by rules {rules.name}"
-    kinds, orders = recomputations(arrays, rules), schedules(plan, rules)
+    kinds, orders = recomputations(arrays, rules), schedules(plan, arrays, rules)
     again, order, pieces = mapping.recompute, mapping.schedule, mapping.interleave
     require(again in kinds, "mapping.recompute", again.value, f"{', '.join(kinds)} {where}")
     require(order in orders, "mapping.schedule", order.value, f"{', '.join(orders)} {where}")
     few = f"{Schedule.ONE_F_ONE_B}, or at least as many microbatches as stages, {plan.pipeline}"
-    waits = order.defers_weights
-    enough = not waits or plan.n_microbatches >= plan.pipeline
+    enough = not order.defers_weights or plan.n_microbatches >= plan.pipeline
+    if order.both_ends:
+        few = f"{Schedule.ONE_F_ONE_B}, or an even number of stages, and of microbatches at least "
+        few += f"twice as many as the {plan.pipeline} stages"
+        enough = bool(may_follow(replace(plan, schedule=order, interleave=1), rules))
     require(enough, "mapping.schedule", f"{order} of {plan.n_microbatches} microbatches", few)
-    apart = not waits or bool(weight_gradients(arrays).any())
-    others = f"{', '.join(one for one in orders if not one.defers_weights)}: {workload.name}"
-    require(apart, "mapping.schedule", order.value, f"{others} has no gradients of weights apart")
     plan = replace(plan, schedule=order)
     counts = interleavings(plan, rules)
     listed = (

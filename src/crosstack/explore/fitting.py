@@ -363,7 +363,7 @@ def _given_otherwise(task: Task, rules: Rules) -> Iterator[list[Change]]:
             )
             for size in sorted(smaller, reverse=True)
         ]
-    if given.schedule is not Schedule.ONE_F_ONE_B:
+    if given.schedule not in (None, Schedule.ONE_F_ONE_B):
         words = f"schedule: {Schedule.ONE_F_ONE_B.value}"
         option = f"--schedule {Schedule.ONE_F_ONE_B.value}"
         yield [changed(WayKind.SCHEDULE, words, option, schedule=Schedule.ONE_F_ONE_B)]

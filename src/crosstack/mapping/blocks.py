@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from crosstack.mapping.search_node import BOUND, SearchNode, SearchState
 from crosstack.mapping.sharding import with_given
+from crosstack.model.choices import make_choices
 from crosstack.model.collectives import NOTHING
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import ChipLoad
@@ -71,3 +72,23 @@ def _layer_bound(state: SearchState, plan: MeshPlan) -> float:
         network = max(state.network_bound(domains, choices), sum(load.network))
     roomy = replace(load, sram_capacity=math.inf, unit=None)
     return state.layer_bound(choices, domains, roomy, network)
+
+
+def network_floor(state: SearchState, plan: MeshPlan) -> float:
+    """Return what the network takes of a layer for one sequence, whatever the microbatches. [s]
+
+    Of a microbatch that is the whole batch: a message is never slower for each byte than a smaller
+    one, as its time is the least of lines that begin above nothing.
+    """
+    if plan.tensor == 1:  # tokens alone are sent, whose exchange strategies know
+        return 0.0
+    key = "network", *chips_of_block(plan), plan.recompute
+    if key not in state.blocks:
+        plan = replace(plan, microbatch_size=state.workload.global_batch_size, n_microbatches=1)
+        plan = replace(plan, periodic=NOTHING)
+        given = state.workload, state.arrays, plan, 1, state.rules
+        state.budget.spend(BOUND * state.arrays.n)
+        choices = make_choices(*given)
+        domains = with_given(choices.index, state.given)
+        state.blocks[key] = state.network_bound(domains, choices)
+    return state.blocks[key]

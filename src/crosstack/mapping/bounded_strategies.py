@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from crosstack.mapping.blocks import block_bound, chips_of_block
+from crosstack.mapping.blocks import block_bound, chips_of_block, network_floor
 from crosstack.mapping.budget import CALL
 from crosstack.mapping.parallelism import Use
+from crosstack.mapping.room import Least
 from crosstack.mapping.search_node import SearchNode, SearchState
 from crosstack.mapping.strategies import Strategies, strategies_of, with_shares
 from crosstack.model.attention import iteration_work
@@ -92,9 +92,7 @@ class BoundedStrategies:
 
     def totals(self, state: SearchState, places: Ints, layer: Floats) -> Floats:
         """Return the objective of some of them for layers that cost so much. [s]"""
-        prices: Any = self.prices
-        if not state.pricing.weights.only_time:
-            prices = replace(prices, second=prices.second[places], fixed=prices.fixed[places])
+        prices = prices_at(self.prices, places)
         return state.pricing.totals(self.strategies.at(places), layer, prices)
 
 
@@ -140,16 +138,50 @@ def bounded(state: SearchState, uses: Iterator[Use | None]) -> BoundedStrategies
     state.incumbent.plans_made += len(found)
     state.budget.spend(CALL + len(found) // STRATEGIES_A_UNIT)
     prices, least = state.pricing.of_many(found), state.room.of_many(found)
+    capacity = np.array([state.room.capacity(plan) for plan in plans])[found.use]
     return BoundedStrategies(
         uses=tuple(chosen),
         strategies=found,
         of=np.array(of, dtype=np.int64)[found.use],
-        floors=state.pricing.totals(found, least.layer + least.work * prices.work, prices),
+        floors=_floors(state, found, least, prices, least.held <= capacity * (1 + FITTING)),
         held=least.held,
-        capacity=np.array([state.room.capacity(plan) for plan in plans])[found.use],
+        capacity=capacity,
         blocks=_blocks(state, found),
         prices=prices,
     )
+
+
+def _floors(
+    state: SearchState, strategies: Strategies, least: Least, prices: LayerPrices, light: Bools
+) -> Floats:
+    """Return the least of the objective, infinite of what does not fit.
+
+    By compute alone, and by what the network takes at least of the largest microbatches.
+    """
+    floors = np.full(len(strategies), math.inf)
+    here = np.flatnonzero(light)
+    layer, own = (least.layer + least.work * prices.work)[here], prices_at(prices, here)
+    some = strategies.at(here)
+    sent = _network_floors(state, some)
+    floors[here] = state.pricing.totals(some, layer, own, sent=sent)
+    return floors
+
+
+def _network_floors(state: SearchState, strategies: Strategies) -> Floats:
+    """Return what the network takes of a layer of each at least, for one sequence. [s]"""
+    known: dict[object, int] = {}
+    lines = [known.setdefault(chips_of_block(plan), len(known)) for plan in strategies.plans]
+    columns = np.stack([np.array(lines, np.int64)[strategies.use], strategies.recompute])
+    _, first, back = np.unique(columns, axis=1, return_index=True, return_inverse=True)
+    floors = [network_floor(state, strategies.one(int(i), state.workload)) for i in first]
+    return np.array(floors)[back.ravel()] if len(strategies) else np.zeros(0)
+
+
+def prices_at(prices: LayerPrices, places: Ints) -> LayerPrices:
+    """Return the prices of some strategies, of arrays of all of them where time is not all."""
+    columns = {field.name: getattr(prices, field.name) for field in fields(prices)}
+    arrays = {name: x[places] for name, x in columns.items() if isinstance(x, np.ndarray)}
+    return replace(prices, **arrays)
 
 
 def _blocks(state: SearchState, strategies: Strategies) -> Ints:

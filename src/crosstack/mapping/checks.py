@@ -109,10 +109,11 @@ def _sharing(system: System, constraints: Constraints) -> None:
     alone = zero is Zero.NONE and data is None  # with one data-parallel chip
     good = zero is None or zero in framework.sharing or alone
     require(good, "constraints.zero", str(zero), f"{shares} with {framework.name}")
-    waits = data is not None and schedule.defers_weights and Zero.STATE not in framework.sharing
+    waits = schedule is not None and schedule.defers_weights
+    waits = waits and data is not None and Zero.STATE not in framework.sharing
     others = ", ".join(kind for kind in Schedule if not kind.defers_weights)
     allowed = f"{others} with {framework.name}, whose layers exchange gradients"
-    require(not waits, "constraints.schedule", schedule.value, allowed)
+    require(not waits, "constraints.schedule", str(schedule), allowed)
 
 
 def _schedule(workload: Workload, constraints: Constraints, rules: Rules) -> None:
@@ -120,8 +121,10 @@ def _schedule(workload: Workload, constraints: Constraints, rules: Rules) -> Non
     one = Schedule.ONE_F_ONE_B
     if not (rules.iteration.has_schedules and workload.training):
         where = f"for {workload.name} by rules {rules.name}"
-        require(schedule is one, "constraints.schedule", schedule.value, f"{one} {where}")
+        require(schedule in (None, one), "constraints.schedule", str(schedule), f"{one} {where}")
         require(pieces in (None, 1), "constraints.interleave", pieces, f"1 {where}")
+    if schedule is None:
+        return
     apart = not schedule.defers_weights or bool(weight_gradients(workload.graph).any())
     others = f"{', '.join(kind for kind in Schedule if not kind.defers_weights)}: {workload.name}"
     allowed = f"{others} has no gradients of weights to compute apart"

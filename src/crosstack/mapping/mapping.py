@@ -60,7 +60,7 @@ class Constraints:
         Every kernel its own partition; forward and backward never share one, forward first.
     recompute : Recompute or None
         What the backward pass computes again instead of keeping it.
-    schedule : Schedule
+    schedule : Schedule or None
         In which order a stage takes its microbatches.
     interleave : int or None
         Pieces of every stage, spread over the model; above 1 with one forward, one backward. [1]
@@ -83,7 +83,7 @@ class Constraints:
     kernel_by_kernel: bool = False
     separate_directions: bool = False
     recompute: Recompute | None = None
-    schedule: Schedule = Schedule.ONE_F_ONE_B
+    schedule: Schedule | None = None
     interleave: int | None = None
     zero: Zero | None = None
     overlap: tuple[Hidden, ...] | None = None

@@ -32,6 +32,7 @@ from crosstack.model.rules import Rules
 from crosstack.model.schedule.allowed import (
     by_schedule,
     never_slower,
+    schedules,
     useful_zero_stages,
     with_recompute,
 )
@@ -134,12 +135,13 @@ class Room:
             known.setdefault((p.tensor, p.expert, p.split), len(known)) for p in strategies.plans
         ]
         kinds = np.array(ways, np.int64)[strategies.use] * len(RECOMPUTED) + strategies.recompute
-        for those, _ in strategies.by_schedule(self.workload):
+        for those, _ in strategies.by_schedule(self.workload, without_times=True):
             for kind in np.unique(kinds[those]).tolist():
                 here = those[kinds[those] == kind]
                 one = strategies.one(int(here[0]), self.workload, whole=True)
                 layer[here], work[here] = self.least_layer(one), self.least_work(one)
-                many = strategies.at(here).plan(self.workload, one.schedule)
+                some = strategies.at(here)
+                many = some.plan(self.workload, one.schedule, without_times=True)
                 memory = self._of_sequences(self.lightest(one), one, many)
                 held[here] = static_size(self.workload, many, memory)
                 if one.graph_stages > 1:
@@ -186,7 +188,13 @@ class Room:
         """Return plans by their schedules; see `variants`."""
         overlap, found = self.system.chip.overlap, list[MeshPlan]()
         for plan in plans:
-            ordered = by_schedule(plan, given.schedule, given.interleave, self.rules)
+            allowed = schedules(plan, self.arrays, self.rules)
+            ordered = [
+                one
+                for order in allowed
+                if given.schedule in (None, order)
+                for one in by_schedule(plan, order, given.interleave, self.rules)
+            ]
             several = len(kinds) > 1 or len(ordered) > 1
             roomy = [several and self.always_fits(one) for one in ordered]
             for number, kind in enumerate(kinds):

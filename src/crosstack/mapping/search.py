@@ -195,14 +195,20 @@ def _offer_start(state: SearchState, start: Mapping, time_taken: float) -> None:
         "degrees": given.degrees.are_those_of(start.sizes, start.parallelism),
         "tile_size": given.n_tiles is not None or length <= (given.tile_size or length),
         "kernel_by_kernel": not state.unfused or len(directions) == state.arrays.n,
-        "schedule": given.schedule is start.schedule,
         "overlap": given.overlap == start.overlap,
         "separate_directions": not state.separate
         or (all(len(found) == 1 for found in directions) and order == sorted(order)),
         "partitions": state.slots is None or state.slots.hold(start.partitions),
         "sharding": all(codes[i] == code for i, code in state.given.items()),
     }
-    for name in ("microbatch_size", "n_tiles", "recompute", "interleave", "zero"):
+    for name in (
+        "microbatch_size",
+        "n_tiles",
+        "recompute",
+        "schedule",
+        "interleave",
+        "zero",
+    ):
         kept[name] = getattr(given, name) in (None, getattr(start, name))
     problems = [
         Problem(f"constraints.{name}", "the mapping to start from does not keep to it.")

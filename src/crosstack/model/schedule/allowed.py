@@ -26,11 +26,17 @@ ROUNDING = 1e-12  # relative, of sums of times
 EMPTY = 2  # places of layers that may stay empty where stages are cut into pieces
 
 
-def schedules(plan: MeshPlan, rules: Rules) -> tuple[Schedule, ...]:
-    """Return the schedules of a plan, one forward, one backward first."""
-    several = rules.iteration.has_schedules and plan.training
-    others = (Schedule.GPIPE, Schedule.ZB_H1, Schedule.DUALPIPE) if several else ()
-    return (Schedule.ONE_F_ONE_B, *others)
+def schedules(plan: MeshPlan, arrays: KernelGraph, rules: Rules) -> tuple[Schedule, ...]:
+    """Return the schedules that plans may follow for a graph, one forward, one backward first.
+
+    Gradients of weights wait where there are some, apart from those of inputs.
+    """
+    one = Schedule.ONE_F_ONE_B
+    if not (rules.iteration.has_schedules and plan.training):
+        return (one,)
+    apart = bool(weight_gradients(arrays).any())
+    others = (order for order in Schedule if order is not one)
+    return (one, *(order for order in others if apart or not order.defers_weights))
 
 
 def most_pieces(plan: MeshPlan, rules: Rules) -> Any:
@@ -139,8 +145,6 @@ def by_schedule(
     plan: MeshPlan, schedule: Schedule, interleave: int | None, rules: Rules
 ) -> list[MeshPlan]:
     """Return a plan by a schedule it may follow, in ``interleave`` pieces or all it may have."""
-    if schedule not in schedules(plan, rules):
-        return []
     plan = replace(plan, schedule=schedule)
     pieces = interleavings(plan, rules)
     if interleave is not None:
