@@ -19,7 +19,7 @@ from crosstack.mapping.budget import CALL
 from crosstack.mapping.parallelism import Use
 from crosstack.mapping.room import Least
 from crosstack.mapping.search_node import SearchNode, SearchState
-from crosstack.mapping.strategies import Strategies, strategies_of, with_shares
+from crosstack.mapping.strategies import RECOMPUTED, Strategies, strategies_of, with_shares
 from crosstack.model.attention import iteration_work
 from crosstack.model.energy import static_power
 from crosstack.model.mesh_plan import MeshPlan
@@ -171,10 +171,10 @@ def _network_floors(state: SearchState, strategies: Strategies) -> Floats:
     """Return what the network takes of a layer of each at least, for one sequence. [s]"""
     known: dict[object, int] = {}
     lines = [known.setdefault(chips_of_block(plan), len(known)) for plan in strategies.plans]
-    columns = np.stack([np.array(lines, np.int64)[strategies.use], strategies.recompute])
-    _, first, back = np.unique(columns, axis=1, return_index=True, return_inverse=True)
+    codes = np.array(lines, np.int64)[strategies.use] * len(RECOMPUTED) + strategies.recompute
+    _, first, back = np.unique(codes, return_index=True, return_inverse=True)
     floors = [network_floor(state, strategies.one(int(i), state.workload)) for i in first]
-    return np.array(floors)[back.ravel()] if len(strategies) else np.zeros(0)
+    return np.array(floors)[back] if len(strategies) else np.zeros(0)
 
 
 def prices_at(prices: LayerPrices, places: Ints) -> LayerPrices:
@@ -189,8 +189,8 @@ def _blocks(state: SearchState, strategies: Strategies) -> Ints:
     known: dict[object, int] = {}
     lines = [known.setdefault(chips_of_block(plan), len(known)) for plan in strategies.plans]
     sizes = strategies.microbatch_size if state.temporal else np.zeros(len(strategies), np.int64)
-    columns = np.stack([np.array(lines, np.int64)[strategies.use], strategies.recompute, sizes])
-    return np.unique(columns, axis=1, return_inverse=True)[1].ravel()
+    codes = np.array(lines, np.int64)[strategies.use] * len(RECOMPUTED) + strategies.recompute
+    return np.unique(codes * (int(sizes.max()) + 1) + sizes, return_inverse=True)[1].ravel()
 
 
 # ---------------------------------------------------------------- items of a search

@@ -102,6 +102,14 @@ class Strategies:
         names = ("use", "microbatch_size", "recompute", "schedule", "interleave")
         return replace(self, **{name: getattr(self, name)[places] for name in names})
 
+    def counts(self, workload: Workload, schedule: Schedule) -> MeshPlan:
+        """Return the plan of all of them by one schedule, as far as that asks who may follow it."""
+        names = "pipeline", "layers_per_stage", "zero"
+        count = microbatch_count(workload, self.of_use("data"), self.microbatch_size)
+        numbers: dict[str, Any] = {name: self.of_use(name) for name in names}
+        numbers |= {"n_microbatches": count, "interleave": self.interleave}
+        return replace(self.plans[0], schedule=schedule, **numbers)
+
     def plan(
         self, workload: Workload, schedule: Schedule, *, without_times: bool = False
     ) -> MeshPlan:
@@ -277,7 +285,9 @@ def strategies_of(
     if not len(found):
         return found
     good = np.zeros(len(found), dtype=np.bool_)
-    for here, plan in found.by_schedule(workload, without_times=True):
+    for number in np.unique(found.schedule).tolist():
+        here = np.flatnonzero(found.schedule == number)
+        plan = found.at(here).counts(workload, ORDERS[number])
         good[here] = may_follow(plan, rules)
     return found.at(good)
 

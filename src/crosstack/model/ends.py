@@ -12,17 +12,24 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from crosstack.machine.system import System
 from crosstack.model.attention import attention_core, work_done
-from crosstack.model.choices import Choices
+from crosstack.model.choices import Choices, least_activations
 from crosstack.model.collectives import NOTHING
 from crosstack.model.dispatch import host_time
 from crosstack.model.legality import mask_of
-from crosstack.model.memory import COPY_COLUMNS, computed_again, copy_memory, keeps_cache
+from crosstack.model.memory import (
+    COPY_COLUMNS,
+    computed_again,
+    copy_memory,
+    keeps_cache,
+    recomputations,
+)
 from crosstack.model.mesh_plan import NO_END, EndCost, MeshPlan
 from crosstack.model.partition import (
     ChipLoad,
@@ -85,27 +92,54 @@ def least_ends(workload: Workload, system: System, plan: MeshPlan, rules: Rules)
         once = end.shared_size if plan.pipeline == 1 else 0.0
         weights = (float(own[~graph.backward].sum()) + end.table_size - once) / ways
         numbers = weights / end.element_size if workload.training else 0.0
-        kept = rules.memory.as_trained(workload)
+        trained = rules.memory.as_trained(workload)
         spread = ~graph.backward & (graph.experts > 0) & (plan.expert > 1)
         experts = float(own[spread].sum()) / ways
+        kept, again = _least_kept(workload, end, plan, rules)
         its = experts / end.element_size if workload.training else 0.0
         costs.append(
             EndCost(
                 time=end.count * rules.clock.least_time(system.chip, done) / ways,
                 summed=end.count * weights * workload.training * gradient_share(workload, end),
                 weights=end.count * weights,
-                gradients=end.count * kept.gradient_bytes * numbers,
-                optimizer_state=end.count * kept.optimizer_bytes * numbers,
+                gradients=end.count * trained.gradient_bytes * numbers,
+                optimizer_state=end.count * trained.optimizer_bytes * numbers,
                 expert_summed=end.count
                 * experts
                 * workload.training
                 * gradient_share(workload, end),
                 expert_weights=end.count * experts,
-                expert_gradients=end.count * kept.gradient_bytes * its,
-                expert_state=end.count * kept.optimizer_bytes * its,
+                expert_gradients=end.count * trained.gradient_bytes * its,
+                expert_state=end.count * trained.optimizer_bytes * its,
+                kept=end.count * kept,
+                live=again,
             )
         )
     return with_ends(workload, plan, costs)
+
+
+def _least_kept(workload: Workload, end: End, plan: MeshPlan, rules: Rules) -> tuple[float, float]:
+    """Return what a run of an end keeps of a sequence at least, and what comes to that once. [B]
+
+    Where an end computes again what layers do, whatever that is: what is kept of less is at least
+    what is kept of all and computed again.
+    """
+    if not (workload.training and rules.memory.keeps_activations):
+        return 0.0, 0.0
+    ways = plan.tensor, plan.expert, plan.split
+    if ways not in (known := _kept_of_end(workload, end, rules)):
+        kinds = recomputations(end.graph, rules) if holds_layers(end) else (Recompute.NONE,)
+        own = replace(plan_of_end(plan, end), recompute=kinds[-1])
+        known[ways] = least_activations(workload.of_end(end), end.graph, own, rules)
+    return known[ways]
+
+
+@lru_cache(maxsize=64)
+def _kept_of_end(
+    workload: Workload, end: End, rules: Rules
+) -> dict[tuple[int, int, tuple[int, int, int]], tuple[float, float]]:
+    """Return what `_least_kept` knows of an end, by how many chips split it and how."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
