@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from crosstack.machine.chip import Overlap
 from crosstack.mapping.search_node import BOUND, SearchNode, SearchState
 from crosstack.mapping.sharding import with_given
 from crosstack.model.choices import make_choices
@@ -51,22 +52,30 @@ def unburdened(load: ChipLoad) -> ChipLoad:
     )
 
 
-def block_bound(state: SearchState, plan: MeshPlan) -> float:
+def block_bound(state: SearchState, plan: MeshPlan, *, together: bool = False) -> float:
     """Bound the layer time under all plans of the block of ``plan``. [s]
 
+    ``together``: of passes that run together, where tokens on their way take the share of the
+    units alone that communicates (`crosstack.model.schedule.dual`).
     With one tile nothing is cut raggedly, so no number of tiles has less work or traffic; what
     one tile needs of the SRAM is not looked at.
     """
-    key = block_of(state, plan)
+    together = together and plan.expert > 1 and state.system.chip.overlap is not Overlap.ALL
+    key = *block_of(state, plan), together
     if key not in state.blocks:
-        state.blocks[key] = _layer_bound(state, unburdened_plan(state, plan))
+        state.blocks[key] = _layer_bound(state, unburdened_plan(state, plan), together=together)
     return state.blocks[key]
 
 
-def _layer_bound(state: SearchState, plan: MeshPlan) -> float:
+def _layer_bound(state: SearchState, plan: MeshPlan, *, together: bool) -> float:
     choices, network = state.table(plan, 1), 0.0
     domains = with_given(choices.index, state.given)
-    load = unburdened(state.relaxed(SearchNode(plan, 1, domains)))
+    load = state.relaxed(SearchNode(plan, 1, domains))
+    if together:
+        hidden = (1 - plan.taken) * choices.exchange_time
+        choices = replace(choices, network_time=choices.network_time - hidden)
+        load = state.lightest_load(plan, choices, domains)
+    load = unburdened(load)
     state.budget.spend(BOUND * load.n)
     if plan.tensor > 1:
         network = max(state.network_bound(domains, choices), sum(load.network))

@@ -19,13 +19,21 @@ from crosstack.mapping.budget import CALL
 from crosstack.mapping.parallelism import Use
 from crosstack.mapping.room import Least
 from crosstack.mapping.search_node import SearchNode, SearchState
-from crosstack.mapping.strategies import RECOMPUTED, Strategies, strategies_of, with_shares
+from crosstack.mapping.strategies import (
+    ORDERS,
+    RECOMPUTED,
+    Strategies,
+    plan_together,
+    strategies_of,
+    with_shares,
+)
 from crosstack.model.attention import iteration_work
 from crosstack.model.energy import static_power
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.objective import LayerPrices
 from crosstack.model.partition import ROUNDING as FITTING
 from crosstack.workload.kernel_graph import Bools, Floats, Ints
+from crosstack.workload.transformer_training import Schedule
 
 PLANS_AT_ONCE = 4096  # uses of the network, with what chips share, that are bounded together
 STRATEGIES_A_UNIT = 20  # bounded in a unit of work
@@ -71,8 +79,12 @@ class BoundedStrategies:
 
     def with_block(self, state: SearchState, own: Ints) -> Floats:
         """Bound the objective of some that have a block in common, with what it takes."""
-        layer = block_bound(state, self.plan(state, int(own[0])))
-        found = self.totals(state, own, np.full(len(own), layer))
+        plan = self.plan(state, int(own[0]))
+        layer = block_bound(state, plan)
+        beside = layer
+        if (self.strategies.schedule[own] == ORDERS.index(Schedule.DUALPIPE)).any():
+            beside = block_bound(state, plan, together=True)
+        found = self.totals(state, own, layer, beside)
         return np.asarray(np.maximum(self.floors[own], found))
 
     def tell_lack(self, state: SearchState) -> None:
@@ -90,10 +102,11 @@ class BoundedStrategies:
         borders = np.flatnonzero(np.diff(self.blocks[order])) + 1
         return np.split(order, borders)
 
-    def totals(self, state: SearchState, places: Ints, layer: Floats) -> Floats:
-        """Return the objective of some of them for layers that cost so much. [s]"""
-        prices = prices_at(self.prices, places)
-        return state.pricing.totals(self.strategies.at(places), layer, prices)
+    def totals(self, state: SearchState, places: Ints, layer: float, together: float) -> Floats:
+        """Return the objective of some for layers that cost so much, or passes ``together``. [s]"""
+        prices, some = prices_at(self.prices, places), self.strategies.at(places)
+        each, both = (np.full(len(places), cost) for cost in (layer, together))
+        return state.pricing.totals(some, each, prices, together=both)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +241,9 @@ def unrolled(
     if isinstance(rest, OfUse):
         for plan in state.plans(rest.use, rest.microbatch_size):
             if not state.too_heavy(plan):
-                floor = state.total(plan, block_bound(state, plan))
+                together = plan.schedule.both_ends
+                layer = block_bound(state, plan, together=together)
+                floor = state.total(plan_together(plan) if together else plan, layer)
                 yield _above(bound, floor), PLAN, SearchNode(plan, 1, None)
         return
     some, rest.first = rest.first or bounded(state, rest.uses), None

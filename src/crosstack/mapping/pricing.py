@@ -80,15 +80,16 @@ class Pricing:
         prices: LayerPrices | None = None,
         *,
         sent: Floats | None = None,
+        together: Floats | None = None,
     ) -> Floats:
         """Return the objective of strategies for layers that cost so much [s]; see `total`.
 
-        ``prices`` are those of `of_many`, where they are known; ``sent`` as in
-        `times_of_layers`. [s]
+        ``prices`` are those of `of_many`, where they are known; ``sent`` and ``together`` as
+        in `times_of_layers`. [s]
         """
         prices = self.of_many(strategies) if prices is None else prices
         given = self.workload, self.system, self.rules
-        times = times_of_layers(strategies, layer, *given, sent=sent)
+        times = times_of_layers(strategies, layer, *given, sent=sent, together=together)
         return np.asarray(prices.second * times + prices.fixed)
 
     def offered(self, plan: MeshPlan, layer: float) -> float:

@@ -294,13 +294,17 @@ class SearchState:
         key = id(choices), node.domains
         known, load = self.lightest.get(key, (None, None))
         if load is None or known is not choices:
-            given = self.workload, self.system, self.arrays, node.plan, choices
-            load = self._counted(relaxed_load(*given, node.domains, self.rules))
-            load = self.pricing.priced(load, node.plan, choices, node.domains)
+            load = self.lightest_load(node.plan, choices, node.domains)
             if len(self.lightest) * self.arrays.n > MOST_LOADS:
                 self.lightest.clear()
             self.lightest[key] = choices, load
         return load
+
+    def lightest_load(self, plan: MeshPlan, choices: Choices, domains: Domains) -> ChipLoad:
+        """Return a load no heavier than that of any sharding within ``domains``."""
+        given = self.workload, self.system, self.arrays, plan, choices
+        load = self._counted(relaxed_load(*given, domains, self.rules))
+        return self.pricing.priced(load, plan, choices, domains)
 
     def network_bound(self, domains: Domains, choices: Choices) -> float:
         """Return what all communication takes at least, layouts that agree included. [s]"""

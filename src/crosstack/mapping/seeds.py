@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from crosstack.machine.chip import Overlap
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.blocks import unburdened, unburdened_plan
 from crosstack.mapping.bounded_strategies import BoundedStrategies
@@ -50,7 +51,8 @@ NEAR_TILES = (-8, 8, -4, 4, -2, 2, -1, 1)  # places from the best number of tile
 class _Candidate:
     """A sharding and a number of tiles, and the strategies they may serve.
 
-    ``load`` leaves out what plans add; ``least`` is the least objective of its strategies.
+    ``load`` leaves out what plans add; ``hidden`` is what of it passes that run together hide [s];
+    ``least`` is the least objective of its strategies.
     """
 
     some: BoundedStrategies
@@ -58,11 +60,12 @@ class _Candidate:
     n_tiles: int
     codes: Ints
     load: ChipLoad
+    hidden: float
     least: float
 
     def totals(self, state: SearchState, layer: float) -> Floats:
         """Return the objective of its strategies for a layer's cost. [s]"""
-        return self.some.totals(state, self.places, np.full(len(self.places), layer))
+        return self.some.totals(state, self.places, layer, layer - self.hidden)
 
 
 _Lanes = dict[tuple[tuple[int, ...], tuple[Parallelism, ...], tuple[int, ...]], Incumbent]
@@ -130,10 +133,15 @@ def _candidates(
     shared = SearchNode(unburdened_plan(state, first), n_tiles, None)
     for codes in state.shardings(node):
         load = unburdened(state.load(shared, codes))
-        totals = some.totals(state, own, np.full(len(own), simple_bound(load)))
+        exchanged = float(state.table(shared.plan, n_tiles).exchange_time[codes].sum())
+        hides = state.system.chip.overlap is not Overlap.ALL
+        hidden = (1 - first.taken) * exchanged * hides
+        layer = simple_bound(load)
+        totals = some.totals(state, own, layer, layer - hidden)
         good = totals < state.incumbent.best * NEAR
         if totals.min() < state.incumbent.best:
-            yield _Candidate(some, own[good], n_tiles, codes, load, float(totals.min()))
+            least = float(totals.min())
+            yield _Candidate(some, own[good], n_tiles, codes, load, hidden, least)
 
 
 def _alone(load: ChipLoad) -> int:

@@ -331,6 +331,11 @@ def all_strategies(
     return strategies_of(plans, sizes, workload, rules, given, orders)
 
 
+def plan_together(plan: MeshPlan) -> MeshPlan:
+    """Return a plan for layers whose time leaves out what passes that run together hide."""
+    return replace(plan, tokens=(plan.tokens[0], 0.0))
+
+
 def times_of_layers(
     strategies: Strategies,
     layer: Floats,
@@ -340,6 +345,7 @@ def times_of_layers(
     summed: Floats | None = None,
     *,
     sent: Floats | None = None,
+    together: Floats | None = None,
 ) -> Floats:
     """Least time of an iteration of every strategy, whose stages are alike. [s]
 
@@ -353,6 +359,9 @@ def times_of_layers(
     sent : array, shape (n,), optional
         What the network takes of a layer at least, the exchange of tokens left out or not, where
         ``layer`` is what computing takes alone: then it comes to that, if nothing hides it. [s]
+    together : array, shape (n,), optional
+        What a layer takes where passes run together and hide tokens on their way: then ``layer`` is
+        of others. [s]
     """
     hides = system.chip.overlap is Overlap.ALL
     time = np.zeros(len(strategies))
@@ -361,6 +370,9 @@ def times_of_layers(
         if summed is not None:
             plan = replace(known, summed=summed[here, 0], expert_summed=summed[here, 1])
         own = layer[here]
+        if together is not None and plan.schedule.both_ends:
+            plan = plan_together(plan)
+            own = together[here]
         if sent is not None:
             network = np.maximum(sent[here], plan.tokens[0])
             own = np.maximum(own, sent[here]) if hides else own + network
