@@ -8,6 +8,7 @@ size wait as one item, with the least of their bounds.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
@@ -35,7 +36,7 @@ from crosstack.model.partition import ROUNDING as FITTING
 from crosstack.workload.kernel_graph import Bools, Floats, Ints
 from crosstack.workload.transformer_training import Schedule
 
-PLANS_AT_ONCE = 4096  # uses of the network, with what chips share, that are bounded together
+PLANS_AT_ONCE = 8192  # uses of the network, with what chips share, that are bounded together
 STRATEGIES_A_UNIT = 20  # bounded in a unit of work
 ROUNDING = 1e-12  # relative, of a floor
 REST, OF_USE, PLAN, ROOT = 3, 2, 1, 0  # depth; parts of a root are below 0
@@ -115,6 +116,13 @@ class OfUse:
 
     use: Use
     microbatch_size: int
+
+
+class _NoMore:
+    """Stands for a use of the network where none is left."""
+
+
+_NO_MORE = _NoMore()
 
 
 @dataclass(slots=True)
@@ -260,4 +268,7 @@ def unrolled(
             use, size = divmod(group, base)
             yield _above(bound, floor), OF_USE, OfUse(some.uses[use], size)
     some.tell_lack(state)
-    yield bound, REST, rest
+    following = next(rest.uses, _NO_MORE)
+    if not isinstance(following, _NoMore):
+        rest.uses = itertools.chain([following], rest.uses)
+        yield bound, REST, rest

@@ -36,6 +36,7 @@ from crosstack.mapping.bounded_strategies import (
     REST,
     ROOT,
     Item,
+    RestOfUses,
     all_plans,
     least_floor,
     unrolled,
@@ -359,7 +360,7 @@ class _Run:
             if not self.heap[0][0] < state.target():
                 state.prune(self.heap[0][0])
                 return
-            if state.budget.over():
+            if state.budget.over() and not self._knows_more():
                 self.leave()
                 return
             self._tell()
@@ -374,6 +375,15 @@ class _Run:
             if self.done >= next_try or (unmapped and self.done % TRY_EVERY == 0):
                 _try_best(state, self.heap)
                 next_try = max(next_try, 2 * self.done)
+
+    def _knows_more(self) -> bool:
+        """Whether what waits first is strategies whose bounds are known but for a few blocks.
+
+        They are worth more than the limit on work is exceeded by.
+        """
+        item = self.heap[0][3]
+        some = isinstance(item, RestOfUses) and item.first is not None
+        return some and self.state.budget.cut is Stop.WORK_LIMIT
 
     def leave(self) -> None:
         """Give up what is still open: the least of its bounds is part of the answer's."""
