@@ -21,13 +21,13 @@ from crosstack.model.memory import (
     StageMemory,
     computed_again,
     copy_memory,
-    in_flight,
     kept_tensors,
     pipeline_account,
     static_size,
 )
 from crosstack.model.mesh_plan import MeshPlan, make_plan
 from crosstack.model.rules import Rules, rules_named
+from crosstack.model.schedule.in_flight import in_flight
 from crosstack.published.dfmodel.graphs.llm import llm, llm_graph
 from crosstack.published.dfmodel.rules import as_dfmodel
 from crosstack.workload.kernel_graph import KernelGraph, kernel_graph

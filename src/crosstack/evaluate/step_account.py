@@ -240,16 +240,16 @@ def _blocks(answer: Plan, stage: int, stages: int) -> Iterator[_Block]:
     ends = {end.name: end for end in workload.ends}
     before = len(workload.before)
     dual = mapping.schedule.both_ends and workload.training
-    sequences = sequences / 2 if dual else sequences
+    each = sequences / (2 if dual else 1)
     for number, end in enumerate(found.ends):
-        own = 0 if number < before else stages - 1
-        if stage == own or (dual and stage == stages - 1 - own):
+        place = 0 if number < before else stages - 1
+        if stage == place or (dual and stage == stages - 1 - place):
             yield _Block(
                 graph=ends[end.name].graph,
                 partitions=end.partitions,
                 kernels=end.kernels,
                 recompute=computed_again_of(ends[end.name], mapping.recompute),
-                runs=float(sequences * end.count),
+                runs=each * end.count,
             )
 
 

@@ -9,12 +9,13 @@ from crosstack.evaluate.evaluation import EndTerms, PartitionTerms
 from crosstack.evaluate.plan import Plan
 from crosstack.evaluate.time import mapped_plan
 from crosstack.machine.chip import Overlap
-from crosstack.model.iteration import Pipeline, pipeline_of
+from crosstack.model.iteration import pipeline_of
 from crosstack.model.optimizer_step import NO_STEP
 from crosstack.model.schedule.dual import hidden_time
 from crosstack.model.schedule.events import Timeline, simulate
 from crosstack.model.schedule.passes import Ending, Operation, Pass, Stage
 from crosstack.model.schedule.pipeline import pipeline_graph
+from crosstack.model.stages import Pipeline
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.transformer_training import Schedule
 
@@ -67,9 +68,10 @@ def stages_of(answer: Plan) -> tuple[Stage, ...]:
         layers[0] = replace(layers[0], tokens=_there_and_back(pipeline))
     waits = float(pipeline.stage_work(whole)) / mapping.interleave - work
     if waits > 0:
-        times = {"forward": waits * share, "backward": waits * (1 - share)}
         launching = pipeline.host >= float(pipeline.stage_work(whole))
-        layers = [*layers, Operation(name=LAUNCHING if launching else EXCHANGING, **times)]
+        name = LAUNCHING if launching else EXCHANGING
+        there, back = waits * share, waits * (1 - share)
+        layers = [*layers, Operation(name=name, forward=there, backward=back)]
     before, behind = _ends(answer)
     stages, fewer = [], pipeline.fewer
     for stage in range(count):

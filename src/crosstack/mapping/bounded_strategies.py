@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -201,7 +202,9 @@ def _network_floors(state: SearchState, strategies: Strategies) -> Floats:
 def prices_at(prices: LayerPrices, places: Ints) -> LayerPrices:
     """Return the prices of some strategies, of arrays of all of them where time is not all."""
     columns = {field.name: getattr(prices, field.name) for field in fields(prices)}
-    arrays = {name: x[places] for name, x in columns.items() if isinstance(x, np.ndarray)}
+    arrays: dict[str, Any] = {
+        name: x[places] for name, x in columns.items() if isinstance(x, np.ndarray)
+    }
     return replace(prices, **arrays)
 
 
@@ -211,7 +214,8 @@ def _blocks(state: SearchState, strategies: Strategies) -> Ints:
     lines = [known.setdefault(chips_of_block(plan), len(known)) for plan in strategies.plans]
     sizes = strategies.microbatch_size if state.temporal else np.zeros(len(strategies), np.int64)
     codes = np.array(lines, np.int64)[strategies.use] * len(RECOMPUTED) + strategies.recompute
-    return np.unique(codes * (int(sizes.max()) + 1) + sizes, return_inverse=True)[1].ravel()
+    numbers = codes * (int(sizes.max()) + 1) + sizes
+    return np.asarray(np.unique(numbers, return_inverse=True)[1].ravel())
 
 
 # ---------------------------------------------------------------- items of a search

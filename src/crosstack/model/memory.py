@@ -511,7 +511,7 @@ def _of_two_stages(plan: MeshPlan, memory: CopyMemory, chip: ArrayLike) -> Float
     main = kept * (layers_of(plan, place) * other + layers_of(plan, place))
     main = main + kept * layers_of(plan, other) * (place + 1)
     late = plan.layers_per_stage * (waiting * (place + 1) + kept * (half - 1 - place))
-    return np.maximum(main, late)
+    return np.asarray(np.maximum(main, late))
 
 
 def pipeline_account(

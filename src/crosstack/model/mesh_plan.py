@@ -93,9 +93,9 @@ class MeshPlan:
     ``sizes``, ``parallelism`` and ``dimensions`` as in `crosstack.mapping.mapping.Mapping`.
     ``tensor``, ``pipeline`` and ``data`` are chips per parallelism; ``layers_per_stage`` counts
     repetitions of the graph on the fullest stage, of which ``first_fewer`` are not on the first and
-    ``last_fewer`` not on the last, see `spared`. ``graph_stages`` is how many stages one copy of the
-    graph may be split over, 1 where stages hold whole copies (`crosstack.mapping.pipeline`), and
-    ``graph_repetitions`` how many copies there are, ``n_layers`` what they are together. [1]
+    ``last_fewer`` not on the last, see `spared`. ``graph_stages`` is how many stages one copy of
+    the graph may be split over, 1 where stages hold whole copies (`crosstack.mapping.pipeline`),
+    and ``graph_repetitions`` how many copies there are, ``n_layers`` what they are together. [1]
     ``changes`` are those of a tensor's layout over the tensor-parallel chips.
     ``border`` is what it takes to send a chip's bytes over the border between two of them.
     ``stage_transfer`` is the time that passing one sequence's activations to the next stage

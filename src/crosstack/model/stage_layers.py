@@ -73,7 +73,7 @@ def chip_layers(plan: MeshPlan, chip: Any) -> Floats:
     own = layers_of(plan, chip)
     if not plan.schedule.both_ends:
         return own
-    return own + layers_of(plan, np.asarray(plan.pipeline) - 1 - chip)
+    return np.asarray(own + layers_of(plan, np.asarray(plan.pipeline) - 1 - chip))
 
 
 def _longer(*ends: float) -> list[float]:
@@ -94,4 +94,4 @@ def layers_of(plan: MeshPlan, stage: Any) -> Floats:
         own = each + (np.asarray(stage) <= longer)
         own = np.where(np.equal(stage, p - 1), most - last, own)
         count = np.where(fewer, own, count)
-    return np.where(np.equal(stage, 0), most - first, count)
+    return np.asarray(np.where(np.equal(stage, 0), most - first, count))
