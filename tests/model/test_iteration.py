@@ -27,7 +27,8 @@ from crosstack.model.rules import rules_named
 from crosstack.model.schedule.allowed import by_schedule, interleavings, never_slower
 from crosstack.model.schedule.closed import pass_time
 from crosstack.model.schedule.events import simulate
-from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_graph, pipeline_time
+from crosstack.model.schedule.passes import Operation, Stage
+from crosstack.model.schedule.pipeline import pipeline_graph, pipeline_time
 from crosstack.model.tiles import divisors, tile_counts
 from crosstack.workload.transformer_training import Schedule
 

@@ -5,7 +5,8 @@ from xml.etree import ElementTree
 import pytest
 
 from crosstack.model.schedule.events import TaskGraphBuilder, simulate
-from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_graph
+from crosstack.model.schedule.passes import Operation, Stage
+from crosstack.model.schedule.pipeline import pipeline_graph
 from crosstack.report.timeline_figure import gantt_svg, trace_json
 
 

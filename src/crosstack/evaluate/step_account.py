@@ -14,8 +14,18 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from crosstack.evaluate.evaluation import KernelTerms, PartitionTerms
-from crosstack.evaluate.timeline import EXCHANGING, OFFLOADING, SENDING, busy_of, stages_of
+from crosstack.evaluate.timeline import (
+    EXCHANGING,
+    OFFLOADING,
+    SENDING,
+    busy_of,
+    hidden_of,
+    layers_counted,
+    stages_of,
+    stages_on,
+)
 from crosstack.machine.chip import Overlap
+from crosstack.model.ends import computed_again_of
 from crosstack.model.memory import computed_again
 from crosstack.model.schedule.layer import KernelRun
 from crosstack.workload.kernel_graph import KernelGraph
@@ -173,11 +183,11 @@ def step_account(answer: Plan) -> StepAccount:
     beside = {
         EXCHANGING: Spent.EXCHANGE, OFFLOADING: Spent.OFFLOAD, SENDING: Spent.SENDS,
     }  # fmt: skip
-    for stage in stages[most :: len(busy)]:
+    for stage, count in stages_on(answer, stages, most, len(busy)):
         for one in stage.operations:
             if one.name in beside:
                 both = one.forward + one.backward
-                spent[beside[one.name]] += both * found.n_microbatches
+                spent[beside[one.name]] += both * count
     blocks = list(_blocks(answer, most, len(busy)))
     for block in blocks:
         for partition in block.partitions:
@@ -185,6 +195,9 @@ def step_account(answer: Plan) -> StepAccount:
                 spent[name] += time * block.runs
             for name, time in bound_times(partition, system.chip.overlap):
                 bound[name] += time * block.runs
+    hidden = hidden_of(answer, stages, most)  # tokens on their way while others are computed
+    spent[Spent.NETWORK] -= hidden
+    bound[Spent.NETWORK] -= hidden
     at_peak = sum(_at_peak(answer, block) for block in blocks)
     spent = {name: time / system.copies for name, time in spent.items()}
     ended = {
@@ -216,7 +229,7 @@ def _blocks(answer: Plan, stage: int, stages: int) -> Iterator[_Block]:
         partitions=found.partitions,
         kernels=found.kernels,
         recompute=mapping.recompute,
-        runs=float(sequences * found.layers_per_stage),
+        runs=sequences * layers_counted(answer)[stage],
     )
     if found.stages:
         own = {p.number for p in found.partitions if p.stage == stage}
@@ -229,16 +242,19 @@ def _blocks(answer: Plan, stage: int, stages: int) -> Iterator[_Block]:
         )
         return
     yield layers
-    graphs = {end.name: end.graph for end in workload.ends}
+    ends = {end.name: end for end in workload.ends}
     before = len(workload.before)
+    dual = mapping.schedule.both_ends and workload.training
+    each = sequences / (2 if dual else 1)
     for number, end in enumerate(found.ends):
-        if stage == (0 if number < before else stages - 1):
+        place = 0 if number < before else stages - 1
+        if stage == place or (dual and stage == stages - 1 - place):
             yield _Block(
-                graph=graphs[end.name],
+                graph=ends[end.name].graph,
                 partitions=end.partitions,
                 kernels=end.kernels,
-                recompute=Recompute.NONE,
-                runs=float(sequences * end.count),
+                recompute=computed_again_of(ends[end.name], mapping.recompute),
+                runs=each * end.count,
             )
 
 

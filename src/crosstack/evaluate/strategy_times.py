@@ -119,7 +119,8 @@ def _memory(plan: MeshPlan, known: BlockTerms, rows: Ints, workload: Workload) -
         waiting=known.waiting[rows, None],
         experts=np.array([False, bool(np.any(np.greater(plan.expert, 1)))]),
     )
-    return static_size(workload, plan, memory) + known.working[rows] * plan.microbatch_size
+    often = plan.schedule.at_once
+    return static_size(workload, plan, memory) + known.working[rows] * plan.microbatch_size * often
 
 
 def _layer_times(

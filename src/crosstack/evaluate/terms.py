@@ -120,7 +120,7 @@ def end_terms(end: End, mapping: EndMapping, plan: MeshPlan, priced: PricedBlock
         n_tiles=mapping.n_tiles,
         time=sum(cost.time for cost in priced.costs),
         kernels=kernel_terms(
-            end.graph, plan_of_end(plan), priced, mapping.sharding, mapping.partitions
+            end.graph, plan_of_end(plan, end), priced, mapping.sharding, mapping.partitions
         ),
         partitions=tuple(
             partition_terms(priced.load, number, mask, cost, size * plan.microbatch_size)

@@ -36,7 +36,6 @@ from crosstack.model.memory import (
     memory_levers,
     pipeline_account,
     recomputations,
-    weight_gradients,
 )
 from crosstack.model.mesh_plan import (
     MeshPlan,
@@ -58,6 +57,7 @@ from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.model.runnable import unrunnable
 from crosstack.model.schedule.allowed import (
     interleavings,
+    may_follow,
     schedules,
     share_again,
     with_recompute,
@@ -105,7 +105,9 @@ def evaluate(
     plan, choices = _planned(workload, system, rules, mapping.general)
     arrays = plan.graph(workload.graph)
     codes = _checked_codes(workload, workload.graph, choices, mapping.sharding, plan)
-    plan, ends = _with_ends(workload, system, mapping, summing(plan, choices, codes), rules)
+    plan, ends = _with_ends(
+        workload, system, mapping, summing(plan, workload.graph, choices, codes), rules
+    )
     load = make_load(workload, system, arrays, plan, choices, codes, rules)
     numbers, masks = _partition_masks(arrays, mapping.partitions)
     stages = stage_masks(arrays, mapping, plan)
@@ -145,7 +147,9 @@ def mapped_plan(workload: Workload, system: System, mapping: Mapping, rules: Rul
     workload = counted(workload, rules)
     plan, choices = _planned(workload, system, rules, mapping.general)
     codes = _checked_codes(workload, workload.graph, choices, mapping.sharding, plan)
-    return _with_ends(workload, system, mapping, summing(plan, choices, codes), rules)[0]
+    return _with_ends(
+        workload, system, mapping, summing(plan, workload.graph, choices, codes), rules
+    )[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +184,7 @@ def _with_ends(
     found = []
     for number, (end, own) in enumerate(zip(workload.ends, mapping.ends, strict=True)):
         alone, arrays = workload.of_end(end), end.graph
-        one = plan_of_end(plan)
+        one = plan_of_end(plan, end)
         choices = make_choices(alone, arrays, one, own.n_tiles, rules, system.chip)
         path = f"mapping.ends[{number}]"
         codes = _checked_codes(alone, arrays, choices, own.sharding, one, path)
@@ -360,17 +364,17 @@ def decided_plan(
     """
     arrays = workload.graph
     where = f"for {workload.name} by rules {rules.name}"
-    kinds, orders = recomputations(arrays, rules), schedules(plan, rules)
+    kinds, orders = recomputations(arrays, rules), schedules(plan, arrays, rules)
     again, order, pieces = mapping.recompute, mapping.schedule, mapping.interleave
     require(again in kinds, "mapping.recompute", again.value, f"{', '.join(kinds)} {where}")
     require(order in orders, "mapping.schedule", order.value, f"{', '.join(orders)} {where}")
     few = f"{Schedule.ONE_F_ONE_B}, or at least as many microbatches as stages, {plan.pipeline}"
-    waits = order.defers_weights
-    enough = not waits or plan.n_microbatches >= plan.pipeline
+    enough = not order.defers_weights or plan.n_microbatches >= plan.pipeline
+    if order.both_ends:
+        few = f"{Schedule.ONE_F_ONE_B}, or an even number of stages, and of microbatches at least "
+        few += f"twice as many as the {plan.pipeline} stages"
+        enough = bool(may_follow(replace(plan, schedule=order, interleave=1), rules))
     require(enough, "mapping.schedule", f"{order} of {plan.n_microbatches} microbatches", few)
-    apart = not waits or bool(weight_gradients(arrays).any())
-    others = f"{', '.join(one for one in orders if not one.defers_weights)}: {workload.name}"
-    require(apart, "mapping.schedule", order.value, f"{others} has no gradients of weights apart")
     plan = replace(plan, schedule=order)
     counts = interleavings(plan, rules)
     listed = (
@@ -388,6 +392,8 @@ def decided_plan(
     some = mapping.recompute_layers
     if some is not None:
         require_layers_again(system.chip, rules, some, "mapping.recompute_layers", plan)
+        allowed = f"none with schedule {order}: all layers are alike"
+        require(not order.both_ends, "mapping.recompute_layers", some, allowed)
     return with_recompute(plan, arrays, again, share_again(plan, some))
 
 
@@ -512,9 +518,14 @@ def _memory(
 ) -> list[float]:
     """Bytes of main memory that one chip needs while each partition runs. [B]"""
     return [
-        stage_memory(load, _stage_of(mask, stages)[1]) + size * plan.microbatch_size
+        stage_memory(load, _stage_of(mask, stages)[1]) + size * _running(plan)
         for mask, size in zip(masks, alive, strict=True)
     ]
+
+
+def _running(plan: MeshPlan) -> int:
+    """Sequences that a chip works on at a time. [1]"""
+    return plan.microbatch_size * plan.schedule.at_once
 
 
 def _accounts(p: _Priced) -> tuple[MemoryAccount, MemoryAccount | None]:
@@ -528,7 +539,7 @@ def _accounts(p: _Priced) -> tuple[MemoryAccount, MemoryAccount | None]:
         p.workload,
         p.plan,
         memory,
-        [size * p.plan.microbatch_size for size in working],
+        [size * _running(p.plan) for size in working],
         None if p.stages is None else [bits(stage) for stage in p.stages],
     )
     return whole, host_account(p.plan, memory)

@@ -9,10 +9,13 @@ from crosstack.evaluate.evaluation import EndTerms, PartitionTerms
 from crosstack.evaluate.plan import Plan
 from crosstack.evaluate.time import mapped_plan
 from crosstack.machine.chip import Overlap
-from crosstack.model.iteration import Pipeline, pipeline_of
+from crosstack.model.iteration import pipeline_of
 from crosstack.model.optimizer_step import NO_STEP
+from crosstack.model.schedule.dual import hidden_time
 from crosstack.model.schedule.events import Timeline, simulate
-from crosstack.model.schedule.pipeline import Ending, Operation, Pass, Stage, pipeline_graph
+from crosstack.model.schedule.passes import Ending, Operation, Pass, Stage
+from crosstack.model.schedule.pipeline import pipeline_graph
+from crosstack.model.stages import Pipeline
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.transformer_training import Offload, Schedule
 
@@ -70,22 +73,30 @@ def stages_of(answer: Plan) -> tuple[Stage, ...]:
     if pipeline.schedule.defers_weights:
         apart = float(pipeline.weight_gradients) / (1 - share)
         layers = [replace(one, weights=one.backward * min(apart, 1.0)) for one in layers]
+    if pipeline.from_both_ends and layers:
+        layers[0] = replace(layers[0], tokens=_there_and_back(pipeline))
     for name, time in _waits(answer, pipeline, whole):
-        times = {"forward": time * share, "backward": time * (1 - share)}
-        layers = [*layers, Operation(name=name, **times)]
+        there, back = time * share, time * (1 - share)
+        layers = [*layers, Operation(name=name, forward=there, backward=back)]
     before, behind = _ends(answer)
-    stages = []
+    stages, fewer = [], pipeline.fewer
     for stage in range(count):
-        own = list(layers)
+        held = 1.0 - sum(
+            float(share) for at, share in zip((0, count - 1), fewer, strict=True) if at == stage
+        )
+        own = [_shortened(one, held) for one in layers]
         if not beside and send:
             own.append(_sending(send, stage, count, training=pipeline.training))
         if stage == 0 and pipeline.first[1]:
             there, both = pipeline.first
-            own = [*_operations(_run_of_ends(answer, before), there, both - there), *own]
+            ends = _operations(_run_of_ends(answer, before), there, both - there)
+            own = [*_with_tokens(ends, pipeline.first_tokens), *own]
         if stage == count - 1 and pipeline.last[1]:
             there, both = pipeline.last
-            own += _operations(_run_of_ends(answer, behind), there, both - there)
-        stages.append(Stage(operations=tuple(own), send=send if beside else 0.0))
+            ends = _operations(_run_of_ends(answer, behind), there, both - there)
+            own += _with_tokens(ends, pipeline.last_tokens)
+        sent = send if beside else 0.0
+        stages.append(Stage(operations=tuple(own), send=sent, taken=pipeline.taken))
     return tuple(stages)
 
 
@@ -104,6 +115,33 @@ def _waits(answer: Plan, pipeline: Pipeline, work: float) -> Pieces:
     return [(name, time / pieces) for name, time in named if time > 0]
 
 
+def _there_and_back(pipeline: Pipeline) -> tuple[float, float]:
+    """What tokens of the layers of a stage take on their way, forward and backward. [s]"""
+    both = float(pipeline.tokens[1])
+    there = both * float(pipeline.tokens_forward)
+    return there, both - there
+
+
+def _with_tokens(ends: list[Operation], tokens: tuple[float, float]) -> list[Operation]:
+    """Return operations of ends with what tokens take on their way, forward and in all. [s]"""
+    there, both = tokens
+    if not (ends and both):
+        return ends
+    return [replace(ends[0], tokens=(float(there), float(both - there))), *ends[1:]]
+
+
+def layers_counted(answer: Plan) -> tuple[float, ...]:
+    """Return the layers that time counts on each stage, or chip where stages are cut. [1]"""
+    found, pipeline = answer.evaluation, _pipeline(answer)
+    whole = float(found.layers_per_stage)
+    layers = [whole] * found.n_stages
+    for stage, share in zip((0, -1), pipeline.fewer, strict=True):
+        layers[stage] -= whole * float(share)
+    if pipeline.from_both_ends:  # of half of the microbatches each
+        return tuple((one + other) / 2 for one, other in zip(layers, layers[::-1], strict=True))
+    return tuple(layers)
+
+
 def pieces_of(answer: Plan, stages: Sequence[Stage], busy: Sequence[tuple[str, float]]) -> Pieces:
     """Return what the stage that is ``busy`` longest does in an iteration, by name. [s]
 
@@ -116,22 +154,44 @@ def pieces_of(answer: Plan, stages: Sequence[Stage], busy: Sequence[tuple[str, f
     """
     most = max(range(len(busy)), key=lambda chip: busy[chip][1])
     named: dict[str, float] = {}
-    for stage in stages[most :: len(busy)]:
+    for stage, count in stages_on(answer, stages, most, len(busy)):
         for operation in stage.operations:
-            took = (operation.forward + operation.backward) * answer.evaluation.n_microbatches
+            took = (operation.forward + operation.backward) * count
             named[operation.name] = named.get(operation.name, 0.0) + took
-    return list(named.items())
+    whole = sum(named.values())
+    share = busy[most][1] / whole if whole else 1.0  # what is hidden, of each alike
+    return [(name, took * share) for name, took in named.items()]
+
+
+def stages_on(
+    answer: Plan, stages: Sequence[Stage], chip: int, chips: int
+) -> list[tuple[Stage, float]]:
+    """Return the stages that a chip has, and how many microbatches it takes through each. [1]"""
+    count = float(answer.evaluation.n_microbatches)
+    if answer.mapping.schedule.both_ends and answer.task.workload.training:
+        return [(stages[chip], count / 2), (stages[chips - 1 - chip], count / 2)]
+    return [(stage, count) for stage in stages[chip::chips]]
+
+
+def hidden_of(answer: Plan, stages: Sequence[Stage], chip: int) -> float:
+    """How much less a chip takes for passes that run together than one by one. [s]"""
+    if not (answer.mapping.schedule.both_ends and answer.task.workload.training):
+        return 0.0
+    return hidden_time(stages, chip, answer.evaluation.n_microbatches)
 
 
 def busy_of(answer: Plan, stages: Sequence[Stage]) -> tuple[tuple[str, float], ...]:
     """Return how long the chips of every stage work in an iteration, by its name. [s]"""
     chips = max(len(stages) // answer.mapping.interleave, 1)
     passes = [
-        sum(stage.time(Pass.FORWARD) + stage.time(Pass.BACKWARD) for stage in stages[chip::chips])
+        sum(
+            count * (stage.time(Pass.FORWARD) + stage.time(Pass.BACKWARD))
+            for stage, count in stages_on(answer, stages, chip, chips)
+        )
+        - hidden_of(answer, stages, chip)
         for chip in range(chips)
     ]
-    count = answer.evaluation.n_microbatches
-    return tuple((f"stage {chip}", one * count) for chip, one in enumerate(passes))
+    return tuple((f"stage {chip}", taken) for chip, taken in enumerate(passes))
 
 
 def timeline_of(answer: Plan, stages: Sequence[Stage]) -> Timeline:
@@ -164,6 +224,7 @@ def _ending(answer: Plan) -> Ending | None:
         forward=layers * share / pieces,
         lead=layers * float(pipeline.lead),
         head=(there, 0.0 if pipeline.schedule.defers_weights else both - there),
+        fewer=(float(pipeline.fewer[0]), float(pipeline.fewer[1])),
     )
 
 
@@ -221,6 +282,14 @@ def _scaled(named: Pieces, total: float) -> Pieces:
     if not total:
         return []
     return [(name, time / whole * total) for name, time in named] if whole else [("else", total)]
+
+
+def _shortened(one: Operation, share: float) -> Operation:
+    """Return a share of an operation, of a stage that holds fewer layers."""
+    if share == 1.0:
+        return one
+    times = {name: getattr(one, name) * share for name in ("forward", "backward", "weights")}
+    return replace(one, **times)
 
 
 def _sending(send: float, stage: int, count: int, *, training: bool) -> Operation:

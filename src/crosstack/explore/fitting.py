@@ -378,7 +378,7 @@ def _given_otherwise(task: Task, rules: Rules) -> Iterator[list[Change]]:
         for there in OFFLOADS:
             words, option = "on the hosts: " + " and ".join(there), f"--offload {'+'.join(there)}"
             yield [changed(WayKind.OFFLOAD, words, option, offload=there)]
-    if given.schedule is not Schedule.ONE_F_ONE_B:
+    if given.schedule not in (None, Schedule.ONE_F_ONE_B):
         words = f"schedule: {Schedule.ONE_F_ONE_B.value}"
         option = f"--schedule {Schedule.ONE_F_ONE_B.value}"
         yield [changed(WayKind.SCHEDULE, words, option, schedule=Schedule.ONE_F_ONE_B)]

@@ -13,8 +13,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from crosstack.machine.chip import Overlap
 from crosstack.mapping.search_node import BOUND, SearchNode, SearchState
 from crosstack.mapping.sharding import with_given
+from crosstack.model.choices import make_choices
 from crosstack.model.collectives import NOTHING
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import ChipLoad
@@ -61,12 +63,16 @@ def unburdened(load: ChipLoad) -> ChipLoad:
     )
 
 
-def block_bound(state: SearchState, plan: MeshPlan) -> float:
+def block_bound(state: SearchState, plan: MeshPlan, *, together: bool = False) -> float:
     """Bound the layer time under all plans of the block of ``plan``. [s]
 
+    ``together``: of passes that run together, where tokens on their way take the share of the
+    units alone that communicates (`crosstack.model.schedule.dual`).
     With one tile nothing is cut raggedly, so no number of tiles has less work or traffic; what
     one tile needs of the SRAM is not looked at.
     """
+    if together:
+        return _pure_bound(state, plan, together=True)
     return float(layers_of_block(state, plan, np.asarray(plan.again)))
 
 
@@ -88,20 +94,46 @@ def layers_of_block(state: SearchState, plan: MeshPlan, again: Floats) -> Floats
     return np.asarray(none + again * (whole - none))
 
 
-def _pure_bound(state: SearchState, plan: MeshPlan) -> float:
+def _pure_bound(state: SearchState, plan: MeshPlan, *, together: bool = False) -> float:
     """Bound the layer time where all layers compute the same again. [s]"""
-    key = block_of(state, plan)
+    together = together and plan.expert > 1 and state.system.chip.overlap is not Overlap.ALL
+    key = *block_of(state, plan), together
     if key not in state.blocks:
-        state.blocks[key] = _layer_bound(state, unburdened_plan(state, plan))
+        state.blocks[key] = _layer_bound(state, unburdened_plan(state, plan), together=together)
     return state.blocks[key]
 
 
-def _layer_bound(state: SearchState, plan: MeshPlan) -> float:
+def _layer_bound(state: SearchState, plan: MeshPlan, *, together: bool) -> float:
     choices, network = state.table(plan, 1), 0.0
     domains = with_given(choices.index, state.given)
-    load = unburdened(state.relaxed(SearchNode(plan, 1, domains)))
+    load = state.relaxed(SearchNode(plan, 1, domains))
+    if together:
+        hidden = (1 - plan.taken) * choices.exchange_time
+        choices = replace(choices, network_time=choices.network_time - hidden)
+        load = state.lightest_load(plan, choices, domains)
+    load = unburdened(load)
     state.budget.spend(BOUND * load.n)
     if plan.tensor > 1:
         network = max(state.network_bound(domains, choices), sum(load.network))
     roomy = replace(load, sram_capacity=math.inf, unit=None)
     return state.layer_bound(choices, domains, roomy, network)
+
+
+def network_floor(state: SearchState, plan: MeshPlan) -> float:
+    """Return what the network takes of a layer for one sequence, whatever the microbatches. [s]
+
+    Of a microbatch that is the whole batch: a message is never slower for each byte than a smaller
+    one, as its time is the least of lines that begin above nothing.
+    """
+    if plan.tensor == 1:  # tokens alone are sent, whose exchange strategies know
+        return 0.0
+    key = "network", *chips_of_block(plan), plan.recompute
+    if key not in state.blocks:
+        plan = replace(plan, microbatch_size=state.workload.global_batch_size, n_microbatches=1)
+        plan = replace(plan, periodic=NOTHING)
+        given = state.workload, state.arrays, plan, 1, state.rules
+        state.budget.spend(BOUND * state.arrays.n)
+        choices = make_choices(*given)
+        domains = with_given(choices.index, state.given)
+        state.blocks[key] = state.network_bound(domains, choices)
+    return state.blocks[key]

@@ -8,26 +8,41 @@ size wait as one item, with the least of their bounds.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
-from crosstack.mapping.blocks import block_bound, chips_of_block, layers_of_block
+from crosstack.mapping.blocks import (
+    block_bound,
+    chips_of_block,
+    layers_of_block,
+    network_floor,
+)
 from crosstack.mapping.budget import CALL
 from crosstack.mapping.parallelism import Use
+from crosstack.mapping.room import Least
 from crosstack.mapping.search_node import SearchNode, SearchState
-from crosstack.mapping.strategies import Strategies, strategies_of, with_shares
+from crosstack.mapping.strategies import (
+    ORDERS,
+    RECOMPUTED,
+    Strategies,
+    plan_together,
+    strategies_of,
+    with_shares,
+)
 from crosstack.model.attention import iteration_work
 from crosstack.model.energy import static_power
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.objective import LayerPrices
 from crosstack.model.partition import ROUNDING as FITTING
 from crosstack.workload.kernel_graph import Bools, Floats, Ints
+from crosstack.workload.transformer_training import Schedule
 
-PLANS_AT_ONCE = 4096  # uses of the network, with what chips share, that are bounded together
+PLANS_AT_ONCE = 8192  # uses of the network, with what chips share, that are bounded together
 STRATEGIES_A_UNIT = 20  # bounded in a unit of work
 ROUNDING = 1e-12  # relative, of a floor
 REST, OF_USE, PLAN, ROOT = 3, 2, 1, 0  # depth; parts of a root are below 0
@@ -76,8 +91,11 @@ class BoundedStrategies:
         if first not in self.known:
             plan = self.plan(state, first)
             layer = layers_of_block(state, plan, self.strategies.again[own])
+            beside = layer
+            if (self.strategies.schedule[own] == ORDERS.index(Schedule.DUALPIPE)).any():
+                beside = np.full(len(own), block_bound(state, plan, together=True))
             state.budget.spend(CALL + len(own) // STRATEGIES_A_UNIT)
-            found = self.totals(state, own, layer)
+            found = self.totals(state, own, layer, beside)
             self.known[first] = np.asarray(np.maximum(self.floors[own], found))
         return self.known[first]
 
@@ -97,12 +115,10 @@ class BoundedStrategies:
         borders = np.flatnonzero(np.diff(self.blocks[order])) + 1
         return np.split(order, borders)
 
-    def totals(self, state: SearchState, places: Ints, layer: Floats) -> Floats:
-        """Return the objective of some of them for layers that cost so much. [s]"""
-        prices: Any = self.prices
-        if not state.pricing.weights.only_time:
-            prices = replace(prices, second=prices.second[places], fixed=prices.fixed[places])
-        return state.pricing.totals(self.strategies.at(places), layer, prices)
+    def totals(self, state: SearchState, places: Ints, layers: Floats, together: Floats) -> Floats:
+        """Return the objective of some for layers that cost so much, or passes ``together``. [s]"""
+        prices, some = prices_at(self.prices, places), self.strategies.at(places)
+        return state.pricing.totals(some, layers, prices, together=together)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +127,13 @@ class OfUse:
 
     use: Use
     microbatch_size: int
+
+
+class _NoMore:
+    """Stands for a use of the network where none is left."""
+
+
+_NO_MORE = _NoMore()
 
 
 @dataclass(slots=True)
@@ -150,16 +173,52 @@ def bounded(state: SearchState, uses: Iterator[Use | None]) -> BoundedStrategies
     least = state.room.of_many(found)
     found = replace(found, left=least.left)
     prices = state.pricing.of_many(found)
+    capacity = np.array([state.room.capacity(plan) for plan in plans])[found.use]
     return BoundedStrategies(
         uses=tuple(chosen),
         strategies=found,
         of=np.array(of, dtype=np.int64)[found.use],
-        floors=state.pricing.totals(found, least.layer + least.work * prices.work, prices),
+        floors=_floors(state, found, least, prices, least.held <= capacity * (1 + FITTING)),
         held=least.held,
-        capacity=np.array([state.room.capacity(plan) for plan in plans])[found.use],
+        capacity=capacity,
         blocks=_blocks(state, found),
         prices=prices,
     )
+
+
+def _floors(
+    state: SearchState, strategies: Strategies, least: Least, prices: LayerPrices, light: Bools
+) -> Floats:
+    """Return the least of the objective, infinite of what does not fit.
+
+    By compute alone, and by what the network takes at least of the largest microbatches.
+    """
+    floors = np.full(len(strategies), math.inf)
+    here = np.flatnonzero(light)
+    layer, own = (least.layer + least.work * prices.work)[here], prices_at(prices, here)
+    some = strategies.at(here)
+    sent = _network_floors(state, some)
+    floors[here] = state.pricing.totals(some, layer, own, sent=sent)
+    return floors
+
+
+def _network_floors(state: SearchState, strategies: Strategies) -> Floats:
+    """Return what the network takes of a layer of each at least, for one sequence. [s]"""
+    known: dict[object, int] = {}
+    lines = [known.setdefault(chips_of_block(plan), len(known)) for plan in strategies.plans]
+    codes = np.array(lines, np.int64)[strategies.use] * len(RECOMPUTED) + strategies.recompute
+    _, first, back = np.unique(codes, return_index=True, return_inverse=True)
+    floors = [network_floor(state, strategies.one(int(i), state.workload)) for i in first]
+    return np.array(floors)[back] if len(strategies) else np.zeros(0)
+
+
+def prices_at(prices: LayerPrices, places: Ints) -> LayerPrices:
+    """Return the prices of some strategies, of arrays of all of them where time is not all."""
+    columns = {field.name: getattr(prices, field.name) for field in fields(prices)}
+    arrays: dict[str, Any] = {
+        name: x[places] for name, x in columns.items() if isinstance(x, np.ndarray)
+    }
+    return replace(prices, **arrays)
 
 
 def _blocks(state: SearchState, strategies: Strategies) -> Ints:
@@ -167,8 +226,9 @@ def _blocks(state: SearchState, strategies: Strategies) -> Ints:
     known: dict[object, int] = {}
     lines = [known.setdefault(chips_of_block(plan), len(known)) for plan in strategies.plans]
     sizes = strategies.microbatch_size if state.temporal else np.zeros(len(strategies), np.int64)
-    columns = np.stack([np.array(lines, np.int64)[strategies.use], strategies.recompute, sizes])
-    return np.unique(columns, axis=1, return_inverse=True)[1].ravel()
+    codes = np.array(lines, np.int64)[strategies.use] * len(RECOMPUTED) + strategies.recompute
+    numbers = codes * (int(sizes.max()) + 1) + sizes
+    return np.asarray(np.unique(numbers, return_inverse=True)[1].ravel())
 
 
 # ---------------------------------------------------------------- items of a search
@@ -206,7 +266,9 @@ def unrolled(
     if isinstance(rest, OfUse):
         for plan in state.plans(rest.use, rest.microbatch_size):
             if not state.too_heavy(plan):
-                floor = state.total(plan, block_bound(state, plan))
+                together = plan.schedule.both_ends
+                layer = block_bound(state, plan, together=together)
+                floor = state.total(plan_together(plan) if together else plan, layer)
                 yield _above(bound, floor), PLAN, SearchNode(plan, 1, None)
         return
     some, rest.first = rest.first or bounded(state, rest.uses), None
@@ -223,4 +285,7 @@ def unrolled(
             use, size = divmod(group, base)
             yield _above(bound, floor), OF_USE, OfUse(some.uses[use], size)
     some.tell_lack(state)
-    yield bound, REST, rest
+    following = next(rest.uses, _NO_MORE)
+    if not isinstance(following, _NoMore):
+        rest.uses = itertools.chain([following], rest.uses)
+        yield bound, REST, rest

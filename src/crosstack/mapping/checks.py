@@ -77,10 +77,10 @@ def check_offload(
     some = given.recompute_layers
     allowed = f"none with {Offload.ACTIVATIONS} on the host: all layers are alike"
     require(some is None, f"{path}recompute_layers", some, allowed)
-    waits = given.schedule.defers_weights
+    waits = given.schedule is not None and given.schedule.defers_weights
     others = ", ".join(kind for kind in Schedule if not kind.defers_weights)
     allowed = f"{others} with {Offload.ACTIVATIONS} on the host"
-    require(not waits, f"{path}schedule", given.schedule.value, allowed)
+    require(not waits, f"{path}schedule", str(given.schedule), allowed)
 
 
 def _dimensions(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:
@@ -155,6 +155,9 @@ def _recompute(workload: Workload, system: System, constraints: Constraints, rul
     if constraints.recompute_layers is not None:
         layers, path = constraints.recompute_layers, "constraints.recompute_layers"
         require_layers_again(system.chip, rules, layers, path)
+        ends = constraints.schedule is not None and constraints.schedule.both_ends
+        allowed = f"none with schedule {constraints.schedule}: all layers are alike"
+        require(not ends, path, layers, allowed)
 
 
 def _tiles(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:
@@ -183,10 +186,11 @@ def _sharing(system: System, constraints: Constraints) -> None:
     alone = zero is Zero.NONE and data is None  # with one data-parallel chip
     good = zero is None or zero in framework.sharing or alone
     require(good, "constraints.zero", str(zero), f"{shares} with {framework.name}")
-    waits = data is not None and schedule.defers_weights and Zero.STATE not in framework.sharing
+    waits = schedule is not None and schedule.defers_weights
+    waits = waits and data is not None and Zero.STATE not in framework.sharing
     others = ", ".join(kind for kind in Schedule if not kind.defers_weights)
     allowed = f"{others} with {framework.name}, whose layers exchange gradients"
-    require(not waits, "constraints.schedule", schedule.value, allowed)
+    require(not waits, "constraints.schedule", str(schedule), allowed)
 
 
 def _schedule(workload: Workload, constraints: Constraints, rules: Rules) -> None:
@@ -194,8 +198,10 @@ def _schedule(workload: Workload, constraints: Constraints, rules: Rules) -> Non
     one = Schedule.ONE_F_ONE_B
     if not (rules.iteration.has_schedules and workload.training):
         where = f"for {workload.name} by rules {rules.name}"
-        require(schedule is one, "constraints.schedule", schedule.value, f"{one} {where}")
+        require(schedule in (None, one), "constraints.schedule", str(schedule), f"{one} {where}")
         require(pieces in (None, 1), "constraints.interleave", pieces, f"1 {where}")
+    if schedule is None:
+        return
     apart = not schedule.defers_weights or bool(weight_gradients(workload.graph).any())
     others = f"{', '.join(kind for kind in Schedule if not kind.defers_weights)}: {workload.name}"
     allowed = f"{others} has no gradients of weights to compute apart"

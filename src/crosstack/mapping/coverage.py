@@ -81,8 +81,9 @@ def covered(state: SearchState) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     if len(recomputations(state.arrays, state.rules)) > 1:
         (free if constraints.recompute is None else given).append("recomputation")
     if state.rules.iteration.has_schedules and workload.training:
-        given.append("schedule")
-        open_ = constraints.interleave is None and constraints.schedule is Schedule.ONE_F_ONE_B
+        (free if constraints.schedule is None else given).append("schedule")
+        one = constraints.schedule in (None, Schedule.ONE_F_ONE_B)
+        open_ = constraints.interleave is None and one
         (free if open_ else given).append("interleaving")
     if workload.training and not state.rules.iteration.sums_in_layers:
         (free if constraints.zero is None else given).append("what data-parallel chips share")
@@ -98,9 +99,12 @@ def _no_plan(state: SearchState) -> InputError:
         allowed += f"stages as microbatches, {some}"
         return InputError(Problem("constraints.interleave", f"got {pieces}; allowed: {allowed}."))
     microbatch = constraints.microbatch_size or "free"
-    if constraints.schedule.defers_weights:
-        one = constraints.schedule
+    one = constraints.schedule
+    if one is not None and one.defers_weights:
         allowed = f"{Schedule.ONE_F_ONE_B}, or as many microbatches as stages at least, {some}"
+        if one.both_ends:
+            allowed = f"{Schedule.ONE_F_ONE_B}, or an even number of stages, and of microbatches, "
+            allowed += f"at least twice as many, {some}"
         return InputError(Problem("constraints.schedule", f"got {one}; allowed: {allowed}."))
     if constraints.zero not in (None, Zero.NONE):
         allowed = "0, or training on data-parallel chips"

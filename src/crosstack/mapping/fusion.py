@@ -402,7 +402,7 @@ def _rounds(
     load, order = problem.load, problem.order
     triggers = triggers_from(core, order)
     for _ in range(MOST_ROUNDS if len(tables.masks) <= MANY_IDEALS else 1):
-        masks = triggered_masks(core, order, tables.masks, triggers)
+        masks = triggered_masks(core, order, tables, triggers)
         steps = make_steps(load, make_tables(masks, load.n, load.flows))
         found, complete = _shortest_chain(problem, steps, limit, budget)
         if found is not None and (best is None or found[0] < best[0]):

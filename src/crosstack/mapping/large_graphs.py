@@ -174,14 +174,16 @@ def make_deferred(
 
 
 def triggered_masks(
-    core: Core, order: Order, masks: Sequence[int], triggers: dict[int, int]
+    core: Core, order: Order, tables: IdealTables, triggers: dict[int, int]
 ) -> list[int]:
-    """Return core ideals with every deferrable kernel whose trigger they hold."""
-    grown = []
-    for mask in masks:
-        wide = sum(1 << core.kernels[i] for i in bits(mask))
-        grown.append(wide | sum(1 << i for i, need in triggers.items() if not need & ~wide))
-    return [*grown, (1 << order.n) - 1]
+    """Return core ideals, those of ``tables``, with every deferrable kernel that they trigger."""
+    inside = np.zeros((len(tables.masks), order.n), dtype=np.bool_)
+    inside[:, core.kernels] = tables.member
+    ready = {i: inside[:, list(bits(need))].all(axis=1) for i, need in triggers.items()}
+    for i, holds in ready.items():
+        inside[:, i] = holds
+    rows = np.packbits(inside, axis=1, bitorder="little")
+    return [*(int.from_bytes(row.tobytes(), "little") for row in rows), (1 << order.n) - 1]
 
 
 # ---------------------------------------------------------------- segments of one order

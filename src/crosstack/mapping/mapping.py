@@ -85,7 +85,7 @@ class Constraints:
     recompute_layers : int or None
         First layers of every stage, or of every piece of one, that compute it again; None: all,
         where ``recompute`` is given. [1]
-    schedule : Schedule
+    schedule : Schedule or None
         In which order a stage takes its microbatches.
     interleave : int or None
         Pieces of every stage, spread over the model; above 1 with one forward, one backward. [1]
@@ -113,7 +113,7 @@ class Constraints:
     separate_directions: bool = False
     recompute: Recompute | None = None
     recompute_layers: int | None = None
-    schedule: Schedule = Schedule.ONE_F_ONE_B
+    schedule: Schedule | None = None
     interleave: int | None = None
     zero: Zero | None = None
     context_exchange: ContextExchange | None = None

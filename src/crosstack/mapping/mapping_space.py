@@ -117,7 +117,11 @@ def _of_training(task: Task, arrays: KernelGraph, rules: Rules) -> Iterator[Fact
     if task.workload.training and rules.iteration.has_schedules:
         most = len(divisors(task.workload.graph_repetitions))
         words = f"at most {most}: divisors of layers"
-        if given.interleave is not None or given.schedule is not Schedule.ONE_F_ONE_B:
+        if given.schedule is None:
+            others = len(Schedule) - 1
+            words = f"at most {most}: divisors of layers; or one, by {others} other schedules"
+            most += others
+        elif given.interleave is not None or given.schedule is not Schedule.ONE_F_ONE_B:
             most, words = 1, "given"
         yield Factor("pieces of a stage", math.log10(most), words)
 

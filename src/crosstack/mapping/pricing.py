@@ -74,14 +74,22 @@ class Pricing:
         return LayerPrices(**table)
 
     def totals(
-        self, strategies: Strategies, layer: Floats, prices: LayerPrices | None = None
+        self,
+        strategies: Strategies,
+        layer: Floats,
+        prices: LayerPrices | None = None,
+        *,
+        sent: Floats | None = None,
+        together: Floats | None = None,
     ) -> Floats:
         """Return the objective of strategies for layers that cost so much [s]; see `total`.
 
-        ``prices`` are those of `of_many`, where they are known.
+        ``prices`` are those of `of_many`, where they are known; ``sent`` and ``together`` as
+        in `times_of_layers`. [s]
         """
         prices = self.of_many(strategies) if prices is None else prices
-        times = times_of_layers(strategies, layer, self.workload, self.system, self.rules)
+        given = self.workload, self.system, self.rules
+        times = times_of_layers(strategies, layer, *given, sent=sent, together=together)
         return np.asarray(prices.second * times + prices.fixed)
 
     def offered(self, plan: MeshPlan, layer: float) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Mapping
-from crosstack.mapping.strategies import RECOMPUTED, Strategies
+from crosstack.mapping.strategies import ORDERS, RECOMPUTED, Strategies
 from crosstack.model.attention import density_on
 from crosstack.model.choices import Choices
 from crosstack.model.context import shared_tokens
@@ -36,6 +36,7 @@ from crosstack.model.schedule.allowed import (
     by_schedule,
     layers_again,
     never_slower,
+    schedules,
     share_again,
     some_layers_again,
     useful_zero_stages,
@@ -116,7 +117,7 @@ class Room:
         """Whether a plan fits, however it is filled in."""
         if math.isinf(self.capacity(plan)):
             return True
-        moving = self._most_moving(plan) * plan.microbatch_size
+        moving = self._most_moving(plan) * plan.microbatch_size * plan.schedule.at_once
         most = float(static_size(self.workload, plan, self._memory(plan, most=True)))
         return most + moving + self._most_of_ends(plan) <= self.capacity(plan)
 
@@ -132,7 +133,10 @@ class Room:
             made = float((graph.output_size + graph.input_sizes.sum(axis=1)).sum())
             caches = float(graph.cache_size.sum()) * self.workload.global_batch_size
             flying = max(plan.n_microbatches, 1) * plan.microbatch_size
-            most += end.count * (state + made * (flying + 1) + caches + graph.memory_extra.sum())
+            running = plan.microbatch_size * plan.schedule.at_once
+            most += end.count * (
+                state + made * (flying + running) + caches + graph.memory_extra.sum()
+            )
         return float(most)
 
     def of_many(self, strategies: Strategies) -> Least:
@@ -156,7 +160,8 @@ class Room:
         """Bytes that stay at least in the fullest chip's memory under strategies. [B]"""
         held = np.zeros(len(strategies))
         for here, one in self._alike(strategies):
-            many = strategies.at(here).plan(self.workload, one.schedule)
+            some = strategies.at(here)
+            many = some.plan(self.workload, one.schedule, without_times=True)
             memory = self._of_sequences(self.lightest(one), one, many)
             held[here] = static_size(self.workload, many, memory)
             if one.graph_stages > 1:
@@ -169,7 +174,7 @@ class Room:
         known: dict[object, int] = {}
         ways = [known.setdefault(_way(p), len(known)) for p in strategies.plans]
         kinds = np.array(ways, np.int64)[strategies.use] * len(RECOMPUTED) + strategies.recompute
-        for those, _ in strategies.by_schedule(self.workload):
+        for those, _ in strategies.by_schedule(self.workload, without_times=True):
             for kind in np.unique(kinds[those]).tolist():
                 here = those[kinds[those] == kind]
                 yield here, strategies.one(int(here[0]), self.workload, whole=True)
@@ -177,6 +182,7 @@ class Room:
     def eased(self, strategies: Strategies, given: Constraints) -> Strategies:
         """Return strategies where as few layers compute again as may fit, if that is free."""
         again = strategies.recompute != RECOMPUTED.index(Recompute.NONE)
+        again &= ~np.array([order.both_ends for order in ORDERS])[strategies.schedule]
         if not (self.some_layers_again(given) and again.any()):
             return strategies
         some = np.flatnonzero(again)
@@ -267,7 +273,13 @@ class Room:
         """Return plans by their schedules; see `variants`."""
         overlap, found = self.system.chip.overlap, list[MeshPlan]()
         for plan in plans:
-            ordered = by_schedule(plan, given.schedule, given.interleave, self.rules)
+            allowed = schedules(plan, self.arrays, self.rules)
+            ordered = [
+                one
+                for order in allowed
+                if given.schedule in (None, order)
+                for one in by_schedule(plan, order, given.interleave, self.rules)
+            ]
             several = len(kinds) > 1 or len(ordered) > 1
             roomy = [several and self.always_fits(one) for one in ordered]
             for number, kind in enumerate(kinds):
@@ -276,7 +288,7 @@ class Room:
                     for one, fits in zip(ordered, roomy, strict=True)
                     if not (number and fits)
                 ]
-                tried = [one for one in tried if one.again <= 1]
+                tried = [one for one in tried if one.again == 1 or _some_may(one)]
                 tried = [replace(one, left=self.leaving(one)) for one in tried]
                 alike = all(one.again == 1 for one in tried)
                 if alike and only_time and len(tried) > 1 and not self.workload.ends:
@@ -376,3 +388,8 @@ class Room:
 def _way(plan: MeshPlan) -> tuple[object, ...]:
     """Return what tells the chips that share a copy of the graph from others, wherever they lie."""
     return plan.tensor, plan.split, plan.expert, plan.context, plan.context_exchange
+
+
+def _some_may(plan: MeshPlan) -> bool:
+    """Whether a share of the layers of a stage may compute again alone."""
+    return bool(plan.again <= 1) and not plan.schedule.both_ends

@@ -31,11 +31,12 @@ from typing import Any
 
 from crosstack.errors import InputError, Problem
 from crosstack.machine.system import System
-from crosstack.mapping.blocks import block_bound
+from crosstack.mapping.blocks import block_bound, block_of
 from crosstack.mapping.bounded_strategies import (
     REST,
     ROOT,
     Item,
+    RestOfUses,
     all_plans,
     least_floor,
     unrolled,
@@ -54,7 +55,14 @@ from crosstack.mapping.sharding import given_choices
 from crosstack.mapping.slots import make_slots
 from crosstack.mapping.tiles import useful_tiles
 from crosstack.model.choice_index import choice_index
-from crosstack.model.ends import counted, end_cost, plan_of_end, priced_end
+from crosstack.model.ends import (
+    block_of_end,
+    counted,
+    end_cost,
+    holds_layers,
+    plan_of_end,
+    priced_end,
+)
 from crosstack.model.mesh_plan import EndCost, MeshPlan
 from crosstack.model.objective import Objective, Weights
 from crosstack.model.rules import Rules
@@ -188,7 +196,6 @@ def _offer_start(state: SearchState, start: Mapping, time_taken: float) -> None:
         "degrees": given.degrees.are_those_of(start.sizes, start.parallelism),
         "tile_size": given.n_tiles is not None or length <= (given.tile_size or length),
         "kernel_by_kernel": not state.unfused or len(directions) == state.arrays.n,
-        "schedule": given.schedule is start.schedule,
         "overlap": given.overlap == start.overlap,
         "offload": given.offload == start.offload,
         "separate_directions": not state.separate
@@ -202,6 +209,7 @@ def _offer_start(state: SearchState, start: Mapping, time_taken: float) -> None:
         "microbatch_size",
         "n_tiles",
         "recompute",
+        "schedule",
         "interleave",
         "zero",
         "context_exchange",
@@ -266,15 +274,20 @@ def _end_search(
     rules: Rules,
     tables: TableCache,
 ) -> EndSearch:
-    """Return what maps an end under a plan: a head is proved, layers are within limits on work."""
+    """Return what maps an end under a plan: a head is proved, layers are within limits on work.
+
+    Layers are mapped once for all plans that share a block of theirs, by what a microbatch takes;
+    whether they fit is asked of the whole stage.
+    """
     free = Constraints(
         kernel_by_kernel=constraints.kernel_by_kernel,
         separate_directions=constraints.separate_directions,
     )
     state = search_state(workload.of_end(end), system, free, rules, tables=tables)
+    state.roomy = long = holds_layers(end)
+    blocks: dict[object, Mapping | Lack] = {}
 
-    def fastest(plan: MeshPlan) -> tuple[EndMapping, EndCost] | Lack:
-        alone = plan_of_end(plan)
+    def mapped(alone: MeshPlan) -> Mapping | Lack:
         for work in CELL_WORK if end.graph.shares_weights else END_WORK:
             state.incumbent, state.budget = Incumbent(), Budget(work=work)
             run = _Run(state, None, Objective.TIME.unit)
@@ -282,9 +295,20 @@ def _end_search(
             run.down()
             if state.incumbent.mapping is not None or state.budget.cut is None:
                 break
-        mapping = state.incumbent.mapping
-        if mapping is None:
-            return state.incumbent.lack
+        return state.incumbent.mapping or state.incumbent.lack
+
+    def fastest(plan: MeshPlan) -> tuple[EndMapping, EndCost] | Lack:
+        alone = plan_of_end(plan, end)
+        if long:
+            block = block_of_end(plan, end)
+            key = *block_of(state, block), plan.microbatch_size
+            if key not in blocks:
+                blocks[key] = mapped(block)
+            mapping = blocks[key]
+        else:
+            mapping = mapped(alone)
+        if isinstance(mapping, Lack):
+            return mapping
         choices, codes = state.table(alone, mapping.n_tiles), state.codes(mapping)
         priced = priced_end(workload, system, end, plan, rules, choices, codes, masks_of(mapping))
         kept = EndMapping(
@@ -340,7 +364,7 @@ class _Run:
             if not self.heap[0][0] < state.target():
                 state.prune(self.heap[0][0])
                 return
-            if state.budget.over():
+            if state.budget.over() and not self._knows_more():
                 self.leave()
                 return
             self._tell()
@@ -355,6 +379,15 @@ class _Run:
             if self.done >= next_try or (unmapped and self.done % TRY_EVERY == 0):
                 _try_best(state, self.heap)
                 next_try = max(next_try, 2 * self.done)
+
+    def _knows_more(self) -> bool:
+        """Whether what waits first is strategies whose bounds are known but for a few blocks.
+
+        They are worth more than the limit on work is exceeded by.
+        """
+        item = self.heap[0][3]
+        some = isinstance(item, RestOfUses) and item.first is not None
+        return some and self.state.budget.cut is Stop.WORK_LIMIT
 
     def leave(self) -> None:
         """Give up what is still open: the least of its bounds is part of the answer's."""

@@ -40,7 +40,7 @@ from crosstack.mapping.slots import Slots
 from crosstack.mapping.stage_times import on_one_chip
 from crosstack.model.choice_index import ChoiceIndex, choice_index, sharding_codes
 from crosstack.model.choices import Choices, least_summing, make_choices, summing
-from crosstack.model.ends import least_ends, with_ends
+from crosstack.model.ends import computed_again_of, least_ends, with_ends
 from crosstack.model.host_memory import HOST_LEVERS, HOST_MEMORY
 from crosstack.model.mesh_plan import EndCost, MeshPlan, with_offloaded
 from crosstack.model.partition import (
@@ -102,6 +102,7 @@ class SearchState:
     slots: Slots | None
     separate: bool
     unfused: bool
+    roomy: bool = False  # main memory holds whatever a mapping needs
     use: Use | None = None
     room: Room = field(init=False)
     first: FirstCosts = field(init=False)
@@ -168,9 +169,13 @@ class SearchState:
         self.budget.spend(LOAD * self.arrays.n)
         choices = self.table(node.plan, node.n_tiles)
         given = self.workload, self.system, self.arrays, node.plan, choices
-        load = make_load(*given, codes, self.rules)
-        load = one_by_one(load, self.rules) if self.unfused else load
+        load = self._counted(make_load(*given, codes, self.rules))
         return self.pricing.priced(load, node.plan, choices, codes)
+
+    def _counted(self, load: ChipLoad) -> ChipLoad:
+        """Return a load as this problem counts it: kernel by kernel, with room for everything."""
+        load = one_by_one(load, self.rules) if self.unfused else load
+        return replace(load, memory_limit=math.inf, memory_static=0.0) if self.roomy else load
 
     def uses(self) -> Iterator[Use | None]:
         """Yield every use of the network, or the one that is given; see `workload_uses`."""
@@ -218,6 +223,7 @@ class SearchState:
         key = (
             plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
             plan.n_microbatches, plan.spilled, plan.zero, plan.context_exchange,
+            tuple(computed_again_of(end, plan.recompute) for end in self.workload.ends),
         )  # fmt: skip
         # The same work whether it is known or not, and so for any number of processes.
         self.budget.spend(sum(TABLE * end.graph.n for end in self.workload.ends))
@@ -300,14 +306,17 @@ class SearchState:
         key = id(choices), node.domains
         known, load = self.lightest.get(key, (None, None))
         if load is None or known is not choices:
-            given = self.workload, self.system, self.arrays, node.plan, choices
-            load = relaxed_load(*given, node.domains, self.rules)
-            load = one_by_one(load, self.rules) if self.unfused else load
-            load = self.pricing.priced(load, node.plan, choices, node.domains)
+            load = self.lightest_load(node.plan, choices, node.domains)
             if len(self.lightest) * self.arrays.n > MOST_LOADS:
                 self.lightest.clear()
             self.lightest[key] = choices, load
         return load
+
+    def lightest_load(self, plan: MeshPlan, choices: Choices, domains: Domains) -> ChipLoad:
+        """Return a load no heavier than that of any sharding within ``domains``."""
+        given = self.workload, self.system, self.arrays, plan, choices
+        load = self._counted(relaxed_load(*given, domains, self.rules))
+        return self.pricing.priced(load, plan, choices, domains)
 
     def network_bound(self, domains: Domains, choices: Choices) -> float:
         """Return what all communication takes at least, layouts that agree included. [s]"""
@@ -408,7 +417,9 @@ class SearchState:
         """Return a node whose plan sums the gradients of one sharding."""
         if not self.sums:
             return node
-        return replace(node, plan=summing(node.plan, self.table(node.plan, node.n_tiles), codes))
+        return replace(
+            node, plan=summing(node.plan, self.arrays, self.table(node.plan, node.n_tiles), codes)
+        )
 
     def rooms(self, load: ChipLoad, masks: tuple[int, ...]) -> bool:
         """Whether the tensors alive in each partition fit the main memory."""

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from crosstack.machine.chip import Overlap
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.blocks import unburdened, unburdened_plan
 from crosstack.mapping.bounded_strategies import BoundedStrategies
@@ -52,8 +53,8 @@ class _Candidate:
     """A sharding and a number of tiles, and the strategies they may serve.
 
     ``load`` leaves out what plans add, ``kept`` is that of layers that compute nothing again where
-    some of the strategies have such beside others; ``least`` is the least objective of its
-    strategies.
+    some of the strategies have such beside others; ``hidden`` is what of it passes that run
+    together hide [s]; ``least`` is the least objective of its strategies.
     """
 
     some: BoundedStrategies
@@ -62,6 +63,7 @@ class _Candidate:
     codes: Ints
     load: ChipLoad
     kept: ChipLoad | None
+    hidden: float
     least: float = math.inf
 
     def layers(self, cost: Callable[[ChipLoad], float]) -> Floats:
@@ -74,7 +76,7 @@ class _Candidate:
 
     def totals(self, state: SearchState, layers: Floats) -> Floats:
         """Return the objective of its strategies for what a layer costs. [s]"""
-        return self.some.totals(state, self.places, layers)
+        return self.some.totals(state, self.places, layers, layers - self.hidden)
 
 
 _Lanes = dict[tuple[tuple[int, ...], tuple[Parallelism, ...], tuple[int, ...]], Incumbent]
@@ -146,7 +148,11 @@ def _candidates(
             unburdened(state.load(SearchNode(replace(shared, again=share), n_tiles, None), codes))
             for share in ((1.0, 0.0) if mixed else (1.0,))
         ]
-        one = _Candidate(some, own, n_tiles, codes, loads[0], loads[1] if mixed else None)
+        exchanged = float(state.table(shared, n_tiles).exchange_time[codes].sum())
+        hides = state.system.chip.overlap is not Overlap.ALL
+        hidden = (1 - first.taken) * exchanged * hides
+        kept = loads[1] if mixed else None
+        one = _Candidate(some, own, n_tiles, codes, loads[0], kept, hidden)
         totals = one.totals(state, one.layers(simple_bound))
         one.places, one.least = own[totals < state.incumbent.best * NEAR], float(totals.min())
         if one.least < state.incumbent.best:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from crosstack.errors import require
+from crosstack.machine.chip import Overlap
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.parallelism import workload_uses
@@ -31,6 +32,7 @@ from crosstack.model.schedule.allowed import (
     with_recompute,
 )
 from crosstack.model.tiles import divisors
+from crosstack.model.tokens import with_tokens
 from crosstack.records import known_again
 from crosstack.workload.kernel_graph import Bools, Floats, Ints
 from crosstack.workload.kernels import Placement
@@ -106,8 +108,21 @@ class Strategies:
         )  # fmt: skip
         return replace(self, **{name: getattr(self, name)[places] for name in names})
 
-    def plan(self, workload: Workload, schedule: Schedule) -> MeshPlan:
-        """Return the plan of all of them as arrays, by one schedule."""
+    def counts(self, workload: Workload, schedule: Schedule) -> MeshPlan:
+        """Return the plan of all of them by one schedule, as far as that asks who may follow it."""
+        names = "pipeline", "layers_per_stage", "zero"
+        count = microbatch_count(workload, self.of_use("data"), self.microbatch_size)
+        numbers: dict[str, Any] = {name: self.of_use(name) for name in names}
+        numbers |= {"n_microbatches": count, "interleave": self.interleave}
+        return replace(self.plans[0], schedule=schedule, **numbers)
+
+    def plan(
+        self, workload: Workload, schedule: Schedule, *, without_times: bool = False
+    ) -> MeshPlan:
+        """Return the plan of all of them as arrays, by one schedule.
+
+        ``without_times``: all but what the network takes, as memory and legality ask for.
+        """
         first, data = self.plans[0], self.of_use("data")
         again = [with_recompute(first, workload.graph, kind, self.again) for kind in RECOMPUTED]
         shares = ("forward", "weight_gradients", "rerun", "host")
@@ -119,31 +134,50 @@ class Strategies:
             "expert": self.of_use("expert"),
             "context": self.of_use("context"),
             "n_microbatches": microbatch_count(workload, data, self.microbatch_size),
-            "layers_per_stage": self.of_use("layers_per_stage"),
-            "stage_transfer": AffineTime(**{n: self.of_use(f"stage_transfer.{n}") for n in lines}),
+            **{n: self.of_use(n) for n in ("layers_per_stage", "first_fewer", "last_fewer")},
             "interleave": self.interleave,
-            **{name: self._by_kind([getattr(p, name) for p in again]) for name in shares},
             "again": self.again,
             "left": self.left,
-            **{name: self._line(name) for name in ("periodic", "scatter", "gather")},
             "zero": self.of_use("zero"),
-            "summed": self.of_use("summed"),
-            "expert_summed": self.of_use("expert_summed"),
-            "near": self._near("near"),
-            "replicas": Replicas(
-                chips=self.of_use("replicas.chips"),
-                near=self._near("replicas.near"),
-                **{n: self._line(f"replicas.{n}") for n in ("periodic", "scatter", "gather")},
-            ),
         }
+        if without_times:
+            numbers |= {
+                "near": NearShards(chips=self.of_use("near.chips")),
+                "replicas": Replicas(
+                    chips=self.of_use("replicas.chips"),
+                    near=NearShards(chips=self.of_use("replicas.near.chips")),
+                ),
+            }
+        else:
+            sent = {n: self.of_use(f"stage_transfer.{n}") for n in lines}
+            numbers |= {
+                "stage_transfer": AffineTime(**sent),
+                **{name: self._by_kind([getattr(p, name) for p in again]) for name in shares},
+                **{name: self._line(name) for name in ("periodic", "scatter", "gather")},
+                "summed": self.of_use("summed"),
+                "expert_summed": self.of_use("expert_summed"),
+                "near": self._near("near"),
+                "replicas": Replicas(
+                    chips=self.of_use("replicas.chips"),
+                    near=self._near("replicas.near"),
+                    **{n: self._line(f"replicas.{n}") for n in ("periodic", "scatter", "gather")},
+                ),
+            }
         ends = _ends(self.plans)
         if ends:
             numbers["ends"] = tuple(
                 EndCost(**{name: values[self.use] for name, values in end.items()}) for end in ends
             )
+        if schedule.both_ends and not without_times:
+            numbers["border"] = AffineTime(**{n: self.of_use(f"border.{n}") for n in lines})
+        exchanged = bool(workload.graph.exchanged.any()) and not without_times
+        if exchanged:
+            numbers["tensor"] = self.of_use("tensor")
+            numbers["exchange"] = self._line("exchange")
         stages = self.of_use("graph_stages")
         numbers["graph_stages"] = stages if (stages > 1).any() else 1
-        return replace(first, schedule=schedule, **numbers)
+        found = replace(first, schedule=schedule, **numbers)
+        return with_tokens(found, workload.graph, self.recompute) if exchanged else found
 
     def _by_kind(self, values: Sequence[Any]) -> Floats:
         """Return of numbers by what is computed again those of each."""
@@ -194,8 +228,10 @@ class Strategies:
         pairs = zip(*table[:, :, number[self.use]], strict=True)
         return ConcaveTime(tuple(AffineTime(fixed=a, per_byte=b) for a, b in pairs))
 
-    def by_schedule(self, workload: Workload) -> Iterator[tuple[Ints, MeshPlan]]:
-        """Yield the places of all that follow one schedule, with their plan as arrays.
+    def by_schedule(
+        self, workload: Workload, *, without_times: bool = False
+    ) -> Iterator[tuple[Ints, MeshPlan]]:
+        """Yield the places of all that follow one schedule, with their plan as arrays; see `plan`.
 
         Stages that hold whole copies of the graph and those that split it are apart.
         """
@@ -204,7 +240,8 @@ class Strategies:
             for parted in (False, True):
                 here = np.flatnonzero((self.schedule == number) & (split == parted))
                 if here.size:
-                    yield here, self.at(here).plan(workload, ORDERS[number])
+                    those = self.at(here)
+                    yield here, those.plan(workload, ORDERS[number], without_times=without_times)
 
     def by_use(self, workload: Workload) -> Iterator[tuple[Ints, MeshPlan]]:
         """Yield those that have a use of the network and a schedule, as `by_schedule` does."""
@@ -264,38 +301,50 @@ def strategies_of(
     given : Constraints
         Decisions that are given.
     orders : sequence of Schedule, optional
-        Schedules; that of ``given`` if left out.
+        Schedules; that of ``given``, or all, if left out.
     """
     kinds = recomputations(workload.graph, rules) if given.recompute is None else (given.recompute,)
     layers = {n for count in {plan.layers_per_stage for plan in plans} for n in divisors(count)}
     cuts = sorted(layers) if given.interleave is None else [given.interleave]
-    orders = (given.schedule,) if orders is None else orders
-    orders = [order for order in orders if order in schedules(plans[0], rules)]
+    if orders is None:
+        orders = tuple(Schedule) if given.schedule is None else (given.schedule,)
+    allowed = schedules(plans[0], workload.graph, rules)
+    ordered = [
+        (order, cut)
+        for order in orders
+        if order in allowed
+        for cut in (cuts if order is Schedule.ONE_F_ONE_B else [1])
+        if given.interleave in (None, cut)
+    ]
     often = np.array([len(some) for some in sizes], dtype=np.int64)
     flat = np.array([size for some in sizes for size in some], dtype=np.int64)
     pairs = np.repeat(np.arange(len(plans)), often), flat
-    shape = (len(flat), len(kinds), len(orders), len(cuts))
-    pair, kind, order, cut = (index.ravel() for index in np.indices(shape))
+    pair, kind, order = (
+        index.ravel() for index in np.indices((len(flat), len(kinds), len(ordered)))
+    )
     found = Strategies(
         plans=tuple(plans),
         use=pairs[0][pair],
         microbatch_size=pairs[1][pair],
         recompute=np.array([RECOMPUTED.index(one) for one in kinds], dtype=np.int64)[kind],
-        schedule=np.array([ORDERS.index(one) for one in orders], dtype=np.int64)[order],
+        schedule=np.array([ORDERS.index(one) for one, _ in ordered], dtype=np.int64)[order],
+        interleave=np.array([cut for _, cut in ordered], dtype=np.int64)[order],
         again=np.ones(len(kind)),
         left=np.zeros(len(kind)),
-        interleave=np.array(cuts, dtype=np.int64)[cut],
     )
     if not len(found):
         return found
     good = np.zeros(len(found), dtype=np.bool_)
-    for here, plan in found.by_schedule(workload):
+    for number in np.unique(found.schedule).tolist():
+        here = np.flatnonzero(found.schedule == number)
+        plan = found.at(here).counts(workload, ORDERS[number])
         good[here] = may_follow(plan, rules)
     found = found.at(good)
     if given.recompute_layers is None:
         return found
     found = found.with_again(np.full(len(found), given.recompute_layers))
-    return found.at(found.again <= 1)
+    alike = np.array([order.both_ends for order in ORDERS])[found.schedule]
+    return found.at(np.where(alike, found.again == 1, found.again <= 1))
 
 
 def all_strategies(
@@ -312,7 +361,7 @@ def all_strategies(
     constraints : Constraints, optional
         Decisions that are given.
     orders : sequence of Schedule, optional
-        Schedules; that of the constraints if left out.
+        Schedules; that of the constraints, or all, if left out.
 
     Raises
     ------
@@ -337,6 +386,11 @@ def all_strategies(
     return strategies_of(plans, sizes, workload, rules, given, orders)
 
 
+def plan_together(plan: MeshPlan) -> MeshPlan:
+    """Return a plan for layers whose time leaves out what passes that run together hide."""
+    return replace(plan, tokens=(plan.tokens[0], 0.0))
+
+
 def times_of_layers(
     strategies: Strategies,
     layer: Floats,
@@ -344,6 +398,9 @@ def times_of_layers(
     system: System,
     rules: Rules,
     summed: Floats | None = None,
+    *,
+    sent: Floats | None = None,
+    together: Floats | None = None,
 ) -> Floats:
     """Least time of an iteration of every strategy, whose stages are alike. [s]
 
@@ -354,12 +411,26 @@ def times_of_layers(
     summed : array, shape (n, 3), optional
         Gradients of a layer that are summed once an iteration, those of routed experts that fewer
         chips sum, and what a sequence leaves on the host; the least if left out. [B]
+    sent : array, shape (n,), optional
+        What the network takes of a layer at least, the exchange of tokens left out or not, where
+        ``layer`` is what computing takes alone: then it comes to that, if nothing hides it. [s]
+    together : array, shape (n,), optional
+        What a layer takes where passes run together and hide tokens on their way: then ``layer`` is
+        of others. [s]
     """
+    hides = system.chip.overlap is Overlap.ALL
     time = np.zeros(len(strategies))
     for here, known in strategies.by_schedule(workload):
         plan = known
         if summed is not None:
             names = ("summed", "expert_summed", "left")
             plan = replace(known, **dict(zip(names, summed[here].T, strict=True)))
-        time[here] = least_times(plan, layer[here], system.chip.overlap, rules)
+        own = layer[here]
+        if together is not None and plan.schedule.both_ends:
+            plan = plan_together(plan)
+            own = together[here]
+        if sent is not None:
+            network = np.maximum(sent[here], plan.tokens[0])
+            own = np.maximum(own, sent[here]) if hides else own + network
+        time[here] = least_times(plan, own, system.chip.overlap, rules)
     return time

@@ -26,6 +26,7 @@ from crosstack.model.memory import activation_sizes, computed_again
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.temporal import Clocked, clocked
+from crosstack.model.tokens import tokens_of
 from crosstack.workload.kernel_graph import AXES, AXIS_CODE, Bools, Floats, Ints, KernelGraph
 from crosstack.workload.kernels import Collective, Placement
 from crosstack.workload.passes.expert_parallel import expert_gradients
@@ -148,23 +149,17 @@ def make_choices(
     index : ChoiceIndex or None
         That of `index_of`, where it is known.
     """
-    chips = plan.tensor
     index = index_of(workload, arrays, rules) if index is None else index
     arrays = plan.graph(arrays)
     row, known = index.kernel, _spread(arrays, index)
     edges = edges_of(arrays, index, rules.traffic)
     parts = np.asarray(n_tiles, dtype=np.int64)
     parts = parts[row] if parts.ndim else np.broadcast_to(parts, row.shape)
-    cut = known.extents
-    if plan.split != (1, 1, 1):
-        cut = -(-cut // np.array(plan.split)[:, None])
-    cut = np.where(known.splits, -(-cut // chips), cut)
+    cut, shares = _cut(known, index, plan)
     m, k, columns = cut
     element = arrays.output_element[row]
     weight = np.where(known.held, m * k, 0) * arrays.weight_element[row]
     shard = m * columns
-    rows, depth, width = cut / known.extents
-    shares = Shares(kernel=row, axis=index.axis, rows=rows, depth=depth, width=width)
     entering, leaving = boundary_traffic(workload, arrays, plan, shares, rules)
     sizes = activation_sizes(workload, arrays, plan, shard, shares, rules)
     kept, again, waiting = sizes
@@ -182,7 +177,7 @@ def make_choices(
         together = np.ones_like(together)
     elements = (known.extents[0] * known.extents[2]).astype(np.float64)
     # Heads are split among chips, but a head's past is not: more chips than heads keep copies.
-    heads = (-(-arrays.outer // chips) / arrays.outer)[row]
+    heads = (-(-arrays.outer // plan.tensor) / arrays.outer)[row]
     cache = arrays.cache_size[row] * np.where(index.axis == OUTER, heads, shard / elements)
     part = shard / elements
     summed_gradients = arrays.periodic_size[row] * part / arrays.sharers[row]
@@ -266,6 +261,33 @@ def make_choices(
     )
 
 
+def _cut(known: _Spread, index: ChoiceIndex, plan: MeshPlan) -> tuple[Ints, Shares]:
+    """Return the extents that a chip has under every choice, (3, choices), and their shares."""
+    cut = known.extents
+    if plan.split != (1, 1, 1):
+        cut = -(-cut // np.array(plan.split)[:, None])
+    cut = np.where(known.splits, -(-cut // plan.tensor), cut)
+    rows, depth, width = cut / known.extents
+    parts = Shares(kernel=index.kernel, axis=index.axis, rows=rows, depth=depth, width=width)
+    return cut, parts
+
+
+def least_activations(
+    workload: Workload, arrays: KernelGraph, plan: MeshPlan, rules: Rules
+) -> tuple[float, float]:
+    """Return what a copy keeps of a sequence at least, and what comes to that once. [B]
+
+    Under whatever choices; see `activation_sizes`.
+    """
+    index = index_of(workload, arrays, rules)
+    arrays = plan.graph(arrays)
+    (m, _, columns), shares = _cut(_spread(arrays, index), index, plan)
+    kept, again, _ = activation_sizes(workload, arrays, plan, m * columns, shares, rules)
+    every = np.ones(len(index.kernel), dtype=np.bool_)
+    least, whole = (float(index.least(x, every).sum()) for x in (kept, kept + again))
+    return least, max(whole - least, 0.0)
+
+
 def least_summing(graph: KernelGraph, plan: MeshPlan) -> MeshPlan:
     """Return a plan that sums the gradients of one copy of a graph that a chip sums at least."""
     ways, graph = plan.tensor * math.prod(plan.split), plan.graph(graph)
@@ -278,10 +300,11 @@ def least_summing(graph: KernelGraph, plan: MeshPlan) -> MeshPlan:
     )
 
 
-def summing(plan: MeshPlan, choices: Choices, codes: Ints) -> MeshPlan:
-    """Return a plan that sums the gradients of one sharding."""
+def summing(plan: MeshPlan, graph: KernelGraph, choices: Choices, codes: Ints) -> MeshPlan:
+    """Return a plan that sums the gradients, and exchanges the tokens, of one sharding."""
     columns = choices.summed, choices.expert_summed, choices.kept
     size, experts, left = (float(column[codes].sum()) for column in columns)
+    plan = tokens_of(plan, graph, choices, codes)
     return replace(plan, summed=size, expert_summed=experts, left=left)
 
 

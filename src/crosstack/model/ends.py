@@ -3,7 +3,8 @@
 An end is a graph of its own (`crosstack.workload.workload.End`). It runs on the chips of the first
 or of the last stage, split over the tensor-parallel chips as its own mapping says, on every
 microbatch; its formulas are those of the layers. What it hands to the layers or takes from them is
-in the layout that each needs. Nothing of it is computed again.
+in the layout that each needs. Ends that hold layers (dense ones before those with experts, those
+that predict further tokens) compute again what layers do; of others nothing is computed again.
 """
 
 from __future__ import annotations
@@ -11,15 +12,24 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from crosstack.machine.system import System
-from crosstack.model.attention import work_done
-from crosstack.model.choices import Choices
+from crosstack.model.attention import attention_core, work_done
+from crosstack.model.choices import Choices, least_activations
+from crosstack.model.collectives import NOTHING
 from crosstack.model.dispatch import host_time
-from crosstack.model.memory import COPY_COLUMNS, copy_memory, keeps_cache
+from crosstack.model.legality import mask_of
+from crosstack.model.memory import (
+    COPY_COLUMNS,
+    computed_again,
+    copy_memory,
+    keeps_cache,
+    recomputations,
+)
 from crosstack.model.mesh_plan import NO_END, EndCost, MeshPlan
 from crosstack.model.partition import (
     ChipLoad,
@@ -30,8 +40,8 @@ from crosstack.model.partition import (
     partition_cost,
 )
 from crosstack.model.rules import Rules
-from crosstack.workload.kernel_graph import Ints
-from crosstack.workload.transformer_training import Recompute
+from crosstack.workload.kernel_graph import Bools, Ints
+from crosstack.workload.transformer_training import Recompute, Zero
 from crosstack.workload.workload import End, Workload
 
 
@@ -40,11 +50,36 @@ def counted(workload: Workload, rules: Rules) -> Workload:
     return workload if rules.iteration.has_ends else workload.without_ends()
 
 
-def plan_of_end(plan: MeshPlan) -> MeshPlan:
+def holds_layers(end: End) -> bool:
+    """Whether an end has layers of its own, with attention: then it is long, and keeps much."""
+    return bool(attention_core(end.graph).any())
+
+
+def computed_again_of(end: End, layers: Recompute) -> Recompute:
+    """What the backward pass of an end computes again: what ``layers`` do, if it has some."""
+    return layers if holds_layers(end) else Recompute.NONE
+
+
+def plan_of_end(plan: MeshPlan, end: End) -> MeshPlan:
     """Return the plan of one run of an end, on the chips of its stage."""
     ones = "pipeline", "layers_per_stage", "n_layers", "graph_stages", "graph_repetitions"
     single: dict[str, Any] = dict.fromkeys((*ones, "interleave"), 1)
-    return replace(plan, **single, recompute=Recompute.NONE, again=1.0, ends=(NO_END, NO_END))
+    single |= {"first_fewer": 0, "last_fewer": 0}
+    again = computed_again_of(end, plan.recompute)
+    return replace(plan, **single, recompute=again, again=1.0, ends=(NO_END, NO_END))
+
+
+def block_of_end(plan: MeshPlan, end: End) -> MeshPlan:
+    """Return the plan of one microbatch through an end, without what follows once an iteration.
+
+    Plans have it in common that differ in their stages, in how many microbatches they have, in what
+    data-parallel chips share or, of an end without experts, in where those of layers are.
+    """
+    nothing: dict[str, Any] = dict.fromkeys(("summed", "expert_summed", "update", "casting"), 0.0)
+    if not (end.graph.experts > 0).any():
+        nothing |= {"expert": 1, "exchange": NOTHING}
+    one = replace(plan_of_end(plan, end), **nothing, periodic=NOTHING)
+    return replace(one, n_microbatches=1, zero=Zero.NONE.number)
 
 
 def least_ends(workload: Workload, system: System, plan: MeshPlan, rules: Rules) -> MeshPlan:
@@ -57,27 +92,54 @@ def least_ends(workload: Workload, system: System, plan: MeshPlan, rules: Rules)
         once = end.shared_size if plan.pipeline == 1 else 0.0
         weights = (float(own[~graph.backward].sum()) + end.table_size - once) / ways
         numbers = weights / end.element_size if workload.training else 0.0
-        kept = rules.memory.as_trained(workload)
+        trained = rules.memory.as_trained(workload)
         spread = ~graph.backward & (graph.experts > 0) & (plan.expert > 1)
         experts = float(own[spread].sum()) / ways
+        kept, again = _least_kept(workload, end, plan, rules)
         its = experts / end.element_size if workload.training else 0.0
         costs.append(
             EndCost(
                 time=end.count * rules.clock.least_time(system.chip, done) / ways,
                 summed=end.count * weights * workload.training * gradient_share(workload, end),
                 weights=end.count * weights,
-                gradients=end.count * kept.gradient_bytes * numbers,
-                optimizer_state=end.count * kept.optimizer_bytes * numbers,
+                gradients=end.count * trained.gradient_bytes * numbers,
+                optimizer_state=end.count * trained.optimizer_bytes * numbers,
                 expert_summed=end.count
                 * experts
                 * workload.training
                 * gradient_share(workload, end),
                 expert_weights=end.count * experts,
-                expert_gradients=end.count * kept.gradient_bytes * its,
-                expert_state=end.count * kept.optimizer_bytes * its,
+                expert_gradients=end.count * trained.gradient_bytes * its,
+                expert_state=end.count * trained.optimizer_bytes * its,
+                kept=end.count * kept,
+                live=again,
             )
         )
     return with_ends(workload, plan, costs)
+
+
+def _least_kept(workload: Workload, end: End, plan: MeshPlan, rules: Rules) -> tuple[float, float]:
+    """Return what a run of an end keeps of a sequence at least, and what comes to that once. [B]
+
+    Where an end computes again what layers do, whatever that is: what is kept of less is at least
+    what is kept of all and computed again.
+    """
+    if not (workload.training and rules.memory.keeps_activations):
+        return 0.0, 0.0
+    ways = plan.tensor, plan.expert, plan.split
+    if ways not in (known := _kept_of_end(workload, end, rules)):
+        kinds = recomputations(end.graph, rules) if holds_layers(end) else (Recompute.NONE,)
+        own = replace(plan_of_end(plan, end), recompute=kinds[-1])
+        known[ways] = least_activations(workload.of_end(end), end.graph, own, rules)
+    return known[ways]
+
+
+@lru_cache(maxsize=64)
+def _kept_of_end(
+    workload: Workload, end: End, rules: Rules
+) -> dict[tuple[int, int, tuple[int, int, int]], tuple[float, float]]:
+    """Return what `_least_kept` knows of an end, by how many chips split it and how."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +163,7 @@ def priced_end(
     codes: Ints,
     masks: tuple[int, ...],
 ) -> PricedBlock:
-    """Price one run of an end, under choices of it and `plan_of_end`, and ``codes`` of those taken.
+    """Price one run of an end, by choices of it under `plan_of_end`, and ``codes`` of those taken.
 
     Parameters
     ----------
@@ -110,7 +172,7 @@ def priced_end(
     masks : tuple of int
         Its partitions, in the order that they run.
     """
-    alone = workload.of_end(end), system, end.graph, plan_of_end(plan)
+    alone = workload.of_end(end), system, end.graph, plan_of_end(plan, end)
     load = make_load(*alone, choices, codes, rules)
     if len(masks) == end.graph.n:
         load = one_by_one(load, rules)
@@ -129,7 +191,8 @@ def end_cost(
     load, codes, choices = priced.load, priced.codes, priced.choices
     alone, graph = workload.of_end(end), end.graph
     column = {name: getattr(choices, name)[codes] for name in COPY_COLUMNS}
-    held = copy_memory(alone, graph, plan_of_end(plan), rules, **column)
+    its = plan_of_end(plan, end)
+    held = copy_memory(alone, graph, its, rules, **column)
     table, own = end.table_size / plan.tensor, own_table(workload, end, plan)
     numbers = own / end.element_size if workload.training else 0.0
     summed, spread = (float(c[codes].sum()) for c in (choices.summed, choices.expert_summed))
@@ -144,9 +207,10 @@ def end_cost(
     # Its weights are sent before a microbatch, its gradients behind it, and nothing runs beside.
     sent = float(plan.bringing_time(summed, spread)) / plan.microbatch_size
     left = float(plan.leaving_time(summed, spread)) / plan.microbatch_size
-    taken, forward = sum(cost.time for cost in priced.costs), _forward(priced)
+    taken, again = sum(cost.time for cost in priced.costs), computed_again(graph, its.recompute)
+    forward, exchanged = _forward(priced, again), choices.exchange_time[codes]
     if plan.driven is not None:  # nothing is as long before its host has launched it
-        launched = max(taken, host_time(graph, chip) / plan.microbatch_size)
+        launched = max(taken, host_time(graph, chip, its.recompute) / plan.microbatch_size)
         taken, forward = launched, forward * (launched / taken if taken else 1.0)
     trained = rules.memory.as_trained(workload)
     one = EndCost(
@@ -155,7 +219,8 @@ def end_cost(
         compute=float((choices.work[codes] * slower).sum()) / peak,
         memory=sum(cost.memory for cost in priced.costs),
         tensor=sum(load.network),
-        expert=float(choices.exchange_time[codes].sum()),
+        expert=float(exchanged.sum()),
+        expert_forward=float((exchanged / (1 + again))[~graph.backward].sum()),
         context=float(choices.context_busy[codes].sum()),
         waited=float(choices.context_time[codes].sum()),
         on_chip=joules,
@@ -170,7 +235,7 @@ def end_cost(
         caches=float(held.caches[keeps_cache(graph)].sum()),
         buffers=float(held.buffers.sum()),
         kept=float(held.kept.sum()),
-        live=max(live_sizes(load, priced.masks)),
+        live=max(live_sizes(load, priced.masks)) + max(float(held.again.sum()), 0.0),
     )
     return end_runs(one, end.count)
 
@@ -199,11 +264,16 @@ def with_ends(workload: Workload, plan: MeshPlan, costs: Sequence[EndCost]) -> M
     return replace(plan, ends=(_added(costs[:count]), _added(costs[count:])))
 
 
-def _forward(priced: PricedBlock) -> float:
-    """Time of partitions before the backward pass, by kernels where one has both. [s]"""
-    total = 0.0
+def _forward(priced: PricedBlock, again: Bools) -> float:
+    """Time of partitions before the backward pass, by kernels where one has both. [s]
+
+    Kernels that run ``again`` do so in the backward pass: half of what they take.
+    """
+    total, twice = 0.0, mask_of(again)
     for mask, cost in zip(priced.masks, priced.costs, strict=True):
-        total += cost.time * (mask & ~priced.load.backward).bit_count() / mask.bit_count()
+        before = mask & ~priced.load.backward
+        kernels = before.bit_count() - (before & twice).bit_count() / 2
+        total += cost.time * kernels / mask.bit_count()
     return total
 
 

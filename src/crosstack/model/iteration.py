@@ -9,13 +9,14 @@ An iteration takes as long as its longest path. The default has the paths of the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, assert_never
 
 import numpy as np
 
 from crosstack.machine.chip import Overlap
+from crosstack.model.end_paths import dual_paths, end_paths
 from crosstack.model.optimizer_step import (
     NO_STEP,
     OptimizerStep,
@@ -29,9 +30,11 @@ from crosstack.model.schedule.closed import (
     training_ways,
     zero_bubble_ways,
 )
+from crosstack.model.schedule.dual import DualWork, dual_through
 from crosstack.model.schedule.uneven import uneven_ends
-from crosstack.model.stage_paths import ALONE, stage_paths
-from crosstack.workload.kernel_graph import Floats, Ints
+from crosstack.model.stage_paths import stage_paths
+from crosstack.model.stages import Pipeline, longest_of
+from crosstack.workload.kernel_graph import Floats
 from crosstack.workload.transformer_training import Hidden, Schedule
 
 if TYPE_CHECKING:
@@ -54,62 +57,6 @@ class Iteration:
     sums: float = 0.0
     update: float = 0.0
     gather: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pipeline:
-    """Stages that are alike, and what passes through them; numbers, or arrays of many pipelines.
-
-    ``layers`` are copies of the graph a stage holds [1]; ``transfer`` is that of `Pipelining` [s];
-    ``training``: whether gradients come back, by a ``schedule`` with ``interleave`` pieces a stage
-    [1]; ``forward`` is the share of the forward pass in the work, ``weight_gradients`` that of
-    gradients of weights, ``uneven`` that of what the first layers of every piece alone compute
-    again. [1] ``first`` and ``last`` are what the first and the last stage work
-    besides on a microbatch: forward, and in all [s], where gradients of weights are never apart;
-    ``step`` is what is done once an iteration; ``exchanged`` is what a stage takes for its work
-    where layers exchange weights or gradients whenever they run (`stage_paths`); ``host``: of that,
-    what the launches of a stage take for a microbatch [s].
-    """
-
-    stages: Ints | int
-    microbatches: Ints | int
-    layers: Ints | int
-    transfer: Floats | float
-    overlap: Overlap
-    training: bool
-    schedule: Schedule = Schedule.ONE_F_ONE_B
-    interleave: Ints | int = 1
-    forward: Floats | float = 1 / 3
-    weight_gradients: Floats | float = 1 / 3
-    uneven: Any = 0.0
-    first: tuple[float, float] = (0.0, 0.0)
-    last: tuple[float, float] = (0.0, 0.0)
-    step: OptimizerStep = NO_STEP
-    exchanged: tuple[Path, ...] = ALONE
-    host: Any = 0.0
-
-    def stage_work(self, work: Any) -> Any:
-        """Time of a stage that works so long on a microbatch, with what its layers exchange. [s]"""
-        return work if self.exchanged is ALONE else _longest(self.exchanged, work)
-
-    @property
-    def last_pass(self) -> Any:
-        """Share of the work that the last pass of a microbatch through a stage is. [1]"""
-        return self.weight_gradients if self.schedule.defers_weights else 1 - self.forward
-
-    @property
-    def lead(self) -> Any:
-        """Share of the work that is the last pass through the layer of a piece that it begins with.
-
-        That is the last layer, which computes nothing again if any of the piece does not. [1]
-        """
-        whole = self.last_pass - self.uneven * (not self.schedule.defers_weights)
-        return whole / self.layers
-
-    @property
-    def has_ends(self) -> bool:
-        """Whether the first or the last stage works on anything besides layers."""
-        return bool(np.any(np.asarray(self.first[1]) + self.last[1] > 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +112,7 @@ class Pipelining:
 
     def _passes(self, pipeline: Pipeline) -> tuple[Path, ...]:
         """Return the paths through the passes of all microbatches."""
-        if pipeline.has_ends:
+        if pipeline.has_ends and not pipeline.from_both_ends:
             return end_paths(pipeline)
         size, beside = (pipeline.stages, pipeline.microbatches), pipeline.overlap is Overlap.ALL
         share, send = pipeline.forward, pipeline.transfer
@@ -180,6 +127,8 @@ class Pipelining:
             case Schedule.ZB_H1:
                 weights = pipeline.weight_gradients
                 ways = zero_bubble_ways(*size, beside=beside, forward=share, weights=weights)
+            case Schedule.DUALPIPE:
+                return dual_paths(pipeline)
             case _:
                 assert_never(pipeline.schedule)
         send = send / self.directions(training=True)
@@ -188,7 +137,10 @@ class Pipelining:
     def bubble_factor(self, pipeline: Pipeline) -> Floats:
         """1 + the share of time that stages idle, but for sends that are waited for. [1]"""
         idle = (pipeline.stages - 1) / pipeline.microbatches / pipeline.interleave
-        if pipeline.schedule.defers_weights:
+        if pipeline.schedule.both_ends:  # table 2 of deepseek2024v3, of passes one by one
+            half, back = pipeline.stages / 2 - 1, 1 - np.asarray(pipeline.forward)
+            idle = half * (1 + back - 3 * pipeline.weight_gradients) / pipeline.microbatches
+        elif pipeline.schedule.defers_weights:
             share, weights = np.asarray(pipeline.forward), pipeline.weight_gradients
             inputs = 1 - share - weights
             idle = idle * (share + inputs - np.minimum(np.minimum(share, inputs), weights))
@@ -214,7 +166,8 @@ def step_paths(pipeline: Pipeline) -> tuple[tuple[Path, ...], ...]:
     step, share = pipeline.step, pipeline.forward
     if step is NO_STEP:
         return ()
-    if pipeline.schedule.defers_weights:  # which stage is through last depends, see `exact_time`
+    apart = pipeline.schedule.defers_weights or pipeline.uneven
+    if apart:  # which stage is through last depends, see `exact_time`
         alone = np.asarray(pipeline.stages) == 1
         step = replace(step, first=step.first * alone, last=step.last * alone)
     elif pipeline.has_ends and not step.overlapped:  # the first stage has one behind all others
@@ -243,83 +196,7 @@ def step_times(pipeline: Pipeline, work: Floats | float) -> tuple[Floats, ...]:
 
     ``work`` is what a stage takes for one microbatch. [s]
     """
-    return tuple(_longest(group, work) for group in step_paths(pipeline))
-
-
-def end_paths(pipeline: Pipeline) -> tuple[Path, ...]:
-    """Return paths through an iteration whose first and last stage work longer than others.
-
-    Stages and links that all pass one way are machines (`crosstack.model.schedule.closed`): of a
-    forward pass, and of GPipe each way, one path leads through each kind of machine as often as
-    there are microbatches. With one forward, one backward: all of the last stage, between the way
-    down and the way up; the way of stages that are alike, which passes the first stage at least
-    once; and all of the first stage.
-    """
-    p, m, x = pipeline.stages, pipeline.microbatches, pipeline.transfer
-    (first, begun), (last, ended) = pipeline.first, pipeline.last
-    beside, one = pipeline.overlap is Overlap.ALL, p == 1
-    if not pipeline.training:
-        return tuple(_one_way(p, m, 1.0, x, (begun, ended), beside=beside))
-    send, share = x / 2, pipeline.forward
-    if pipeline.schedule is Schedule.GPIPE:
-        down = _one_way(p, m, share, send, (first, last), beside=beside)
-        up = _one_way(p, m, 1 - share, send, (ended - last, begun - first), beside=beside)
-        return tuple((a + c, b + d) for a, b in down for c, d in up)
-    sends = 2 * (p - 1) + (0 if beside else 1 - one) * (m - 1)
-    if pipeline.schedule.defers_weights:
-        return _zero_bubble_ends(pipeline, sends * send)
-    v = pipeline.interleave
-    alike = training_ways(p, m, v, beside=beside, forward=share)
-    return (
-        *((work, sent * send + begun) for work, sent in alike),
-        (m + (p - 1) / v, begun + m * ended + sends * send),
-        (1.0 * m, m * (begun + one * ended)),
-    )
-
-
-def _zero_bubble_ends(pipeline: Pipeline, sent: Any) -> tuple[Path, ...]:
-    """Return the paths of `end_paths` where gradients of weights wait.
-
-    Every path begins with the first pass forward. All of the last stage but its last gradients of
-    weights is between the way down and the way up, which takes ``sent`` [s]; or all of it is behind
-    the way down.
-    """
-    p, m, share = pipeline.stages, pipeline.microbatches, pipeline.forward
-    (first, begun), (_, ended) = pipeline.first, pipeline.last
-    beside, one, k = pipeline.overlap is Overlap.ALL, p == 1, p - 1
-    weights, send = pipeline.weight_gradients, pipeline.transfer / 2
-    alike = zero_bubble_ways(p, m, beside=beside, forward=share, weights=weights)
-    down = k + (0 if beside else 1 - one) * m
-    return (
-        *((work, times * send + first) for work, times in alike),
-        (m + k * (1 - weights) - k * weights, begun + m * ended + sent),
-        (m + k * share, first * (1 - one) + m * ended + down * send),
-        (1.0 * m, m * (begun + one * ended)),
-    )
-
-
-def _one_way(
-    stages: Ints | int,
-    microbatches: Ints | int,
-    share: Any,
-    send: Any,
-    ends: tuple[float, float],
-    *,
-    beside: bool,
-) -> list[Path]:
-    """Return the paths of a pass in one direction: all machines once, one of them each time.
-
-    ``share`` of the work of a stage is in this pass [1]; ``send`` is from a stage to the next,
-    ``ends`` what the first and the last stage of the pass work besides. [s]
-    """
-    p, more = stages, microbatches - 1
-    work, extra = p * share, sum(ends) + (p - 1) * send
-    sent, both = send * (p > 1), ends[0] + (p == 1) * ends[1]
-    if beside:
-        slow = [(share, both), (share, ends[1]), (0.0, sent)]
-    else:  # a stage sends by itself, all but the last of the pass
-        slow = [(share, both + sent), (share, ends[1]), (share * (p > 2), send * (p > 2))]
-    return [(work + more * a, extra + more * b) for a, b in slow]
+    return tuple(longest_of(group, work) for group in step_paths(pipeline))
 
 
 def optimizer_step(plan: MeshPlan) -> OptimizerStep:
@@ -327,7 +204,9 @@ def optimizer_step(plan: MeshPlan) -> OptimizerStep:
     sizes = [(end.summed, end.expert_summed) for end in plan.ends]
     if not np.any(plan.summed + sum(size for size, _ in sizes)):
         return NO_STEP
-    layers = plan.layers_per_stage
+    layers, dual = plan.layers_per_stage, plan.schedule.both_ends
+    if dual:  # a chip has two stages
+        layers = 2 * layers
 
     def whole(time: Callable[[Any, Any], Floats], what: Hidden) -> Floats:
         """Of all layers of a stage, layer by layer or at once."""
@@ -336,21 +215,32 @@ def optimizer_step(plan: MeshPlan) -> OptimizerStep:
             return time(size, experts) * layers
         return time(size * layers, experts * layers)
 
+    first: Any
+    last: Any
     first, last = (plan.summing_time(*size) for size in sizes)
-    alone = np.asarray(plan.pipeline) == 1  # a stage has both ends
+    alone = (np.asarray(plan.pipeline) == 1) | dual  # a chip has both ends
+    before: Any
+    behind: Any
+    before, behind = (plan.gathering_time(*size) for size in sizes)
+    sums = whole(plan.summing_time, Hidden.GRADIENTS)
+    if dual:  # with the chip that has the same stages
+        mirrored = [plan.mirrored_time(*size) for size in sizes]
+        sums = sums + plan.mirrored_time(plan.summed * layers, plan.expert_summed * layers)
+        first, last = first + last + sum(mirrored), 0.0
+        before, behind = before + behind, 0.0
     ended = [plan.updated(*size) for size in sizes]
     most = np.where(alone, sum(ended), np.maximum(ended[0], ended[1]))
     return OptimizerStep(
-        sums=whole(plan.summing_time, Hidden.GRADIENTS),
+        sums=sums,
         first=first,
-        last=last + alone * first,
+        last=last + alone * first * (not dual),
         update=plan.offloaded.update(plan.update, layers)
         * (plan.updated(plan.summed, plan.expert_summed) * layers + most)
         / plan.sharers(1)
         + plan.casting * plan.summed * layers,
         gather=whole(plan.gathering_time, Hidden.WEIGHTS),
-        before=plan.gathering_time(*sizes[0]),
-        behind=plan.gathering_time(*sizes[1]),
+        before=before,
+        behind=behind,
         overlapped=plan.hides(Hidden.GRADIENTS),
         ahead=plan.hides(Hidden.WEIGHTS),
     )
@@ -361,6 +251,10 @@ def pipeline_of(plan: MeshPlan, overlap: Overlap, rules: Rules) -> Pipeline:
     first, last = (
         (end.forward * plan.microbatch_size, end.time * plan.microbatch_size) for end in plan.ends
     )
+    # Where network and work overlap in each kernel, nothing is left to hide.
+    sent = plan.microbatch_size * (overlap is not Overlap.ALL)
+    tokens = [time * plan.layers_per_stage * sent for time in plan.tokens]
+    ends = [(end.expert_forward * sent, end.expert * sent) for end in plan.ends]
     return Pipeline(
         stages=plan.pipeline,
         microbatches=plan.n_microbatches,
@@ -372,13 +266,24 @@ def pipeline_of(plan: MeshPlan, overlap: Overlap, rules: Rules) -> Pipeline:
         interleave=plan.interleave,
         forward=plan.forward,
         weight_gradients=plan.weight_gradients,
-        uneven=plan.rerun * np.less(plan.again, 1),
+        rerun=plan.rerun * np.less(plan.again, 1),
         first=first,
         last=last,
+        fewer=_shares_of(plan.spared, plan.layers_per_stage),
+        tokens=(tokens[0], tokens[1]),
+        tokens_forward=plan.tokens_forward,
+        first_tokens=ends[0],
+        last_tokens=ends[1],
+        taken=plan.taken,
         step=optimizer_step(plan),
         exchanged=stage_paths(plan),
         host=plan.host * plan.layers_per_stage,
     )
+
+
+def _shares_of(layers: tuple[Any, Any], whole: Any) -> tuple[Any, Any]:
+    """Return numbers of layers as shares of those of a stage. [1]"""
+    return layers[0] / np.asarray(whole), layers[1] / np.asarray(whole)
 
 
 def exact_time(pipeline: Pipeline, work: float, rules: Rules) -> float:
@@ -389,8 +294,10 @@ def exact_time(pipeline: Pipeline, work: float, rules: Rules) -> float:
     stages send by themselves, that is work of theirs.
     """
     paths = float(iteration_time(pipeline, work, rules))
+    if pipeline.from_both_ends:
+        return max(_from_both_ends(pipeline, float(pipeline.stage_work(work))), paths)
     ends = pipeline.has_ends and pipeline.training and int(pipeline.stages) > 1
-    apart = not pipeline.step.overlapped or pipeline.schedule.defers_weights
+    apart = not pipeline.step.overlapped or pipeline.schedule.defers_weights or pipeline.uneven
     if not ends or (pipeline.schedule is Schedule.GPIPE and not apart):
         return paths
     share, work = float(pipeline.forward), float(pipeline.stage_work(work))
@@ -399,6 +306,7 @@ def exact_time(pipeline: Pipeline, work: float, rules: Rules) -> float:
         *(int(count) for count in (pipeline.stages, pipeline.microbatches, pipeline.interleave)),
         (work * share, work * (1 - share), work * float(pipeline.weight_gradients)),
         (pipeline.first, pipeline.last),
+        (float(pipeline.fewer[0]), float(pipeline.fewer[1])),
         float(pipeline.transfer) / rules.iteration.directions(training=True),
         pipeline.schedule,
         beside=pipeline.overlap is Overlap.ALL,
@@ -410,30 +318,66 @@ def exact_time(pipeline: Pipeline, work: float, rules: Rules) -> float:
     return max(max(through) + float(sum(times)), paths)
 
 
+def _from_both_ends(pipeline: Pipeline, work: float) -> float:
+    """Time of an iteration whose microbatches enter at both ends. [s]"""
+    step = pipeline.step
+    through = dual_through(dual_work(pipeline, work), int(pipeline.microbatches))
+    summed = [end + float(step.sums) for end in through]
+    summed[0] += float(step.first)
+    return max(summed) + float(step.update) + float(step.gather + step.before)
+
+
+def dual_work(pipeline: Pipeline, work: float) -> DualWork:
+    """Return what stages whose chips have two each do, of a pipeline of one plan. [s]"""
+    share, tokens = float(pipeline.forward), float(pipeline.tokens[1])
+    (first, begun), (last, ended) = pipeline.first, pipeline.last
+    there = tokens * float(pipeline.tokens_forward)
+
+    def stage(fewer: Any, ends: tuple[Any, Any], sent: tuple[Any, Any]) -> tuple[float, ...]:
+        """Forward, backward, and of that for weights; tokens forward, backward. [s]"""
+        held = 1 - float(fewer)
+        return (
+            held * work * share + float(ends[0]),
+            held * work * (1 - share) + float(ends[1] - ends[0]),
+            held * work * float(pipeline.weight_gradients),
+            held * there + float(sent[0]),
+            held * (tokens - there) + float(sent[1] - sent[0]),
+        )
+
+    return DualWork(
+        stages=int(pipeline.stages),
+        first=stage(pipeline.fewer[0], (first, begun), pipeline.first_tokens),
+        inner=stage(0.0, (0.0, 0.0), (0.0, 0.0)),
+        last=stage(pipeline.fewer[1], (last, ended), pipeline.last_tokens),
+        send=float(pipeline.transfer) / 2,
+        taken=pipeline.taken,
+    )
+
+
 def _sums_behind(pipeline: Pipeline, work: float) -> list[float]:
     """How long behind its last pass each stage sums gradients. [s]
 
     Those of the first stage's end go last, of the last stage's with those of its layers.
     """
     step, count = pipeline.step, int(pipeline.stages)
+    least = float(pipeline.fewer[0]), float(pipeline.fewer[1])
+    held = [1 - least[0], *[1.0] * (count - 2), 1 - least[1]]  # shares of the fullest's layers
+    besides = [0.0] * count
     if not step.overlapped:
-        alone = float(step.sums)
-        return [alone + float(step.first), *[alone] * (count - 2), alone + float(step.last)]
-    bucket = step.sums / pipeline.layers
-    most = step.sums - work * (pipeline.last_pass - pipeline.lead)
-    plain = float(max(bucket, most))
-    before, behind = plain + float(step.first), float(max(bucket, most + step.last))
-    return [before, *[plain] * (count - 2), behind]
+        besides[0], besides[-1] = float(step.first), float(step.last)
+        return [float(step.sums) * share + more for share, more in zip(held, besides, strict=True)]
+    bucket = float(step.sums / pipeline.layers)
+    back, besides[-1] = work * float(pipeline.last_pass), float(step.last)
+    hidden = [back * share - work * float(pipeline.lead) for share in held]
+    rows = zip(held, hidden, besides, strict=True)
+    found = [max(bucket, float(step.sums) * share - beside + more) for share, beside, more in rows]
+    found[0] += float(step.first)
+    return found
 
 
 def iteration_time(pipeline: Pipeline, work: Floats | float, rules: Rules) -> Floats:
     """Time of an iteration whose stages work so long on a microbatch: its longest path. [s]"""
-    return _longest(rules.iteration.paths(pipeline), work)
-
-
-def _longest(paths: Iterable[Path], work: Floats | float) -> Floats:
-    times = [np.asarray(times * work + beside) for times, beside in paths]
-    return np.asarray(np.maximum.reduce(times))
+    return longest_of(rules.iteration.paths(pipeline), work)
 
 
 def steepest(plan: MeshPlan, overlap: Overlap, rules: Rules) -> Any:
@@ -457,8 +401,15 @@ def iteration(plan: MeshPlan, layer_time: float, overlap: Overlap, rules: Rules)
     ended = [float(time) for time in step_times(pipeline, work)] or [0.0, 0.0, 0.0]
     bubble = float(rules.iteration.bubble_factor(pipeline))
     besides = [both for _, both in (pipeline.first, pipeline.last)]
-    slowest = work + (sum(besides) if plan.pipeline == 1 else max(besides))
-    if pipeline.has_ends:  # all that the slowest stage waits for
+    own = [
+        work * (1 - float(share)) + both
+        for share, both in zip(pipeline.fewer, besides, strict=True)
+    ]
+    inner = work if plan.pipeline > 2 else 0.0
+    slowest = work + sum(besides) if plan.pipeline == 1 else max(*own, inner)
+    if pipeline.from_both_ends:
+        slowest = dual_work(pipeline, work).pair
+    if pipeline.has_ends or pipeline.from_both_ends:  # all that the slowest stage waits for
         bubble = (taken - sum(ended)) / plan.n_microbatches / slowest
     return Iteration(
         stage_time=float(

@@ -31,6 +31,7 @@ from crosstack.model.mesh_plan import MeshPlan, state_away, state_held
 from crosstack.model.offload import RUNNING
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.in_flight import in_flight
+from crosstack.model.stage_layers import chip_layers, layers_of
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
 from crosstack.workload.transformer_training import Recompute
 from crosstack.workload.workload import Workload
@@ -408,11 +409,11 @@ def static_size(
     if plan.offloaded.kinds:  # nothing of what the host has no room for fits
         away = np.maximum.reduce([host_held(plan, memory, s) for s in (0, plan.pipeline - 1)])
         data = data + np.where(away > plan.offloaded.capacity * (1 + ROUNDING), np.inf, 0.0)
-    if not plan.has_ends and not plan.schedule.defers_weights:
+    if not (plan.has_ends or plan.schedule.defers_weights or np.any(plan.spared)):
         return np.asarray(held * plan.layers_per_stage + data + activations_held(plan, memory))
     found, (first, last) = [], end_sizes(plan)
     for stage, rows in _fullest(plan, first, last):
-        copies = _copies(plan, stage)
+        copies = chip_layers(plan, stage)
         found.append(
             held * copies
             + activations_held(plan, memory, stage=stage, copies=copies)
@@ -431,7 +432,7 @@ def host_rows(plan: MeshPlan, memory: CopyMemory, stage: ArrayLike) -> tuple[Flo
 
     The first and the last stage have what their ends update besides.
     """
-    at, copies = np.asarray(stage), _copies(plan, stage)
+    at, copies = np.asarray(stage), chip_layers(plan, stage)
     sizes = [getattr(memory, row) for row in STATE]
     whole = [size.sum(axis=-1) for size in sizes]
     whole += [size[..., memory.experts].sum(axis=-1) for size in sizes]
@@ -456,11 +457,23 @@ def _fullest(plan: MeshPlan, first: EndRows, last: EndRows) -> list[tuple[Any, E
     Without ends and with gradients of weights that wait, what a stage keeps changes by as much from
     one to the next of as many copies.
     """
-    ends: list[tuple[Any, EndRows]] = [(0, first), (plan.pipeline - 1, last)]
+    p: Any = np.asarray(plan.pipeline)
+    stages: list[Any] = []
+    if plan.schedule.both_ends:  # a chip has two stages, and chips of both halves have the same
+        most, inner = p // 2 - 1, plan.graph_repetitions - layers_of(plan, 0)
+        inner = inner - layers_of(plan, p - 1)
+        longer = [plan.graph_repetitions % p - 1, inner % np.maximum(p - 2, 1)]
+        stages = [np.minimum(1, most), most]
+        stages += [np.clip(stage, 0, most).astype(int) for stage in longer]
+        return [(0, first), *((stage, {}) for stage in stages)]
     if plan.schedule.defers_weights:
-        longer = plan.graph_repetitions % plan.pipeline
-        ends.insert(1, ((longer - 1) % plan.pipeline, {}))
-    return ends
+        stages.append((plan.graph_repetitions % p - 1) % p)
+    if np.any(plan.spared):  # those between the ends hold more, the first of them one more
+        inner = plan.graph_repetitions - layers_of(plan, 0) - layers_of(plan, p - 1)
+        longer = (inner % np.maximum(p - 2, 1)).astype(int)
+        stages += [np.minimum(1, p - 1)]
+        stages += [longer, np.maximum(p - 2, 0)] * plan.schedule.defers_weights
+    return [(0, first), *((stage, {}) for stage in stages), (p - 1, last)]
 
 
 def end_sizes(plan: MeshPlan) -> tuple[EndRows, EndRows]:
@@ -479,9 +492,9 @@ def end_sizes(plan: MeshPlan) -> tuple[EndRows, EndRows]:
         rows |= {"caches": end.caches}
         rows["buffers"] = end.buffers + passing_size(plan, end.weights, 1)
         rows["logits"] = end.kept * plan.microbatch_size * microbatches_kept(plan, stage)
-        rows[LIVE] = end.live * plan.microbatch_size
+        rows[LIVE] = end.live * plan.microbatch_size * plan.schedule.at_once
         own.append(rows)
-    alone = np.equal(plan.pipeline, 1)  # a stage has both ends
+    alone = np.equal(plan.pipeline, 1) | plan.schedule.both_ends  # a chip has both ends
     first, last = own
     both = {row: size + last[row] for row, size in first.items()}
     both[LIVE] = np.maximum(first[LIVE], last[LIVE])
@@ -502,10 +515,13 @@ def activations_held(
     The first keeps most, but where gradients of weights wait: stage s of p has p - s microbatches
     whose backward pass is to come, and s whose gradients of weights are, and one of the former then
     becomes one of the latter. Copies beyond those that compute again keep all; of the others one
-    at a time has the rest.
+    at a time has the rest. From both ends, see `_of_two_stages`.
     """
     kept, again = memory.kept.sum(axis=-1), memory.again.sum(axis=-1)
     count = np.asarray(plan.layers_per_stage if copies is None else copies)
+    if plan.schedule.both_ends:
+        held = _of_two_stages(plan, memory, stage) + again
+        return np.asarray(plan.microbatch_size * held)
     whole = np.maximum(count - plan.layers_again, 0.0)
     if plan.offloaded.activations:
         held = kept * np.minimum(count, RUNNING) + again
@@ -518,6 +534,23 @@ def activations_held(
         held = held + (count - whole) * np.maximum(waiting - kept, 0.0)
         held = held + whole * np.maximum(waiting - kept - again, 0.0)
     return np.asarray(plan.microbatch_size * np.where(count > 0, held, 0.0))
+
+
+def _of_two_stages(plan: MeshPlan, memory: CopyMemory, chip: ArrayLike) -> Floats:
+    """What chips with two stages keep of one sequence, but for what is computed again. [B]
+
+    Chip r of the first half keeps ``p - r`` microbatches of its first stage and ``r + 1`` of the
+    other one; in the end gradients of weights of ``r + 1`` wait, while ``p / 2 - 1 - r`` are to
+    come back to the first stage, each counted as of the fullest stage.
+    """
+    kept, waiting = memory.kept.sum(axis=-1), memory.waiting.sum(axis=-1)
+    p, half = np.asarray(plan.pipeline), np.asarray(plan.pipeline) // 2
+    place = np.minimum(chip, p - 1 - np.asarray(chip))
+    other = p - 1 - place
+    main = kept * (layers_of(plan, place) * other + layers_of(plan, place))
+    main = main + kept * layers_of(plan, other) * (place + 1)
+    late = plan.layers_per_stage * (waiting * (place + 1) + kept * (half - 1 - place))
+    return np.asarray(np.maximum(main, late))
 
 
 def pipeline_account(
@@ -540,7 +573,7 @@ def pipeline_account(
     """
     if kernels is None:
         stages = np.arange(plan.pipeline)
-        count = _copies(plan, stages)
+        count = chip_layers(plan, stages)
         moving = working[0] * (count > 0)
         activations = activations_held(plan, memory, stage=stages, copies=count)
     else:
@@ -577,10 +610,3 @@ def microbatches_kept(plan: MeshPlan, stage: ArrayLike) -> Floats:
     """
     schedule, size = plan.schedule, {"stages": plan.pipeline, "microbatches": plan.n_microbatches}
     return in_flight(stage, **size, schedule=schedule, interleave=plan.interleave)
-
-
-def _copies(plan: MeshPlan, stage: Any) -> Floats:
-    """Copies of the graph that stages hold. [1]"""
-    each, longer = divmod(plan.graph_repetitions, plan.pipeline)
-    count = each + (np.asarray(stage) < longer).astype(float)
-    return np.where(np.equal(stage, 0), plan.layers_per_stage, count)

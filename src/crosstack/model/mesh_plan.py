@@ -34,6 +34,7 @@ from crosstack.model.collectives import (
 )
 from crosstack.model.offload import NOT_OFFLOADED, Offloading, offloading
 from crosstack.model.rules import Rules
+from crosstack.model.stage_layers import spared_layers
 from crosstack.records import known_again
 from crosstack.workload.kernel_graph import Floats, KernelGraph
 from crosstack.workload.kernels import Collective, Placement
@@ -56,8 +57,8 @@ class EndCost:
 
     For one sequence: ``time``, of which ``forward`` is the forward pass, and ``compute``,
     ``memory`` and ``tensor``, for which units, main memory and links are busy, these for tokens on
-    their way to experts and back ``expert``, for keys and values ``context`` of which ``waited`` is
-    waited for [s];
+    their way to experts and back ``expert``, of which ``expert_forward`` forward, for keys and
+    values ``context`` of which ``waited`` is waited for [s];
     ``on_chip`` [J] of its memories. ``summed`` are gradients that are summed over the data-parallel
     chips once an iteration [B]. ``weights``, ``gradients``, ``optimizer_state`` (of which
     data-parallel chips may each hold a share, see `MeshPlan.sharers`), ``caches`` and
@@ -74,6 +75,7 @@ class EndCost:
     expert: float = 0.0
     context: float = 0.0
     waited: float = 0.0
+    expert_forward: float = 0.0
     on_chip: float = 0.0
     summed: float = 0.0
     weights: float = 0.0
@@ -104,9 +106,10 @@ class MeshPlan:
 
     ``sizes``, ``parallelism`` and ``dimensions`` as in `crosstack.mapping.mapping.Mapping`.
     ``tensor``, ``pipeline`` and ``data`` are chips per parallelism; ``layers_per_stage`` counts
-    repetitions of the graph. ``graph_stages`` is how many stages one copy of the graph may be
-    split over, 1 where stages hold whole copies (`crosstack.mapping.pipeline`), and
-    ``graph_repetitions`` how many copies there are, ``n_layers`` what they are together. [1]
+    repetitions of the graph on the fullest stage, of which ``first_fewer`` are not on the first and
+    ``last_fewer`` not on the last, see `spared`. ``graph_stages`` is how many stages one copy of
+    the graph may be split over, 1 where stages hold whole copies (`crosstack.mapping.pipeline`),
+    and ``graph_repetitions`` how many copies there are, ``n_layers`` what they are together. [1]
     ``changes`` are those of a tensor's layout over the tensor-parallel chips.
     ``border`` is what it takes to send a chip's bytes over the border between two of them.
     ``stage_transfer`` is the time that passing one sequence's activations to the next stage
@@ -139,7 +142,9 @@ class MeshPlan:
     memory of the host, ``left`` what a copy of the graph leaves there for the backward pass of a
     sequence, at least where its sharding is not decided [B]. ``context`` chips share each
     sequence besides [1], and keys and values by ``context_exchange``, which takes
-    ``context_times``.
+    ``context_times``. ``tokens`` is what the exchange of tokens takes of a copy of the graph for
+    one sequence, at least and at most [s], and ``tokens_forward`` the share of that in the forward
+    pass [1].
     """
 
     sizes: tuple[int, ...]
@@ -157,6 +162,8 @@ class MeshPlan:
     periodic: ConcaveTime
     stage_transfer: AffineTime
     n_layers: int
+    first_fewer: Any = 0
+    last_fewer: Any = 0
     hop: float = 0.0
     graph_stages: int = 1
     graph_repetitions: int = 1
@@ -194,6 +201,8 @@ class MeshPlan:
     hidden: tuple[Hidden, ...] | None = None
     offloaded: Offloading = NOT_OFFLOADED
     left: Any = 0.0
+    tokens: tuple[Any, Any] = (0.0, 0.0)
+    tokens_forward: Any = 0.5
 
     @property
     def dimension_sizes(self) -> tuple[int, ...]:
@@ -301,6 +310,14 @@ class MeshPlan:
 
         return self._both(taken, size, experts)
 
+    def mirrored_time(self, size: Any, experts: Any = 0.0) -> Any:
+        """Time in which two chips that have the same stage add up their gradients of a size. [s]
+
+        Each has its share of what data-parallel chips summed, and sends that to the other one.
+        """
+        own = (size - experts) / self.data + experts / self.replicas.chips
+        return self.border.fixed + self.border.per_byte * own
+
     def gathering_time(self, size: Any, experts: Any = 0.0) -> Floats:
         """Time of sending round weights that shares of the data-parallel chips updated. [s]
 
@@ -323,13 +340,24 @@ class MeshPlan:
 
     def hides(self, what: Hidden) -> bool:
         """Whether sums of gradients run, or weights are brought, beside the work of layers."""
+        if self.schedule.both_ends:  # two stages of a chip are through at the same time
+            return False
         return self.overlapped and (self.hidden is None or what in self.hidden)
 
     def sending(self, overlap: Overlap) -> Overlap:
         """How a stage sends, on chips that overlap so: beside its work where that is all."""
         if self.hidden is None:
-            return overlap
+            return Overlap.ALL if self.schedule.both_ends else overlap
         return Overlap.ALL if Hidden.SENDS in self.hidden else Overlap.NONE
+
+    @property
+    def spared(self) -> tuple[Any, Any]:
+        """Layers less than the fullest stage that the first and the last one hold. [1]
+
+        None where stages are cut into pieces: those are counted as if all held as many.
+        """
+        whole = np.asarray(self.interleave) == 1
+        return self.first_fewer * whole, self.last_fewer * whole
 
     @property
     def borders(self) -> int:
@@ -583,6 +611,7 @@ def _network_plan(
     if workload.training:
         scatter, gather = rules.collectives.shards(whole)
         near = rules.collectives.near_shards(whole)
+    first_fewer, last_fewer = spared_layers(workload, system, rules, pipeline)
     exchange, replicas = NOTHING, NO_REPLICAS
     if expert > 1:
         exchange = rules.collectives.tokens(network, _route(workload))
@@ -604,6 +633,8 @@ def _network_plan(
         data=data,
         n_microbatches=microbatch_count(workload, data, 1),
         layers_per_stage=-(-copies // pipeline),
+        first_fewer=first_fewer,
+        last_fewer=last_fewer,
         collectives=rules.collectives.kernels(network),
         changes=rules.collectives.changes(network) if tensor > 1 else {},
         periodic=rules.collectives.gradients(whole),

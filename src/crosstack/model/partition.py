@@ -256,7 +256,7 @@ def _assemble(picked: _Picked, network: Floats) -> ChipLoad:
         unmixed=tuple(m for m in (mask_of(arrays.counted_inputs),) if m),
         bandwidth=chip.memory_speed(spilled=plan.spilled),
         sram_capacity=chip.on_chip_capacity,
-        memory_limit=(capacity - static) / plan.microbatch_size,
+        memory_limit=(capacity - static) / plan.microbatch_size / plan.schedule.at_once,
         memory_static=static,
         activations=float(activations_held(plan, memory)),
         kept=tuple(memory.resident.tolist()),

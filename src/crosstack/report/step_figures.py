@@ -9,7 +9,7 @@ from dataclasses import replace
 from crosstack.charts import BarChart, Bars, Measure
 from crosstack.evaluate.plan import Plan
 from crosstack.evaluate.timeline import stages_of, timeline_of
-from crosstack.model.schedule.pipeline import Operation, Stage
+from crosstack.model.schedule.passes import Operation, Stage
 from crosstack.quantities import UNITS
 from crosstack.report.chart_figure import chart_figure
 from crosstack.report.drawing import Figure
@@ -86,5 +86,6 @@ def _whole(stage: Stage) -> Stage:
         forward=sum(one.forward for one in parts),
         backward=sum(one.backward for one in parts),
         weights=sum(one.weights for one in parts),
+        tokens=stage.tokens,
     )
     return replace(stage, operations=(whole,))

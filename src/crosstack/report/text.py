@@ -26,7 +26,6 @@ from crosstack.report.certificate_words import certificate_sentence, closing_sen
 from crosstack.report.wording import Table, percent, plural
 from crosstack.units import format_quantity
 from crosstack.workload.kernels import ComputeUnit, Direction, KernelKind, Placement
-from crosstack.workload.transformer_training import Schedule
 from crosstack.workload.workload import Workload
 
 COLOURS = {
@@ -319,14 +318,13 @@ def _given_words(task: Task) -> tuple[tuple[str, str], ...]:
     c = task.constraints
     numbers = ("microbatch_size", "n_tiles", "tile_size", "max_partitions")
     sized = {n.replace("_", " "): f"{getattr(c, n):,}" for n in numbers if getattr(c, n)}
-    ordered = c.schedule is not Schedule.ONE_F_ONE_B
     pairs = {
         "degrees": str(c.degrees) if c.degrees.given else "",
         **sized,
         "kernel by kernel": "yes" if c.kernel_by_kernel else "",
         "forward and backward": "in separate partitions" if c.separate_directions else "",
         "computed again": wording.again_words(c),
-        "schedule": c.schedule.value if ordered else "",
+        "schedule": "" if c.schedule is None else c.schedule.value,
         "pieces a stage": "" if c.interleave is None else f"{c.interleave:,}",
         "shared by data-parallel chips": "" if c.zero is None else wording.ZERO[c.zero],
         "keys and values of a sequence": (

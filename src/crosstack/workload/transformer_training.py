@@ -84,17 +84,31 @@ class Schedule(StrEnum):
     ``GPIPE``: all forward, then all backward (``huang2019gpipe``). ``ONE_F_ONE_B``: as soon as one
     has come back, it goes first (``narayanan2021megatron``), so that stage s of p holds at most
     p - s of them. ``ZB_H1``: as that, but gradients of weights wait until there is nothing else to
-    do (``qi2024zero``); at least as many microbatches as stages.
+    do (``qi2024zero``); at least as many microbatches as stages. ``DUALPIPE``: microbatches enter
+    at both ends, and a forward pass runs together with a backward pass, so that tokens are on their
+    way to experts while others are computed (``deepseek2024v3``, section 3.2.1); an even number of
+    stages, and of microbatches, twice as many at least.
     """
 
     GPIPE = "gpipe"
     ONE_F_ONE_B = "1f1b"
     ZB_H1 = "zb-h1"
+    DUALPIPE = "dualpipe"
 
     @property
     def defers_weights(self) -> bool:
         """Whether gradients of weights are computed apart from those of inputs, and later."""
-        return self is Schedule.ZB_H1
+        return self in (Schedule.ZB_H1, Schedule.DUALPIPE)
+
+    @property
+    def both_ends(self) -> bool:
+        """Whether microbatches enter at both ends, so that each chip has two stages."""
+        return self is Schedule.DUALPIPE
+
+    @property
+    def at_once(self) -> int:
+        """Passes that a chip runs together. [1]"""
+        return 2 if self.both_ends else 1
 
 
 class Zero(StrEnum):

@@ -18,7 +18,8 @@ from crosstack.model.schedule.closed import (
     zero_bubble_ways,
 )
 from crosstack.model.schedule.events import TaskGraphBuilder, simulate
-from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_graph, pipeline_time
+from crosstack.model.schedule.passes import Operation, Stage
+from crosstack.model.schedule.pipeline import pipeline_graph, pipeline_time
 from crosstack.workload.transformer_training import Schedule
 
 PRECISION = 1e-12

@@ -6,9 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crosstack.machine.chip import Overlap
-from crosstack.model.iteration import Pipeline, exact_time, iteration_time
+from crosstack.model.iteration import exact_time, iteration_time
 from crosstack.model.rules import rules_named
-from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_time
+from crosstack.model.schedule.passes import Operation, Stage
+from crosstack.model.schedule.pipeline import pipeline_time
+from crosstack.model.stages import Pipeline
 from crosstack.workload.transformer_training import Schedule
 
 RULES = rules_named("crosstack")

@@ -4,14 +4,8 @@ from hypothesis import strategies as st
 
 from crosstack.errors import InputError
 from crosstack.model.schedule.events import simulate
-from crosstack.model.schedule.pipeline import (
-    Operation,
-    Pass,
-    Stage,
-    pass_order,
-    pipeline_graph,
-    pipeline_time,
-)
+from crosstack.model.schedule.passes import Operation, Pass, Stage
+from crosstack.model.schedule.pipeline import pass_order, pipeline_graph, pipeline_time
 from crosstack.workload.transformer_training import Schedule
 
 times = st.floats(0, 10).map(lambda t: round(t, 3))

@@ -140,7 +140,7 @@ def _constraints(task: Task, placed: bool) -> Iterator[Problem]:
         ("recompute", given.recompute not in (None, Recompute.NONE), cannot, "none"),
         ("interleave", given.interleave not in (None, 1), cannot, "1"),
         ("offload", given.offload, cannot, "nothing"),
-        ("schedule", given.schedule is not Schedule.ONE_F_ONE_B, cannot, "1f1b"),
+        ("schedule", given.schedule not in (None, Schedule.ONE_F_ONE_B), cannot, "1f1b"),
         ("sharding", given.sharding, cannot, "none; DFModel chooses it"),
         ("max_partitions", unfused and limit is not None,
          "DFModel counts the kernels where they run one by one", "none"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -17,6 +18,7 @@ from crosstack.model.memory import computed_again, microbatches_kept, weight_gra
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.tiles import divisors
+from crosstack.model.tokens import RECOMPUTED, with_tokens
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.transformer_training import ZEROS, Recompute, Schedule, Zero
 
@@ -24,11 +26,17 @@ ROUNDING = 1e-12  # relative, of sums of times
 EMPTY = 2  # places of layers that may stay empty where stages are cut into pieces
 
 
-def schedules(plan: MeshPlan, rules: Rules) -> tuple[Schedule, ...]:
-    """Return the schedules of a plan, one forward, one backward first."""
-    several = rules.iteration.has_schedules and plan.training
-    others = (Schedule.GPIPE, Schedule.ZB_H1) if several else ()
-    return (Schedule.ONE_F_ONE_B, *others)
+def schedules(plan: MeshPlan, arrays: KernelGraph, rules: Rules) -> tuple[Schedule, ...]:
+    """Return the schedules that plans may follow for a graph, one forward, one backward first.
+
+    Gradients of weights wait where there are some, apart from those of inputs.
+    """
+    one = Schedule.ONE_F_ONE_B
+    if not (rules.iteration.has_schedules and plan.training):
+        return (one,)
+    apart = bool(weight_gradients(arrays).any())
+    others = (order for order in Schedule if order is not one)
+    return (one, *(order for order in others if apart or not order.defers_weights))
 
 
 def most_pieces(plan: MeshPlan, rules: Rules) -> Any:
@@ -50,11 +58,19 @@ def may_follow(plan: MeshPlan, rules: Rules) -> Any:
 
     Stages have the pieces that it says, see `most_pieces`. Source: narayanan2021megatron, section
     2.2.2: microbatches are a multiple of the stages. They are no fewer where gradients of weights
-    wait (qi2024zero, section 2.3), which layers then do not exchange.
+    wait (qi2024zero, section 2.3), which layers then do not exchange. From both ends: stages and
+    microbatches are even in number, and the latter twice as many at least (deepseek_dualpipe), and
+    layers compute the same again. Where gradients of weights wait, none of what they need is on the
+    host.
     """
     divides = most_pieces(plan, rules) % plan.interleave == 0
     if plan.schedule.defers_weights:
-        divides = divides & (plan.n_microbatches >= plan.pipeline) & (plan.exchanged == 0)
+        p, m, often = plan.pipeline, plan.n_microbatches, plan.schedule.at_once
+        divides = divides & (m >= often * p) & (plan.exchanged == 0)
+        divides = divides & (m % often == 0) & (p % often == 0)
+        divides = divides & (not plan.offloaded.activations)
+    if plan.schedule.both_ends:
+        divides = divides & np.equal(plan.again, 1)
     return divides & ((plan.interleave == 1) | (plan.n_microbatches % plan.pipeline == 0))
 
 
@@ -130,7 +146,7 @@ def with_recompute(
         none, all_ = (host_time(arrays, plan.driven, r) for r in (Recompute.NONE, recompute))
         host = none + again * (all_ - none)
     return replace(
-        plan,
+        with_tokens(plan, arrays, RECOMPUTED.index(recompute)),
         recompute=recompute,
         again=again,
         forward=forward,
@@ -162,12 +178,18 @@ def layers_again(plan: MeshPlan) -> int | None:
     return round(float(plan.again) * plan.layers_per_stage / plan.interleave)
 
 
+def _held(plan: MeshPlan) -> float:
+    """Return what plans of one use of the network are told apart by in what they keep. [1]
+
+    Microbatches in flight; with two stages a chip, weights and more besides.
+    """
+    return math.inf if plan.schedule.both_ends else float(microbatches_kept(plan, 0))
+
+
 def by_schedule(
     plan: MeshPlan, schedule: Schedule, interleave: int | None, rules: Rules
 ) -> list[MeshPlan]:
     """Return a plan by a schedule it may follow, in ``interleave`` pieces or all it may have."""
-    if schedule not in schedules(plan, rules):
-        return []
     plan = replace(plan, schedule=schedule)
     pieces = interleavings(plan, rules)
     if interleave is not None:
@@ -201,7 +223,7 @@ def never_slower(
     points.append(2 * points[-1] + 1.0)
     works = np.array(points)
     times = [iteration_time(p, works, rules).tolist() for p in pipelines]
-    held = [0.0 if roomy else float(microbatches_kept(plan, 0)) for plan in plans]
+    held = [0.0 if roomy else _held(plan) for plan in plans]
     kept: list[int] = []
     for i in sorted(range(len(plans)), key=lambda i: (times[i], held[i], i)):
         beaten = any(

@@ -1,4 +1,4 @@
-"""Microbatches that a stage keeps activations of, by its schedule."""
+"""Microbatches whose activations a stage keeps, by its schedule."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def in_flight(
 
     GPipe keeps all of them until the pipeline turns round; with one forward, one backward a stage
     keeps as many as there are stages from itself to the last; with ``interleave`` v pieces a chip
-    the first of p keeps ``1 + (p - 1) / (p v)`` times as much. Those whose gradients of weights
+    the first of p keeps ``1 + (p - 1) / (p v)`` times as much. Where microbatches enter at both
+    ends, a chip has two stages, s and ``p - 1 - s``, and keeps ``p + 1`` of them. Those whose
+    gradients of weights
     alone are left (`Schedule.defers_weights`) are not counted. Source: huang2019gpipe,
     narayanan2021megatron (sections 2.2.1 and 2.2.2), korthikanti2023reducing.
 
@@ -43,7 +45,8 @@ def in_flight(
         require_counts(name, count)
     at = np.asarray(stage)
     inside = bool(((at >= 0) & (at < stages)).all())
-    require(inside, "stage", stage, f"0 to {stages - 1}")
+    if not inside:  # arrays take long to print
+        require(inside, "stage", stage, f"0 to {stages - 1}")
     last = stages - at  # stages from this one to the last
     if schedule is Schedule.GPIPE:
         return np.zeros(np.shape(last)) + microbatches

@@ -13,12 +13,9 @@ Twice the same thing: `pipeline_time` stage by stage, `pipeline_graph` as tasks 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 
-from crosstack.errors import require, require_quantity, require_whole
-from crosstack.model.optimizer_step import OptimizerStep
+from crosstack.errors import require, require_whole
 from crosstack.model.schedule.closed import (
     longest,
     pass_time,
@@ -26,80 +23,11 @@ from crosstack.model.schedule.closed import (
     uneven_time,
     zero_bubble_ways,
 )
+from crosstack.model.schedule.dual import check_dual, dual_ends
+from crosstack.model.schedule.dual_graph import dual_graph
 from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder, check_tasks
+from crosstack.model.schedule.passes import Ending, Pass, Stage
 from crosstack.workload.transformer_training import Schedule
-
-
-class Pass(StrEnum):
-    """What a stage does of a microbatch: all of its backward pass, or to inputs and to weights."""
-
-    FORWARD = "forward"
-    BACKWARD = "backward"
-    INPUTS = "backward to inputs"
-    WEIGHTS = "backward to weights"
-
-    @property
-    def step(self) -> int:
-        """Stages from the one that passes a microbatch on to the one that takes it. [1]"""
-        return {Pass.FORWARD: 1, Pass.WEIGHTS: 0}.get(self, -1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
-    """A kernel with what it exchanges: ``forward`` and ``backward`` time of one microbatch. [s]
-
-    ``weights`` is what of ``backward`` gradients of weights take. [s]
-    """
-
-    name: str
-    forward: float
-    backward: float
-    weights: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Check every time."""
-        for field in ("forward", "backward", "weights"):
-            require_quantity(field, getattr(self, field), "s")
-        allowed = f"at most the backward pass, {self.backward} s"
-        require(self.weights <= self.backward, "weights", self.weights, allowed)
-
-    def time(self, kind: Pass) -> float:
-        """Of one microbatch, one pass. [s]"""
-        return {
-            Pass.FORWARD: self.forward,
-            Pass.BACKWARD: self.backward,
-            Pass.INPUTS: self.backward - self.weights,
-            Pass.WEIGHTS: self.weights,
-        }[kind]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """Operations in order, and ``send``, the time to pass a microbatch to the next stage. [s]"""
-
-    operations: tuple[Operation, ...]
-    send: float = 0.0
-
-    def time(self, kind: Pass) -> float:
-        """Of one microbatch, one pass. [s]"""
-        return sum(one.time(kind) for one in self.operations)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
-    """What stages end an iteration with: ``step``, of ``layers`` a stage. [1]
-
-    ``forward`` is what the layers of a piece of a stage take in the first pass, ``lead`` what the
-    layer that it begins with takes in the last, ``head`` what the last stage works behind those,
-    forward, and in the last pass before them, for one microbatch. [s] Weights that are sent round
-    are those of the iteration before.
-    """
-
-    step: OptimizerStep
-    layers: int
-    forward: float
-    lead: float
-    head: tuple[float, float] = (0.0, 0.0)
 
 
 def pipeline_time(
@@ -121,6 +49,8 @@ def pipeline_time(
     narayanan2021megatron, qi2024zero.
     """
     _check_pipeline(len(stages), microbatches, schedule, interleave)
+    if schedule.both_ends:
+        return max(dual_ends(stages, microbatches))
     if schedule is not Schedule.GPIPE:
         known = _known_time(stages, microbatches, schedule, interleave)
         if known is not None:
@@ -170,6 +100,8 @@ def _check_pipeline(stages: int, microbatches: int, schedule: Schedule, interlea
     require(stages > 0, "stages", stages, "at least one stage")
     require_whole("microbatches", microbatches)
     require_whole("interleave", interleave)
+    if schedule.both_ends:
+        check_dual(stages, microbatches)
     few = schedule.defers_weights and microbatches < stages
     allowed = f"at least {stages}, as many as stages, with schedule {schedule}"
     require(not few, "microbatches", microbatches, allowed)
@@ -325,6 +257,8 @@ def pipeline_graph(
     ``ending`` is what follows once, if anything does.
     """
     _check_pipeline(len(stages), microbatches, schedule, interleave)
+    if schedule.both_ends:
+        return dual_graph(stages, microbatches, ending)
     chips = len(stages) // interleave
     # An operation and its hand-over or transfer, in every pass.
     passes = 3 if schedule.defers_weights else 2
@@ -410,14 +344,15 @@ def _add_gathers(
     step = ending.step
     if not step.gather:
         return {}
-    each = ending.layers * chips / count  # layers of a piece
     bucket = step.gather / ending.layers
     found: dict[int, tuple[int, list[tuple[int, float]]]] = {}
     for chip in range(chips):
         own = partial(build.add, resource=f"weights {chip}", kind="transfer")
         besides = step.before * (chip == 0), step.behind * (chip == chips - 1)
+        held = ending.held(chip, chips)
+        each = held * ending.layers * chips / count  # layers of a piece
         if not step.ahead:
-            whole = own("weights sent round", step.gather + sum(besides))
+            whole = own("weights sent round", held * step.gather + sum(besides))
             found.update({s: (whole, []) for s in range(chip, count, chips)})
             continue
         after: list[int] = []  # pieces in their order, which a link does not know
@@ -426,7 +361,7 @@ def _add_gathers(
             begun = own(f"weights of the first layer, stage {s}", one, after=after)
             rest = own(f"weights of stage {s}", (each - 1) * bucket, after=[begun])
             head = ending.head[0] * (s == count - 1)
-            pending = [(rest, ending.forward / each + head)]
+            pending = [(rest, held * ending.forward / each + head)]
             if s == count - 1:
                 last = own("weights of the head", besides[1], after=[rest])
                 pending.append((last, head))
@@ -443,13 +378,14 @@ def _add_ending(
     """
     step, count = ending.step, len(final)
     last = step.last - (step.first if chips == 1 else 0.0)
-    each = ending.layers * chips / count  # layers of a piece
     bucket, summed = step.sums / ending.layers, []
     for chip in range(chips):
         own = {"resource": f"sums {chip}", "kind": "transfer"}
         besides = step.first * (chip == 0), last * (chip == chips - 1)
+        held = ending.held(chip, chips)
+        each = held * ending.layers * chips / count  # layers of a piece
         if not step.overlapped:
-            whole = step.sums + sum(besides)
+            whole = held * step.sums + sum(besides)
             summed.append(build.add("sum of gradients", whole, after=[final[chip][1]], **own))
             continue
         for s in reversed(range(chip, count, chips)):

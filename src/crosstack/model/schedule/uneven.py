@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from crosstack.model.schedule.closed import pass_time
-from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_time, stage_ends
+from crosstack.model.schedule.passes import Operation, Stage
+from crosstack.model.schedule.pipeline import pipeline_time, stage_ends
 from crosstack.workload.transformer_training import Schedule
 
 
@@ -16,6 +17,7 @@ def uneven_ends(
     pieces: int,
     work: tuple[float, float, float],
     ends: tuple[tuple[float, float], tuple[float, float]],
+    fewer: tuple[float, float],
     send: float,
     schedule: Schedule,
     *,
@@ -32,6 +34,8 @@ def uneven_ends(
         What the layers of a stage take forward, backward, and of that for gradients of weights. [s]
     ends : tuple of tuples
         What the first and the last stage work besides: forward, and in all. [s]
+    fewer : tuple of float
+        Shares of the work of a stage that the first and the last one do not have. [1]
     send : float
         From a piece to the next, on a link ``beside`` the work of stages or by themselves. [s]
     apart : bool
@@ -39,14 +43,16 @@ def uneven_ends(
     """
     count = stages * pieces
     sent = 0.0 if beside else send
-    forward = [work[0] / pieces + sent] * (count - 1) + [work[0] / pieces]
-    backward = [work[1] / pieces] + [work[1] / pieces + sent] * (count - 1)
+    held = [1.0 / pieces] * count
+    held[0], held[-1] = held[0] - fewer[0], held[-1] - fewer[-1]
+    forward = [work[0] * share + sent for share in held[:-1]] + [work[0] * held[-1]]
+    backward = [work[1] * held[0]] + [work[1] * share + sent for share in held[1:]]
     for stage, (there, both) in zip((0, -1), ends, strict=True):
         forward[stage] += there
         backward[stage] += both - there
     passed = []
-    for there, back in zip(forward, backward, strict=True):
-        weights = min(work[2] / pieces, back)
+    for there, back, share in zip(forward, backward, held, strict=True):
+        weights = min(work[2] * share, back)
         layers = Operation(name="layers", forward=there, backward=back, weights=weights)
         passed.append(Stage(operations=(layers,), send=send if beside else 0.0))
     if not apart:

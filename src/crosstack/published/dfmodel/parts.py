@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, assert_never
 import numpy as np
 
 from crosstack.model.decisions import Decisions
-from crosstack.model.iteration import Pipeline, Pipelining
+from crosstack.model.iteration import Pipelining
 from crosstack.model.optimizer_step import Path
 from crosstack.model.parts import Clock, MainMemory, check_fields
+from crosstack.model.stages import Pipeline
 from crosstack.model.tiles import divisors
 from crosstack.model.traffic import Boundary, Sizes, Traffic
 from crosstack.records import meaning
