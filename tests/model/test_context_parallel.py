@@ -9,7 +9,8 @@ import pytest
 
 import crosstack
 from crosstack.errors import InputError
-from crosstack.evaluate.plan import optimise, saved_plan
+from crosstack.evaluate.plan import optimise
+from crosstack.evaluate.saved_plan import saved_plan
 from crosstack.evaluate.time import evaluate
 from crosstack.evaluate.timeline import stages_of, timeline_of
 from crosstack.io import library

@@ -55,7 +55,10 @@ def servers(host: HostShare | None = None, chips: int = 4) -> System:
 
 
 def answer(system: System, degrees: str = "tp=1,pp=2,dp=2", **given: object) -> Plan:
-    usual = {"microbatch_size": 1, "zero": Zero.NONE, "recompute": Recompute.NONE}
+    usual = {
+        "microbatch_size": 1, "zero": Zero.NONE, "recompute": Recompute.NONE,
+        "schedule": Schedule.ONE_F_ONE_B,
+    }  # fmt: skip
     constraints = Constraints(degrees=parse_degrees(degrees), **(usual | given))
     return optimise(
         Task(workload=trained(), system=system, constraints=constraints), work_limit=WORK
