@@ -29,6 +29,7 @@ from crosstack.workload.kernel_graph import Bools, Floats, Ints
 
 PLANS_AT_ONCE = 4096  # uses of the network, with what chips share, that are bounded together
 STRATEGIES_A_UNIT = 20  # bounded in a unit of work
+BLOCK = 600  # units of work of a block of chips that share sequences, of which there are many
 ROUNDING = 1e-12  # relative, of a floor
 REST, OF_USE, PLAN, ROOT = 3, 2, 1, 0  # depth; parts of a root are below 0
 
@@ -75,7 +76,8 @@ class BoundedStrategies:
         first = int(own[0])
         if first not in self.known:
             layer = block_bound(state, self.plan(state, first))
-            state.budget.spend(CALL + len(own) // STRATEGIES_A_UNIT)
+            if self.strategies.plans[self.strategies.use[first]].context > 1:
+                state.budget.spend(BLOCK + len(own) // STRATEGIES_A_UNIT)
             found = self.totals(state, own, np.full(len(own), layer))
             self.known[first] = np.asarray(np.maximum(self.floors[own], found))
         return self.known[first]
