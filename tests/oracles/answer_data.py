@@ -91,6 +91,7 @@ def answer_data(answer: Plan) -> dict[str, Any]:
         "schedule": m.schedule.value,
         "interleave": m.interleave,
         "zero": m.zero,
+        "context_exchange": m.context_exchange,
         "overlap": m.overlap,
         "n_tiles": m.n_tiles,
         "tile_size": -(-answer.task.workload.sequence_length // m.n_tiles),

@@ -44,6 +44,7 @@ from crosstack.workload.transformer_training import Schedule
 
 PLANS_AT_ONCE = 8192  # uses of the network, with what chips share, that are bounded together
 STRATEGIES_A_UNIT = 20  # bounded in a unit of work
+BLOCK = 600  # units of work of a block of chips that share sequences, of which there are many
 ROUNDING = 1e-12  # relative, of a floor
 REST, OF_USE, PLAN, ROOT = 3, 2, 1, 0  # depth; parts of a root are below 0
 
@@ -94,7 +95,8 @@ class BoundedStrategies:
             beside = layer
             if (self.strategies.schedule[own] == ORDERS.index(Schedule.DUALPIPE)).any():
                 beside = np.full(len(own), block_bound(state, plan, together=True))
-            state.budget.spend(CALL + len(own) // STRATEGIES_A_UNIT)
+            if plan.context > 1:
+                state.budget.spend(BLOCK + len(own) // STRATEGIES_A_UNIT)
             found = self.totals(state, own, layer, beside)
             self.known[first] = np.asarray(np.maximum(self.floors[own], found))
         return self.known[first]

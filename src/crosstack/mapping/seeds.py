@@ -88,7 +88,27 @@ def plant(state: SearchState, some: BoundedStrategies | None, tell: Callable[[],
         return
     lanes: _Lanes = {}
     split: list[tuple[float, int]] = []
-    members = some.by_block()
+    context, members = some.strategies.of_use("context"), some.by_block()
+    for shared in (False, True):  # what a question without shared sequences finds, and more
+        blocks = [own for own in members if (context[own[0]] > 1) == shared]
+        if not _map(state, some, blocks, lanes, split, tell):
+            return
+    _split(state, some, split)
+    _improve(state, lanes, tell)
+
+
+def _map(
+    state: SearchState,
+    some: BoundedStrategies,
+    members: list[Ints],
+    lanes: _Lanes,
+    split: list[tuple[float, int]],
+    tell: Callable[[], None],
+) -> bool:
+    """Map blocks in the order of their bounds; return whether work is left for more.
+
+    Strategies whose stages split the graph are added to ``split`` with their bounds.
+    """
     order = [(float(some.floors[own].min()), False, i) for i, own in enumerate(members)]
     heapq.heapify(order)
     mapped = 0
@@ -120,9 +140,8 @@ def plant(state: SearchState, some: BoundedStrategies | None, tell: Callable[[],
         tell()
         mapped += 1
         if mapped >= FEWEST_BLOCKS and state.incumbent.mapping is not None and state.budget.over():
-            return
-    _split(state, some, split)
-    _improve(state, lanes, tell)
+            return False
+    return True
 
 
 def _ladder(tiles: list[int]) -> list[int]:
