@@ -26,6 +26,8 @@ stages = st.lists(
 @given(stages, st.integers(1, 7))
 def test_the_closed_form_is_what_the_tasks_take(schedule, pipeline, microbatches):
     microbatches = max(microbatches, len(pipeline) if schedule.defers_weights else 1)
+    if schedule.both_ends:
+        pipeline, microbatches = [*pipeline, *pipeline[::-1]], 4 * len(pipeline) + 2 * microbatches
     ran = simulate(pipeline_graph(pipeline, microbatches, schedule)).makespan
     found = pipeline_time(pipeline, microbatches, schedule)
     assert found == pytest.approx(ran, rel=1e-12, abs=1e-12)

@@ -186,6 +186,63 @@ def taken_by(stages: Sequence[Stage], chip: int, parts: Parts) -> float:
     return pair_time(own[parts[0].phase], own[parts[1].phase])
 
 
+_Step = tuple[int, int, tuple[int, ...], tuple[int, ...]]
+
+
+@lru_cache(maxsize=64)
+def _program(chips: int, microbatches: int) -> tuple[_Step, ...]:
+    """Return what chips of the first half run, what is waited for first, as numbers.
+
+    Of each its chip; which of the times of that chip it takes, see `_times`; and the places of the
+    passes that it waits for and that it is. Where a pass is backward behind its own forward pass,
+    that is negative: nothing is sent.
+    """
+    each, half = microbatches // 2, chips // 2
+
+    def place(chip: int, part: Part) -> int:
+        back = part.kind is not Pass.FORWARD
+        return 1 + ((chip * 2 + part.phase) * each + part.microbatch) * 2 + back
+
+    def step(chip: int, parts: Parts) -> _Step:
+        waits, makes = list[int](), list[int]()
+        for part in map(known_as, parts):
+            before = came_from(chip, chips, part)
+            if before is not None:
+                turned = before[0] == chip and before[1].phase == part.phase  # the loss
+                waits.append(place(*before) * (-1 if turned else 1))
+            if part.kind is not Pass.WEIGHTS:
+                makes.append(place(chip, part))
+        first = parts[0]
+        kind = len(_KINDS) if len(parts) == 2 else _KINDS.index(first.kind)
+        return chip, first.phase * (len(_KINDS) + 1) + kind, tuple(waits), tuple(makes)
+
+    orders = [
+        [step(chip, parts) for parts in dual_order(chip, chips, microbatches)]
+        for chip in range(half)
+    ]
+    passed, position = bytearray(2 + 4 * half * each), [0] * half
+    found = list[_Step]()
+    while any(position[chip] < len(order) for chip, order in enumerate(orders)):
+        for chip, order in enumerate(orders):
+            at = position[chip]
+            while at < len(order) and all(passed[abs(slot)] for slot in order[at][2]):
+                for slot in order[at][3]:
+                    passed[slot] = 1
+                found.append(order[at])
+                at += 1
+            position[chip] = at
+    return tuple(found)
+
+
+_KINDS = tuple(Pass)
+
+
+def _times(stages: Sequence[Stage], chip: int) -> list[float]:
+    """Time of what a chip of the first half may run: each pass, or a pair, by the first's phase."""
+    own, pairs = (stages[chip], stages[len(stages) - 1 - chip]), pairs_of(stages, chip)
+    return [x for phase in (0, 1) for x in (*map(own[phase].time, _KINDS), pairs[phase])]
+
+
 def dual_ends(stages: Sequence[Stage], microbatches: int) -> list[float]:
     """When every chip is through. [s]
 
@@ -194,34 +251,23 @@ def dual_ends(stages: Sequence[Stage], microbatches: int) -> list[float]:
     """
     chips = len(stages)
     check_dual(chips, microbatches)
-    half = chips // 2
+    half, each = chips // 2, microbatches // 2
     send = max((stage.send for stage in stages[:-1]), default=0.0)
-    times = [
-        {
-            **{(phase, kind): taken_by(stages, chip, (Part(phase, 0, kind),))
-               for phase in (0, 1) for kind in Pass},
-            **{(phase,): taken_by(stages, chip, (Part(phase, 0, Pass.FORWARD),
-                                                 Part(1 - phase, 0, Pass.BACKWARD)))
-               for phase in (0, 1)},
-        }
-        for chip in range(half)
-    ]  # fmt: skip
-    busy, ready = [0.0] * half, dict[tuple[int, Part], float]()
-    sent, links = dict[tuple[int, Part], float](), dict[tuple[int, int, Pass], float]()
-    for chip, parts in dual_items(chips, microbatches):
+    times = [_times(stages, chip) for chip in range(half)]
+    busy, ready = [0.0] * half, [0.0] * (2 + 4 * half * each)
+    sent, links = (list(ready), [0.0] * (4 * half)) if send else (ready, [])
+    for chip, kind, waits, makes in _program(chips, microbatches):
         begin = busy[chip]
-        for part in parts:
-            before = came_from(chip, chips, known_as(part))
-            if before is not None:
-                turned = before[0] == chip and before[1].phase == part.phase  # the loss
-                begin = max(begin, ready[before] if turned else sent[before])
-        first = parts[0]
-        key = (first.phase,) if len(parts) == 2 else (first.phase, first.kind)
-        busy[chip] = begin + times[chip][key]
-        for part in map(known_as, parts):
-            link = chip, part.phase, part.kind
-            links[link] = max(links.get(link, 0.0), busy[chip]) + send
-            ready[chip, part], sent[chip, part] = busy[chip], links[link]
+        for slot in waits:
+            came = ready[-slot] if slot < 0 else sent[slot]
+            if came > begin:
+                begin = came
+        busy[chip] = end = begin + times[chip][kind]
+        for slot in makes:
+            ready[slot] = end
+            if send:
+                link = (slot - 1) // (2 * each) * 2 + (slot - 1) % 2
+                links[link] = sent[slot] = max(links[link], end) + send
     return [*busy, *reversed(busy)]
 
 

@@ -13,7 +13,7 @@ Twice the same thing: `pipeline_time` stage by stage, `pipeline_graph` as tasks 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 
 from crosstack.errors import require, require_whole
 from crosstack.model.schedule.closed import (
@@ -201,6 +201,15 @@ def _zero_bubble_order(chip: int, chips: int, microbatches: int) -> list[Item]:
     return order + [(chip, i, Pass.WEIGHTS) for i in range(microbatches - chip, microbatches)]
 
 
+@lru_cache(maxsize=32)
+def _steps(
+    stages: int, microbatches: int, schedule: Schedule, interleave: int
+) -> tuple[tuple[int, int, Pass, int], ...]:
+    """Return what `pass_order` yields, with the step of each pass."""
+    order = pass_order(stages, microbatches, schedule, interleave=interleave)
+    return tuple((s, i, kind, kind.step) for s, i, kind in order)
+
+
 def stage_ends(
     stages: Sequence[Stage], microbatches: int, schedule: Schedule, *, interleave: int = 1
 ) -> list[float]:
@@ -222,8 +231,8 @@ def stage_ends(
     ready: dict[Pass, list[list[float]]]  # when passed on
     ready = {kind: [[] for _ in stages] for kind in Pass}
     turned: list[float] = []  # when the last stage is through forward
-    for s, i, kind in pass_order(count, microbatches, schedule, interleave=interleave):
-        chip, before, to = s % chips, s - kind.step, s + kind.step
+    for s, i, kind, step in _steps(count, microbatches, schedule, interleave):
+        chip, before, to = s % chips, s - step, s + step
         begin = busy[chip]
         if kind is not Pass.WEIGHTS:
             if 0 <= before < count:
