@@ -127,3 +127,14 @@ def test_ways_are_saved_as_finite_numbers(ways):
     data = ways.to_dict()
     assert json.loads(json.dumps(data, allow_nan=False)) == data
     assert [way["option"] for way in data["ways"] if "--chips" in (way["option"] or "")]
+
+
+def test_the_memory_of_the_hosts_is_a_way_with_its_option(large):
+    (way,) = [
+        way for way in large.found if way.change.option == "--offload optimizer"
+    ]  # state and gradients are 14 B of each of 70.5 / 8 billion weights there
+    assert way.change.kind is WayKind.OFFLOAD
+    assert way.change.kind.same_machine
+    away = way.plan.evaluation.host_memory.peak
+    assert pytest.approx(away, rel=0.02) == 14 * 70.5e9 / 8
+    assert way.to_dict()["option"].startswith("--offload optimizer")

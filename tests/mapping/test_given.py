@@ -38,6 +38,8 @@ def test_every_decision_is_a_field_of_constraints():
                 "interleave": 1,
             },
         ),
+        ("recompute=full:4", "", {"recompute": "full:4"}),
+        ("dp=2,offload=activations+optimizer", "dp=2", {"offload": "optimizer+activations"}),
     ],
 )
 def test_decisions_are_taken_out_of_a_text_and_degrees_left(text, degrees, decided):
@@ -50,6 +52,9 @@ def test_decisions_are_taken_out_of_a_text_and_degrees_left(text, degrees, decid
     [
         ("zero=9", {}, '^given: no zero is called "9"'),
         ("recompute=ful", {}, '^given: no recompute is called "ful".*full'),
+        ("recompute=full:0", {}, "^given: got 'full:0'; allowed: attention:N or full:N"),
+        ("recompute=full:2", {"recompute": "full"}, "^recompute: got full; another place gives"),
+        ("offload=optimizer+state", {}, "^given: got 'optimizer.state'; allowed: optimizer, which"),
         ("microbatch=0", {}, "^given: got microbatch=0; allowed: a whole number, at least 1"),
         ("interleave=two", {}, "^given: got interleave=two"),
         ("zero=1,tp=2,zero=2", {}, "^given: got zero=1 and zero=2; allowed: one of the two"),

@@ -89,13 +89,13 @@ class GivenOptions:
         with options_named(_WORDS):
             if self.overlap is not None:
                 changes["overlap"] = overlap_named(self.overlap)
-            if self.offload is not None:
-                changes["offload"] = offload_named(self.offload)
             if "given" in changes:
                 degrees, decided = split_given(changes.pop("given"), changes)
                 changes |= decided
                 if degrees:
                     changes["degrees"] = parse_degrees(degrees)
+            if "offload" in changes:
+                changes["offload"] = offload_named(changes["offload"])
             if "recompute" in changes:
                 changes |= _recomputed(changes["recompute"])
             return replace(constraints, **changes)

@@ -41,7 +41,7 @@ MOST_PAIRS = 3  # of two changes at once that are listed
 MOST_STEPS, STEP = 24, 1.02  # of the search for the least memory: how many, and the shortest
 
 
-# What is tried on the hosts.
+# What is tried on the hosts, until something fits.
 OFFLOADS: tuple[tuple[Offload, ...], ...] = (
     (Offload.OPTIMIZER,),
     (Offload.ACTIVATIONS,),
@@ -375,9 +375,15 @@ def _given_otherwise(task: Task, rules: Rules) -> Iterator[list[Change]]:
             for size in sorted(smaller, reverse=True)
         ]
     if task.system.host is not None and task.workload.training and not given.offload:
-        for there in OFFLOADS:
-            words, option = "on the hosts: " + " and ".join(there), f"--offload {'+'.join(there)}"
-            yield [changed(WayKind.OFFLOAD, words, option, offload=there)]
+        yield [
+            changed(
+                WayKind.OFFLOAD,
+                "on the hosts: " + " and ".join(there),
+                f"--offload {'+'.join(there)}",
+                offload=there,
+            )
+            for there in OFFLOADS
+        ]
     if given.schedule not in (None, Schedule.ONE_F_ONE_B):
         words = f"schedule: {Schedule.ONE_F_ONE_B.value}"
         option = f"--schedule {Schedule.ONE_F_ONE_B.value}"

@@ -44,7 +44,8 @@ class Pricing:
         key = (
             plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
             plan.n_microbatches, plan.stage_transfer, plan.spilled, plan.schedule, plan.interleave,
-            plan.zero, plan.ends, plan.summed, plan.overlapped, plan.periodic,
+            plan.zero, plan.ends, plan.summed, plan.overlapped, plan.periodic, plan.recompute,
+            plan.again,
         )  # fmt: skip
         if key not in self.known:
             peak = self.rules.clock.peak_rate(self.system.chip, self.workload.graph.dtype)
