@@ -175,7 +175,7 @@ def test_degrees_of_a_file_are_given_by_option_or_field(run, small):
         (("llama3-8b", "--on", "h100-dxg"), 'Did you mean "h100-dgx"?'),
         ((*SMALL, "--given", "ep=2"), "--given: got 'ep=2'; allowed: ep=1: Llama 68M, a draft model, training has no experts"),
         ((*SMALL, "--given", "tp=3"), "--given: got 'tp=3'; allowed: degrees whose product is a divisor of 8"),
-        ((*SMALL, "--given", "tp=8,pp=8,dp=8"), "--given: got 'tp=8,pp=8,dp=8'; allowed: degrees whose product is 8"),
+        ((*SMALL, "--given", "tp=8,pp=8,dp=8"), "--given: got 'tp=8,pp=8,dp=8'; allowed: degrees whose product is a divisor of 8"),
         ((*SMALL, "--given", "8x8"), "--given: got '8x8'; allowed: degrees such as tp=8,pp=4,dp=16"),
         ((*SMALL, "--microbatch-size", 5), "--batch: got 32"),
         ((*SMALL, "--prefill", "--decode"), "--decode: given with --prefill"),
