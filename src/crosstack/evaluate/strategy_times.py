@@ -53,7 +53,8 @@ def strategy_times(strategies: Strategies, table: BlockTable) -> StrategyTimes:
     """Price strategies; blocks that the table does not have are solved first.
 
     What runs before the first layer and behind the last one is left out: a workload with ends takes
-    longer and keeps more, see `crosstack.evaluate.ranking`.
+    longer and keeps more, see `crosstack.evaluate.ranking`. Of schedules whose time is that of
+    events alone (`Schedule.both_ends`), ``time`` is what they take at least.
     """
     system = table.system
     used, capacity, layer, summed, fits = _priced(strategies, table, spilled=False)

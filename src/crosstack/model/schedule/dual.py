@@ -145,9 +145,9 @@ def came_from(chip: int, chips: int, part: Part) -> tuple[int, Part] | None:
     """Return which pass a pass waits for, and on which chip of the first half; None: for none."""
     phase, number, kind = part
     last = chips // 2 - 1
-    if kind is Pass.WEIGHTS:
+    if not kind.step:  # gradients of weights
         return None
-    if kind is Pass.FORWARD:
+    if kind.step > 0:
         if phase:
             return (chip, Part(0, number, kind)) if chip == last else (chip + 1, part)
         return (chip - 1, part) if chip else None
@@ -200,7 +200,7 @@ def _program(chips: int, microbatches: int) -> tuple[_Step, ...]:
     each, half = microbatches // 2, chips // 2
 
     def place(chip: int, part: Part) -> int:
-        back = part.kind is not Pass.FORWARD
+        back = part.kind.step < 0
         return 1 + ((chip * 2 + part.phase) * each + part.microbatch) * 2 + back
 
     def step(chip: int, parts: Parts) -> _Step:
@@ -210,7 +210,7 @@ def _program(chips: int, microbatches: int) -> tuple[_Step, ...]:
             if before is not None:
                 turned = before[0] == chip and before[1].phase == part.phase  # the loss
                 waits.append(place(*before) * (-1 if turned else 1))
-            if part.kind is not Pass.WEIGHTS:
+            if part.kind.step:
                 makes.append(place(chip, part))
         first = parts[0]
         kind = len(_KINDS) if len(parts) == 2 else _KINDS.index(first.kind)
