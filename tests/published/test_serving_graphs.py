@@ -50,7 +50,9 @@ REFUSED = {
         "mixtral-8x7b", "mixtral-8x22b", "qwen3-30b-a3b", "qwen3-235b-a22b", "deepseek-v2-lite",
         "deepseek-v2", "deepseek-v3",
     ],
-    "model.parallel": ["falcon-7b", "falcon-40b", "falcon-180b"],
+    "model.parallel": [
+        "falcon-7b", "falcon-40b", "falcon-180b", "palm-8b", "palm-62b", "palm-540b",
+    ],
     "model.norms": ["opt-350m"],
     "model.window": [
         "mistral-7b", "gemma2-2b", "gemma2-9b", "gemma2-27b", "gemma3-1b", "gemma3-4b",

@@ -120,13 +120,14 @@ def _work(name: str, told: Any) -> Row:
 
 def _counted(model: Transformer, told: Any) -> float:
     """Work of an iteration, as what is published counts it. [FLOP]"""
-    batch, sequence = told["batch"], told["sequence"]
+    batch, sequence = int(told["batch"]), int(told["sequence"])
     if (counted := told.get("counted")) is not None:
         forward = model.forward_flop(sequence, causal=False)
-        again = forward.total - forward.head
-        each = {"weights": 3 * (forward.total - forward.attention), "again": 3 * forward.total}
-        each["again"] += again
-        return float(batch * sequence * each[counted])
+        each = {
+            "weights": 3 * (forward.total - forward.attention),
+            "again": 4 * forward.total - forward.head,
+        }
+        return batch * sequence * each[counted]
     workload = Job(model=model, batch=batch, sequence=sequence).workload
     return unmasked_work(workload) if told.get("masked") else workload.work
 
