@@ -23,7 +23,7 @@ from crosstack.machine.system import (
 )
 from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
-from crosstack.model.memory import MemoryAccount, StageMemory
+from crosstack.model.memory_account import MemoryAccount, StageMemory
 from crosstack.model.rules import Rules, rules_named
 from crosstack.published.dfmodel.graphs.dlrm import dlrm
 from crosstack.published.dfmodel.graphs.fft import fft

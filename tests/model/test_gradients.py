@@ -14,7 +14,7 @@ from crosstack.io import library
 from crosstack.io.native.write import write_workload
 from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints
-from crosstack.model.memory import ROWS
+from crosstack.model.memory_account import ROWS
 from crosstack.model.rules import rules_named
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.job import Job

@@ -117,7 +117,7 @@ class TestAsPredicted:
     def test_the_iteration_is_that_of_the_events_of_a_prediction(self, seed):
         rng = random.Random(seed)
         p, m, v = rng.randint(1, 6), rng.randint(1, 12), 1
-        schedule = rng.choice(list(Schedule))
+        schedule = rng.choice([order for order in Schedule if not order.both_ends])
         if seed % 3 == 0 and p > 1:
             m, v, schedule = p * rng.randint(1, 4), rng.randint(1, 4), Schedule.ONE_F_ONE_B
         m = max(m, p) if schedule.defers_weights else m

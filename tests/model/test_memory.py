@@ -16,15 +16,13 @@ from crosstack.model.attention import attention_core
 from crosstack.model.choices import make_choices
 from crosstack.model.memory import (
     COPY_COLUMNS,
-    ROWS,
-    MemoryAccount,
-    StageMemory,
     computed_again,
     copy_memory,
     kept_tensors,
     pipeline_account,
     static_size,
 )
+from crosstack.model.memory_account import ROWS, MemoryAccount, StageMemory
 from crosstack.model.mesh_plan import MeshPlan, make_plan
 from crosstack.model.rules import Rules, rules_named
 from crosstack.model.schedule.in_flight import in_flight

@@ -20,7 +20,7 @@ from crosstack.model.collectives import (
     NetworkUse,
 )
 from crosstack.model.iteration import exact_time, iteration_time, step_times
-from crosstack.model.memory import ROWS
+from crosstack.model.memory_account import ROWS
 from crosstack.model.optimizer_step import OptimizerStep
 from crosstack.model.parts import MainMemory
 from crosstack.model.rules import rules_named

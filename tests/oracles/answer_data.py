@@ -9,7 +9,7 @@ from crosstack.evaluate.evaluation import KernelTerms, PartitionTerms
 from crosstack.evaluate.plan import Plan
 from crosstack.machine.system import Parallelism
 from crosstack.model.energy import Energy
-from crosstack.model.memory import ROWS
+from crosstack.model.memory_account import ROWS
 from crosstack.model.objective import Objective
 from crosstack.version import __version__
 

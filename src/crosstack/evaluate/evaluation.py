@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from crosstack.machine.prices import Bill
 from crosstack.model.energy import Energy
-from crosstack.model.memory import MemoryAccount
+from crosstack.model.memory_account import MemoryAccount
 from crosstack.model.schedule.layer import TERMS, KernelRun
 from crosstack.records import brief
 

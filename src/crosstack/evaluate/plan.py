@@ -37,7 +37,7 @@ from crosstack.mapping.degrees import FREE, Degrees
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
 from crosstack.model.context import shared_tokens
 from crosstack.model.dispatch import waits_for_host
-from crosstack.model.memory import ROWS, MemoryAccount
+from crosstack.model.memory_account import ROWS, MemoryAccount
 from crosstack.model.mesh_plan import spread
 from crosstack.model.objective import Objective, Weights, value_of
 from crosstack.model.rules import MAPPED, Rules, chosen_rules

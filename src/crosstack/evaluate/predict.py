@@ -24,7 +24,7 @@ from crosstack.mapping.mapping import Constraints, Mapping, Task
 from crosstack.mapping.sharding import exchange_sharding, sum_sharding
 from crosstack.mapping.strategy import KernelSplit, MappingOrder, Strategy, product_share
 from crosstack.model.attention import iteration_work
-from crosstack.model.memory import MemoryAccount
+from crosstack.model.memory_account import MemoryAccount
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.events import Timeline
 from crosstack.records import brief

@@ -36,10 +36,11 @@ from crosstack.evaluate.serving_points import (
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import EndMapping, Mapping
 from crosstack.model.collectives import AffineTime
+from crosstack.model.end_cost import EndCost
 from crosstack.model.ends import counted, end_runs, own_table, with_ends
 from crosstack.model.iteration import iteration_time, latency, pipeline_of
 from crosstack.model.memory import CopyMemory, static_size
-from crosstack.model.mesh_plan import EndCost, MeshPlan, make_plan
+from crosstack.model.mesh_plan import MeshPlan, make_plan
 from crosstack.model.partition import ROUNDING
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.workload.architectures import Transformer

@@ -55,6 +55,7 @@ from crosstack.mapping.sharding import given_choices
 from crosstack.mapping.slots import make_slots
 from crosstack.mapping.tiles import useful_tiles
 from crosstack.model.choice_index import choice_index
+from crosstack.model.end_cost import EndCost
 from crosstack.model.ends import (
     block_of_end,
     counted,
@@ -63,7 +64,7 @@ from crosstack.model.ends import (
     plan_of_end,
     priced_end,
 )
-from crosstack.model.mesh_plan import EndCost, MeshPlan
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.objective import Objective, Weights
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import bits

@@ -40,9 +40,10 @@ from crosstack.mapping.slots import Slots
 from crosstack.mapping.stage_times import on_one_chip
 from crosstack.model.choice_index import ChoiceIndex, choice_index, sharding_codes
 from crosstack.model.choices import Choices, least_summing, make_choices, summing
+from crosstack.model.end_cost import EndCost
 from crosstack.model.ends import computed_again_of, least_ends, with_ends
 from crosstack.model.host_memory import HOST_LEVERS, HOST_MEMORY
-from crosstack.model.mesh_plan import EndCost, MeshPlan, with_offloaded
+from crosstack.model.mesh_plan import MeshPlan, with_offloaded
 from crosstack.model.partition import (
     ChipLoad,
     alone_sram,

@@ -21,9 +21,10 @@ from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.parallelism import workload_uses
 from crosstack.model.choices import least_summing
 from crosstack.model.collectives import AffineTime, ConcaveTime, NearShards, Replicas
+from crosstack.model.end_cost import EndCost
 from crosstack.model.iteration import least_times
 from crosstack.model.memory import recomputations
-from crosstack.model.mesh_plan import EndCost, MeshPlan, microbatch_count, with_offloaded
+from crosstack.model.mesh_plan import MeshPlan, microbatch_count, with_offloaded
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.allowed import (
     may_follow,

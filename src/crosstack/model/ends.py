@@ -22,6 +22,7 @@ from crosstack.model.attention import attention_core, work_done
 from crosstack.model.choices import Choices, least_activations
 from crosstack.model.collectives import NOTHING
 from crosstack.model.dispatch import host_time
+from crosstack.model.end_cost import NO_END, EndCost
 from crosstack.model.legality import mask_of
 from crosstack.model.memory import (
     COPY_COLUMNS,
@@ -30,7 +31,7 @@ from crosstack.model.memory import (
     keeps_cache,
     recomputations,
 )
-from crosstack.model.mesh_plan import NO_END, EndCost, MeshPlan
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import (
     ChipLoad,
     PartitionCost,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from crosstack.errors import InfeasibleError
-from crosstack.model.memory import ROUNDING, CopyMemory, MemoryAccount, StageMemory, host_rows
+from crosstack.model.memory import ROUNDING, CopyMemory, host_rows
+from crosstack.model.memory_account import MemoryAccount, StageMemory
 from crosstack.model.mesh_plan import MeshPlan
 
 HOST_MEMORY = "host memory"

@@ -17,16 +17,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crosstack.errors import require, require_quantity
 from crosstack.model.attention import attention_core
 from crosstack.model.boundary import Shares, operand_share
+from crosstack.model.memory_account import ROWS, MemoryAccount
 from crosstack.model.mesh_plan import MeshPlan, state_away, state_held
 from crosstack.model.offload import RUNNING
 from crosstack.model.rules import Rules
@@ -43,118 +43,6 @@ LIVE = "live"
 ROUNDING = 1e-12  # relative, of sums of bytes against a capacity
 # What `copy_memory` takes of the columns of choices.
 COPY_COLUMNS = ("weight", "cache", "kept", "again", "waiting")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageMemory:
-    """Bytes on a chip of one stage, by what they are. [B]
-
-    ``weights`` with what else stays for good (tables, a matrix); ``gradients`` and
-    ``optimizer_state`` of them; ``activations`` kept for the backward pass; ``caches`` of keys and
-    values; ``logits`` of the last stage with their gradient; ``buffers``, tensors between the
-    kernels that run and what kernels set aside; ``reserve``, what something else keeps for itself.
-    """
-
-    weights: float = 0.0
-    gradients: float = 0.0
-    optimizer_state: float = 0.0
-    activations: float = 0.0
-    caches: float = 0.0
-    logits: float = 0.0
-    buffers: float = 0.0
-    reserve: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Check every row."""
-        for row in fields(self):
-            require_quantity(row.name, getattr(self, row.name), "B")
-
-    @property
-    def total(self) -> float:
-        """Bytes of all rows. [B]"""
-        return math.fsum(getattr(self, row.name) for row in fields(self))
-
-
-ROWS: tuple[str, ...] = tuple(row.name for row in fields(StageMemory))
-MemoryRow = tuple[str, tuple[float, ...]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryAccount:
-    """Main memory of a chip of every stage at its peak: ``sizes`` of every row of `ROWS`. [B]
-
-    Raises `InputError` if rows differ in their stages or a size is no number of bytes.
-    """
-
-    sizes: tuple[tuple[float, ...], ...]
-
-    def __post_init__(self) -> None:
-        """Check that every row has a size a stage, there is a stage, and sizes are bytes."""
-        stages = [len(sizes) for sizes in self.sizes]
-        even = len(stages) == len(ROWS) and len(set(stages)) == 1 and stages[0] > 0
-        require(even, "sizes", stages, f"{len(ROWS)} rows of one length, at least one stage")
-        for row, sizes in zip(ROWS, self.sizes, strict=True):
-            require_quantity(row, min(sizes), "B")
-            require_quantity(row, max(sizes), "B")
-
-    @classmethod
-    def of(cls, stages: Sequence[StageMemory]) -> MemoryAccount:
-        """Return the account of some stages."""
-        return cls(sizes=tuple(tuple(float(getattr(s, row)) for s in stages) for row in ROWS))
-
-    @property
-    def totals(self) -> tuple[float, ...]:
-        """Bytes of all rows by stage. [B]"""
-        return tuple(map(math.fsum, zip(*self.sizes, strict=True)))
-
-    @property
-    def fullest(self) -> int:
-        """The stage whose chips hold the most, of equal ones the first. [1]"""
-        totals = self.totals
-        return totals.index(max(totals))
-
-    @property
-    def peak(self) -> float:
-        """What a chip of the fullest stage holds. [B]"""
-        return max(self.totals)
-
-    @property
-    def kind(self) -> str:
-        """Name of the row that takes most of the peak, in words."""
-        here = [sizes[self.fullest] for sizes in self.sizes]
-        return ROWS[here.index(max(here))].replace("_", " ")
-
-    def stage(self, number: int) -> StageMemory:
-        """Return what a chip of a stage holds."""
-        here = (sizes[number] for sizes in self.sizes)
-        return StageMemory(**dict(zip(ROWS, here, strict=True)))
-
-    @property
-    def stages(self) -> tuple[StageMemory, ...]:
-        """What a chip of every stage holds."""
-        return tuple(map(self.stage, range(len(self.sizes[0]))))
-
-    def rows(self) -> tuple[MemoryRow, ...]:
-        """Return (name, bytes by stage) of every row that is not empty, and of the total. [B]"""
-        named = [(row, sizes) for row, sizes in zip(ROWS, self.sizes, strict=True) if any(sizes)]
-        return (*named, ("total", self.totals))
-
-
-def memory_levers(account: MemoryAccount, recompute: Recompute) -> tuple[str, ...]:
-    """Return what would make a mapping fit, by what takes most of its peak."""
-    stage = account.stage(account.fullest)
-    state = stage.weights + stage.gradients + stage.optimizer_state
-    first: tuple[str, ...]
-    if stage.activations > max(state, stage.caches, stage.buffers):
-        more = () if recompute is Recompute.FULL else ("recomputation",)
-        first = (*more, "smaller microbatches", "more tensor parallelism")
-    elif stage.caches > max(state, stage.buffers):
-        first = ("fewer sequences at a time", "more tensor parallelism")
-    elif stage.buffers > state:
-        first = ("smaller microbatches", "fewer, larger partitions", "more tensor parallelism")
-    else:
-        first = ("more tensor or pipeline parallelism (fewer layers a stage)", "more chips")
-    return (*first, "more memory a chip")
 
 
 # ---------------------------------------------------------------- what a graph keeps

@@ -14,7 +14,7 @@ from crosstack.io import library
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.machine.node import system_of_nodes
 from crosstack.mapping.strategy import parse_strategy
-from crosstack.model.memory import MemoryAccount
+from crosstack.model.memory_account import MemoryAccount
 from crosstack.published.case import Progress, Row, held_row, run_each, silent
 from crosstack.units import parse_quantity
 from crosstack.workload.architectures import Transformer

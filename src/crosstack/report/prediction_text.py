@@ -12,7 +12,7 @@ from crosstack.evaluate.plan import Plan
 from crosstack.evaluate.predict import Prediction
 from crosstack.machine.chip import Chip
 from crosstack.model.kernels.clock import KernelTime
-from crosstack.model.memory import MemoryAccount
+from crosstack.model.memory_account import MemoryAccount
 from crosstack.report import html_parts as page
 from crosstack.report.drawing import attribute
 from crosstack.report.html import step_sections

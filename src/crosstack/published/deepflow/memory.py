@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.mapping.strategy import KernelSplit, Strategy
-from crosstack.model.memory import ROWS, MemoryAccount, StageMemory
+from crosstack.model.memory_account import ROWS, MemoryAccount, StageMemory
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.optimizer import OPTIMIZERS
 from crosstack.workload.transformer_training import TransformerTraining
