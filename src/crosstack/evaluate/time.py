@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,16 +14,15 @@ from crosstack.evaluate.evaluation import (
     PartitionTerms,
     StageTerms,
 )
+from crosstack.evaluate.given_mapping import checked_codes, partition_masks, problems_of
 from crosstack.evaluate.stages import stage_masks, stage_memory, stage_terms, stages_latency
 from crosstack.evaluate.terms import end_terms, kernel_terms, partition_terms
 from crosstack.machine.chip import Execution
 from crosstack.machine.prices import system_power, system_price
-from crosstack.machine.system import Parallelism, System
+from crosstack.machine.system import System
 from crosstack.mapping.checks import check_offload, check_overlap, require_layers_again
 from crosstack.mapping.mapping import GeneralDecisions, Mapping
-from crosstack.model.choice_index import axis_names, sharding_codes
 from crosstack.model.choices import Choices, make_choices, summing
-from crosstack.model.context import context_refused
 from crosstack.model.ends import PricedBlock, counted, end_cost, plan_of_end, priced_end, with_ends
 from crosstack.model.energy import Energy, energy_rates
 from crosstack.model.host_memory import check_host, host_account
@@ -33,10 +31,7 @@ from crosstack.model.memory import COPY_COLUMNS, copy_memory, pipeline_account, 
 from crosstack.model.memory_account import MemoryAccount, memory_levers
 from crosstack.model.mesh_plan import (
     MeshPlan,
-    experts_allowed,
     make_plan,
-    placed_use,
-    spread,
     with_offloaded,
 )
 from crosstack.model.partition import (
@@ -48,7 +43,6 @@ from crosstack.model.partition import (
     partition_cost,
 )
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
-from crosstack.model.runnable import unrunnable
 from crosstack.model.schedule.allowed import (
     interleavings,
     may_follow,
@@ -59,7 +53,6 @@ from crosstack.model.schedule.allowed import (
 )
 from crosstack.records import known_again
 from crosstack.workload.kernel_graph import Ints, KernelGraph, bits
-from crosstack.workload.kernels import Axis, Placement
 from crosstack.workload.transformer_training import Schedule
 from crosstack.workload.workload import Workload
 
@@ -90,7 +83,7 @@ def evaluate(
     """
     rules = chosen_rules(rules, MAPPED)
     workload = counted(workload, rules)
-    problems = list(_problems(workload, system, mapping, rules))
+    problems = list(problems_of(workload, system, mapping, rules))
     if problems:
         raise InputError(problems)
     if system.chip.execution is Execution.TEMPORAL:
@@ -98,12 +91,12 @@ def evaluate(
         require(mapping.n_tiles == 1, "mapping.n_tiles", mapping.n_tiles, allowed)
     plan, choices = _planned(workload, system, rules, mapping.general)
     arrays = plan.graph(workload.graph)
-    codes = _checked_codes(workload, workload.graph, choices, mapping.sharding, plan)
+    codes = checked_codes(workload, workload.graph, choices, mapping.sharding, plan)
     plan, ends = _with_ends(
         workload, system, mapping, summing(plan, workload.graph, choices, codes), rules
     )
     load = make_load(workload, system, arrays, plan, choices, codes, rules)
-    numbers, masks = _partition_masks(arrays, mapping.partitions)
+    numbers, masks = partition_masks(arrays, mapping.partitions)
     stages = stage_masks(arrays, mapping, plan)
     alive = live_sizes(load, masks)
     if system.chip.has_second_memory and max(_memory(load, plan, masks, stages, alive)) > (
@@ -140,7 +133,7 @@ def mapped_plan(workload: Workload, system: System, mapping: Mapping, rules: Rul
     """Return the plan of a mapping that was evaluated, with what its ends take."""
     workload = counted(workload, rules)
     plan, choices = _planned(workload, system, rules, mapping.general)
-    codes = _checked_codes(workload, workload.graph, choices, mapping.sharding, plan)
+    codes = checked_codes(workload, workload.graph, choices, mapping.sharding, plan)
     return _with_ends(
         workload, system, mapping, summing(plan, workload.graph, choices, codes), rules
     )[0]
@@ -181,8 +174,8 @@ def _with_ends(
         one = plan_of_end(plan, end)
         choices = make_choices(alone, arrays, one, own.n_tiles, rules, system.chip)
         path = f"mapping.ends[{number}]"
-        codes = _checked_codes(alone, arrays, choices, own.sharding, one, path)
-        masks = tuple(_partition_masks(arrays, own.partitions, path)[1])
+        codes = checked_codes(alone, arrays, choices, own.sharding, one, path)
+        masks = tuple(partition_masks(arrays, own.partitions, path)[1])
         found.append(priced_end(workload, system, end, plan, rules, choices, codes, masks))
     costs = [
         end_cost(workload, system, end, plan, rules, each)
@@ -389,114 +382,6 @@ def decided_plan(
         allowed = f"none with schedule {order}: all layers are alike"
         require(not order.both_ends, "mapping.recompute_layers", some, allowed)
     return with_recompute(plan, arrays, again, share_again(plan, some))
-
-
-def _problems(
-    workload: Workload, system: System, mapping: Mapping, rules: Rules
-) -> Iterator[Problem]:
-    """Yield what of a mapping does not belong to the workload or the system."""
-    n_kernels = len(workload.graph)
-    if len(mapping.sharding) != n_kernels:
-        message = f"got {len(mapping.sharding)} kernels; the workload has {n_kernels}."
-        yield Problem("mapping.kernels", message)
-    if len(mapping.ends) != len(workload.ends):
-        message = f"got {len(mapping.ends)} ends; the workload has {len(workload.ends)}."
-        yield Problem("mapping.ends", message)
-    for number, (own, end) in enumerate(zip(mapping.ends, workload.ends, strict=False)):
-        if len(own.sharding) != end.graph.n:
-            message = f"got {len(own.sharding)} kernels; {end.name} has {end.graph.n}."
-            yield Problem(f"mapping.ends[{number}].kernels", message)
-    sizes = mapping.dimension_sizes
-    if len(sizes) != len(system.network):
-        message = f"got {len(sizes)} dimensions; the network has {len(system.network)}."
-        yield Problem("mapping.sizes", message)
-        return
-    if mapping.dimensions and not rules.collectives.share_dimensions:
-        message = f"got {mapping.dimensions}; a dimension has one use by rules {rules.name}."
-        yield Problem("mapping.dimensions", message)
-        return
-    if math.prod(mapping.sizes) != system.n_chips:
-        chips = " x ".join(map(str, mapping.sizes))
-        yield Problem("mapping.sizes", f"got {chips} chips; the system has {system.n_chips}.")
-        return
-    stages = mapping.degree(Parallelism.PIPELINE)
-    if stages > 1 and workload.graph.shares_weights:
-        message = f"got {stages} stages; allowed: 1, as repetitions of {workload.name} share"
-        yield Problem("mapping.parallelism", f"{message} weights.")
-    expert, tensor = mapping.degree(Parallelism.EXPERT), mapping.degree(Parallelism.TENSOR)
-    not_run = unrunnable(workload, system.chip.framework, tensor=tensor, pipeline=stages)
-    if not_run is not None:
-        yield not_run.at("mapping.parallelism")
-    experts = spread(workload, rules)
-    if expert > 1 and experts % (expert * tensor):
-        allowed = experts_allowed(workload, experts, tensor)
-        yield Problem("mapping.parallelism", f"got ep={expert}; allowed: {allowed}.")
-        return
-    context = mapping.degree(Parallelism.CONTEXT)
-    how = mapping.context_exchange
-    asked = workload, system, rules
-    refused = context_refused(*asked, tensor=tensor, context=context, exchange=how)
-    if refused:
-        yield Problem("mapping.parallelism", f"got cp={context}; allowed: {refused}.")
-        return
-    placed = placed_use(workload.placement)
-    places = mapping.dimensions or range(len(sizes))
-    for i, (place, use) in enumerate(zip(places, mapping.parallelism, strict=True)):
-        size, dimension = sizes[place], system.network[place]
-        if dimension.size not in (None, size):
-            message = f"got {size}; the network has {dimension.size}."
-            yield Problem(f"mapping.sizes[{i}]", message)
-        if dimension.parallelism not in (None, use):
-            message = f"got {use.value}; the network gives {dimension.parallelism}."
-            yield Problem(f"mapping.parallelism[{i}]", message)
-        elif placed not in (None, use):
-            message = f"got {use.value}; allowed for placement {workload.placement}: {placed}."
-            yield Problem(f"mapping.parallelism[{i}]", message)
-
-
-def _checked_codes(
-    workload: Workload,
-    arrays: KernelGraph,
-    choices: Choices,
-    sharding: tuple[Axis, ...],
-    plan: MeshPlan,
-    path: str = "mapping",
-) -> Ints:
-    split = plan.tensor > 1 or workload.placement is not Placement.SEARCHED
-    codes = sharding_codes(choices.index, sharding, split=split)
-    problems = [
-        Problem(
-            f"{path}.kernels[{i}].sharding",
-            f'got {sharding[i].value} for "{arrays.names[i]}"; allowed: '
-            + ", ".join(axis_names(arrays, i)[axis] for axis in choices.index.axes(i)),
-        )
-        for i in np.nonzero(codes < 0)[0].tolist()
-    ]
-    if problems:
-        raise InputError(problems)
-    return codes
-
-
-def _partition_masks(
-    arrays: KernelGraph, partitions: tuple[int, ...], path: str = "mapping"
-) -> tuple[list[int], list[int]]:
-    """Numbers and masks of the partitions in order; empty ones left out."""
-    problems = [
-        Problem(
-            f"{path}.kernels[{target}].partition",
-            f'"{arrays.names[target]}" runs in partition {partitions[target]}, before '
-            f'"{arrays.names[source]}" in {partitions[source]}, whose tensor it reads.',
-        )
-        for source, target in zip(arrays.source.tolist(), arrays.target.tolist(), strict=True)
-        if partitions[source] > partitions[target]
-    ]
-    if problems:
-        raise InputError(problems)
-    masks: dict[int, int] = {}
-    for i, partition in enumerate(partitions):
-        masks[partition] = masks.get(partition, 0) | 1 << i
-    numbers = sorted(masks)
-    return numbers, [masks[p] for p in numbers]
 
 
 def _stage_of(mask: int, stages: list[int] | None) -> tuple[int | None, int | None]:

@@ -36,6 +36,12 @@ from crosstack.model.end_cost import NO_END, EndCost
 from crosstack.model.offload import NOT_OFFLOADED, Offloading, offloading
 from crosstack.model.rules import Rules
 from crosstack.model.stage_layers import spared_layers
+from crosstack.model.weight_update import (
+    casting_of_a_byte,
+    gradient_element,
+    update_of_a_byte,
+    weight_share,
+)
 from crosstack.records import known_again
 from crosstack.workload.kernel_graph import Floats, KernelGraph
 from crosstack.workload.kernels import Collective, Placement
@@ -365,7 +371,7 @@ def with_offloaded(
     if not kinds:
         return plan
     element = gradient_element(workload.graph)
-    sizes = {"element": element, "word": element * _weight_share(workload), "update": plan.update}
+    sizes = {"element": element, "word": element * weight_share(workload), "update": plan.update}
     return replace(plan, offloaded=offloading(workload, system, rules, kinds, **sizes))
 
 
@@ -440,43 +446,6 @@ def _route(workload: Workload) -> TokenRoute:
     return TokenRoute()
 
 
-def _update(workload: Workload, system: System, rules: Rules) -> float:
-    """Time that the update of weights takes for each byte of their gradients. [s/B]"""
-    if not workload.training:
-        return 0.0
-    element = gradient_element(workload.graph)
-    traffic = rules.memory.as_trained(workload).update_traffic(element * _weight_share(workload))
-    return traffic / element / system.chip.memory_speed(spilled=False)
-
-
-def _casting(workload: Workload, system: System, graph: KernelGraph) -> float:
-    """Time that casting weights of layers takes for each byte of their gradients. [s/B]
-
-    Once an iteration, behind their update: every chip casts all weights that it multiplies with,
-    those of its ``graph``.
-    """
-    if not (workload.training and graph.weight_cast.any()):
-        return 0.0
-    numbers = np.where(graph.backward, 0.0, graph.parameters / graph.sharers)
-    moved = float((numbers * graph.weight_cast).sum() / numbers.sum())
-    return moved / gradient_element(graph) / system.chip.memory_speed(spilled=False)
-
-
-def _weight_share(workload: Workload) -> float:
-    """Bytes of weights for each byte of their gradients: in the type that products make. [1]"""
-    graph = workload.graph
-    if workload.gradients is None:
-        return 1.0
-    made = graph.output_element[graph.gemm & ~graph.backward]
-    return float(made.max()) / workload.gradients.size if made.size else 1.0
-
-
-def gradient_element(graph: KernelGraph) -> float:
-    """Bytes of an element of gradients that are summed once an iteration. [B]"""
-    made = graph.output_element[graph.periodic_size > 0]
-    return float(made.max()) if made.size else float(graph.dtype.size)
-
-
 def placed_use(placement: Placement) -> Parallelism | None:
     """What all dimensions of the network split; None where that is searched."""
     match placement:
@@ -519,7 +488,7 @@ def _placed_plan(
         n_layers=workload.n_layers,
         split=split,
         copies=system.copies,
-        update=_update(workload, system, rules),
+        update=update_of_a_byte(workload, system, rules),
     )
 
 
@@ -598,9 +567,9 @@ def _network_plan(
         border=border,
         dimensions=dimensions,
         training=workload.training,
-        update=_update(workload, system, rules),
-        casting=_casting(workload, system, spread_experts(workload.graph, expert)),
-        weight_share=_weight_share(workload),
+        update=update_of_a_byte(workload, system, rules),
+        casting=casting_of_a_byte(workload, system, spread_experts(workload.graph, expert)),
+        weight_share=weight_share(workload),
         overlapped=not workload.graph.shares_weights,  # whose gradients are known last of all
         taken=system.chip.communicating_share,
         driven=None if system.chip.framework is None else system.chip,

@@ -77,14 +77,12 @@ class KernelGraph:
     what it makes goes from the chips of tokens to those of groups, or back; ``expert_degree``: over
     how many data-parallel chips groups are spread (`crosstack.workload.passes.expert_parallel`).
     [1] ``tokens`` (n, 8), ``across`` (n, 3), ``attends``: where there are tokens of sequences that
-    ``context_degree`` chips share [1]
-    (`crosstack.workload.passes.context_parallel.context_columns`), nowhere in lists.
-    ``preds`` and ``succs`` are bit masks over kernels;
-    ``source``, ``target``, ``operand`` and ``tensor`` are columns of edges, ``tensor_size`` [B] one
-    of tensors. ``levels`` is the longest way from a kernel that needs nothing; ``depth`` how many
-    tiles of a tensor an on-chip edge holds so that reconvergent paths do not stall: levels apart
-    plus one (``dfmodel_code``). ``join_*``: results that one copy of the graph hands to the next,
-    and the operands they become there.
+    ``context_degree`` chips share (`crosstack.workload.passes.context_parallel`), nowhere in lists.
+    [1] ``preds`` and ``succs`` are bit masks over kernels; ``source``, ``target``, ``operand`` and
+    ``tensor`` are columns of edges, ``tensor_size`` [B] one of tensors. ``levels`` is the longest
+    way from a kernel that needs nothing; ``depth`` how many tiles of a tensor an on-chip edge holds
+    so that reconvergent paths do not stall: levels apart plus one (``dfmodel_code``). ``join_*``:
+    results that one copy of the graph hands to the next, and the operands they become there.
     """
 
     n: int
