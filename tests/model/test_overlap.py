@@ -67,11 +67,11 @@ def ran(one: Pipeline, work: float) -> float:
 
 
 @pytest.mark.parametrize("ends", [False, True])
-@pytest.mark.parametrize("schedule", list(Schedule))
+@pytest.mark.parametrize("schedule", [order for order in Schedule if not order.both_ends])
 @pytest.mark.parametrize("seed", range(16))
 def test_sums_that_nothing_hides_end_when_events_do(seed, schedule, ends):
     rng = Random(seed)
-    stages, often = rng.choice([2, 4] if schedule.both_ends else [2, 3, 4]), schedule.at_once
+    stages = rng.choice([2, 3, 4])
     step = OptimizerStep(
         sums=10 ** rng.uniform(-1, 1),
         first=rng.uniform(0, 3) * ends,
@@ -81,7 +81,7 @@ def test_sums_that_nothing_hides_end_when_events_do(seed, schedule, ends):
     )
     one = Pipeline(
         stages=stages,
-        microbatches=often * stages * rng.choice([1, 2, 3]),
+        microbatches=stages * rng.choice([1, 2, 3]),
         layers=rng.choice([1, 2, 5]),
         transfer=rng.choice([0.0, 0.1, 0.3]),
         overlap=rng.choice(list(Overlap)),

@@ -82,7 +82,7 @@ class KernelGraph:
     ``tensor`` are columns of edges, ``tensor_size`` [B] one of tensors. ``levels`` is the longest
     way from a kernel that needs nothing; ``depth`` how many tiles of a tensor an on-chip edge holds
     so that reconvergent paths do not stall: levels apart plus one (``dfmodel_code``). ``join_*``:
-    results that one copy of the graph hands to the next, and the operands they become there.
+    results that one copy hands to the next, and operands they become.
     """
 
     n: int
