@@ -214,7 +214,7 @@ def brute_search(
                 continue
             layer = brute_fuse(load, None, separate)
             if math.isfinite(layer):
-                ended = summing(plan, choices, codes)
+                ended = summing(plan, arrays, choices, codes)
                 least = min(least, iteration(ended, layer, system.chip.overlap, rules).time)
     return least
 

@@ -205,7 +205,12 @@ def _floors(
 
 
 def _network_floors(state: SearchState, strategies: Strategies) -> Floats:
-    """Return what the network takes of a layer of each at least, for one sequence. [s]"""
+    """Return what the network takes of a layer of each at least, for one sequence. [s]
+
+    Nothing where kernels run side by side: there it hides.
+    """
+    if not state.temporal:
+        return np.zeros(len(strategies))
     known: dict[object, int] = {}
     lines = [known.setdefault(chips_of_block(plan), len(known)) for plan in strategies.plans]
     codes = np.array(lines, np.int64)[strategies.use] * len(RECOMPUTED) + strategies.recompute

@@ -388,7 +388,8 @@ class _Run:
         """
         item = self.heap[0][3]
         some = isinstance(item, RestOfUses) and item.first is not None
-        return some and self.state.budget.cut is Stop.WORK_LIMIT
+        cut = self.state.budget.cut is Stop.WORK_LIMIT
+        return some and cut and self.state.rules.iteration.has_schedules
 
     def leave(self) -> None:
         """Give up what is still open: the least of its bounds is part of the answer's."""
