@@ -142,7 +142,7 @@ def plain(system: System) -> System:
 def priced(workload: Workload, system: System, **said: object) -> tuple[Mapping, float, float]:
     """A mapping with what is given, its step, and the time of one layer of a sequence. [s]"""
     given = Constraints(recompute=Recompute.NONE, overlap=(), **said)
-    mapping, _ = search(workload, system, given, RULES, work_limit=3e4)
+    mapping, _ = search(workload, system, given, RULES, work_limit=1e4)
     found = evaluate(workload, system, mapping, RULES)
     return mapping, found.time, found.layer_time
 
@@ -196,6 +196,7 @@ def products(graph: KernelGraph) -> list[tuple[int, ...]]:
     return sorted(tuple(map(int, each)) for each, gemm in of_matrices if gemm)
 
 
+@pytest.mark.slow
 def test_a_mixture_of_one_expert_multiplies_what_a_dense_model_does_and_its_router():
     one = replace(DENSE, experts=Experts(count=1, active=1, feed_forward=DENSE.feed_forward))
     dense, mixture = (
