@@ -99,7 +99,7 @@ def better(system: System, what: str, factor: float) -> System:
 
 
 class TestBetterMachines:
-    @fewer(0.2)
+    @fewer(0.1)
     @given(data=st.data(), what=st.sampled_from(BETTER), factor=st.floats(1.0, 8.0))
     def test_a_given_mapping_is_never_slower(self, data, what, factor):
         task, mapping = any_mapping(data)
@@ -112,7 +112,7 @@ class TestBetterMachines:
     def test_the_best_mapping_is_never_slower(self, model, what):
         workload, one_by_one = trained(model, 8, ends=False), Constraints(kernel_by_kernel=True)
         times = []
-        for factor in (1.0, 1.5, 3.0):
+        for factor in (1.0, 2.0):
             system = better(machine(4), what, factor)
             _, found = search(workload, system, one_by_one, RULES, work_limit=1e5)
             times.append((found.objective, found.bound))
@@ -122,7 +122,7 @@ class TestBetterMachines:
 
 
 class TestEvents:
-    @fewer(0.2)
+    @fewer(0.1)
     @given(data=st.data(), ends=st.booleans())
     def test_a_step_takes_as_long_as_its_events(self, data, ends):
         task, mapping = any_mapping(data, ends=ends)
@@ -142,7 +142,7 @@ def plain(system: System) -> System:
 def priced(workload: Workload, system: System, **said: object) -> tuple[Mapping, float, float]:
     """A mapping with what is given, its step, and the time of one layer of a sequence. [s]"""
     given = Constraints(recompute=Recompute.NONE, overlap=(), **said)
-    mapping, _ = search(workload, system, given, RULES, work_limit=3e4)
+    mapping, _ = search(workload, system, given, RULES, work_limit=1e4)
     found = evaluate(workload, system, mapping, RULES)
     return mapping, found.time, found.layer_time
 
@@ -196,6 +196,7 @@ def products(graph: KernelGraph) -> list[tuple[int, ...]]:
     return sorted(tuple(map(int, each)) for each, gemm in of_matrices if gemm)
 
 
+@pytest.mark.slow
 def test_a_mixture_of_one_expert_multiplies_what_a_dense_model_does_and_its_router():
     one = replace(DENSE, experts=Experts(count=1, active=1, feed_forward=DENSE.feed_forward))
     dense, mixture = (

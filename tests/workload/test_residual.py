@@ -111,8 +111,8 @@ def test_a_batch_norm_reads_what_it_norms_twice_and_writes_it_once():
     size = 112 * 112 * 64 * 2
     norm, gradient = STEP.index["norm_conv1"], STEP.index["norm_conv1_bwd0"]
     assert STEP.input_sizes[norm].tolist() == [size, 0]
-    assert (STEP.memory_traffic[norm], STEP.output_size[norm]) == (size, size)
-    assert STEP.memory_traffic[gradient] == 2 * size  # what it read, and the gradient
+    assert (STEP.reread[norm], STEP.output_size[norm]) == (size, size)
+    assert STEP.reread[gradient] == 2 * size  # what it read, and the gradient
 
 
 @pytest.mark.parametrize("model", [SMALL, ResidualNetwork(blocks=(1,), width=1, image=4)])
@@ -151,3 +151,18 @@ def test_what_images_have_not_is_refused(changes, message):
 def test_an_image_is_halved_at_every_stage():
     with pytest.raises(InputError, match="image: got 100; allowed: a multiple of 32"):
         ResidualNetwork(blocks=(1, 1, 1, 1), image=100)
+
+
+@pytest.mark.parametrize("chips", [1, 2])
+def test_chips_that_split_channels_read_their_own_of_them_twice(chips):
+    draft = Draft()
+    draft.axis(AxisUse.TOKEN, image=4, y=16, x=16)
+    draft.axis(c=64)
+    x = draft.tensor("x", "image y x c")
+    draft.rows("norm", Function.BATCH_NORM, x, over="image y x", parameter=1e-5)
+    system = crosstack.system("h100-dgx", chips=chips)
+    given = crosstack.Constraints(degrees=crosstack.Degrees(tensor=chips))
+    workload = workload_of(draft.graph(), items="image")
+    found = crosstack.optimise(workload, system, constraints=given).evaluation
+    (only,) = found.partitions
+    assert only.memory_traffic == 3 * 16 * 16 * 64 * 2 / chips

@@ -180,6 +180,8 @@ def make_choices(
     heads = (-(-arrays.outer // plan.tensor) / arrays.outer)[row]
     cache = arrays.cache_size[row] * np.where(index.axis == OUTER, heads, shard / elements)
     part = shard / elements
+    reread = arrays.reread[row] * part
+    entering = entering + reread
     summed_gradients = arrays.periodic_size[row] * part / arrays.sharers[row]
     later = not rules.iteration.sums_in_layers
     expert_summed = expert_gradients(arrays)[row] * part / arrays.sharers[row] * later
@@ -217,6 +219,7 @@ def make_choices(
             extents=(m, k, columns),
             density=density,
             work=work,
+            moved=reread,
             cache=cache,
             microbatch=microbatch,
         )

@@ -113,6 +113,7 @@ def clocked(
     extents: tuple[Ints, Ints, Ints],
     density: Floats,
     work: Floats,
+    moved: Floats,
     cache: Floats,
     microbatch: Ints | None = None,
 ) -> Clocked | None:
@@ -124,8 +125,9 @@ def clocked(
         Kernel and axis of each; outer x M, K and N that one chip works on. [1]
     density : array, shape (n, 3)
         See `crosstack.model.attention.density_on`. [1]
-    work, cache : array, shape (choices,)
-        Of one sequence [FLOP], and what it reads of its own past. [B]
+    work, moved, cache : array, shape (choices,)
+        Of one sequence [FLOP], what moves besides in any partition, and what it reads of its own
+        past. [B]
     microbatch : array, shape (n,), optional
         Sequences that each kernel works on at a time, instead of the plan's. [1]
     """
@@ -166,7 +168,7 @@ def clocked(
     result = made * stored[:, 2] * written * counted[:, 2]
     repeats = np.where(product, arrays.repeats[row], 1.0)
     keeps, read = _caches(arrays)
-    own = arrays.memory_traffic[row] + np.where(keeps[row], result, cache)
+    own = arrays.memory_traffic[row] + moved + np.where(keeps[row], result, cache)
     own = own + read[row, 0] * first + read[row, 1] * second
     leaving = np.zeros(len(row))
     if rules.traffic.weights_read:

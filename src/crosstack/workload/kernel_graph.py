@@ -1,7 +1,7 @@
 """Kernels and the tensors that join them, as arrays: what formulas and the search compute with.
 
 Kernels are numbered in listing order, edges (one per tensor and consumer) in tensor order, axes as
-in `AXES`. A graph is made of a list (`kernel_graph`) or by `crosstack.workload.lowering`.
+in `AXES`. A graph is made of a list (`kernel_graph`), or by `crosstack.workload.lowering`.
 """
 
 from __future__ import annotations
@@ -54,35 +54,36 @@ class KernelGraph:
 
     ``names`` are unique. ``functions``: what each kernel computes, by the word of
     `crosstack.workload.functions.Function`, empty in lists, which do not say it. ``dtypes``: what
-    each kernel computes with; ``input_element`` (n, 2),
-    ``weight_element`` and ``output_element``: bytes of one element of its operands, of its weight
-    and of its result, ``copies``: how often it writes that; ``weight_held`` and ``weight_cast``:
-    bytes of main memory that an element of its weight takes in all copies that are held, and that
-    casting it from one to the others once an iteration moves. [B], [1]
-    ``rows`` is outer x M, ``repeats`` counts inputs (where ``counted_inputs``) times ``operations``
-    on each element. ``splits`` (n, 4, 3): how both operands and the result of a kernel lie where it
-    is split by outer, M, K or N, as places in ``layouts``, names of axes; -1 where it cannot be.
-    ``adds``: whether a kernel may add up parts of sums, element by element. Lists say neither,
-    their ``splits`` are empty. ``open_inputs`` (n, 2) tells which operands no edge feeds,
-    ``outside`` (n, 2) the number of the tensor that each of those is, the same for all its readers,
-    -1 where that is not known, as in lists; ``open_output`` which results no edge takes;
-    ``stored`` (n, 3): elements of each operand that a product reads, and of its result, over those
-    that its extents say, other than 1 where windows overlap; ``saved_*`` what the backward pass
-    needs of a forward kernel (`Saved`); ``density`` (n, 3), ``routing`` (n, 5) as `Kernel.density`
-    and `Routing`; ``messages`` what each kernel sends besides what its sharding causes; ``sharers``
-    how many copies of the graph have one weight, or one gradient of a weight that a kernel adds to,
-    in common, 1 where each has its own, as in lists. ``experts`` is among how many groups that
-    tokens are sent to a kernel works on the places of some, 0 if on none, as in lists; ``places``:
-    which of its axes those places are, ``none`` where it adds up over them; ``exchanged``: whether
-    what it makes goes from the chips of tokens to those of groups, or back; ``expert_degree``: over
-    how many data-parallel chips groups are spread (`crosstack.workload.passes.expert_parallel`).
-    [1] ``tokens`` (n, 8), ``across`` (n, 3), ``attends``: where there are tokens of sequences that
-    ``context_degree`` chips share (`crosstack.workload.passes.context_parallel`), nowhere in lists.
-    [1] ``preds`` and ``succs`` are bit masks over kernels; ``source``, ``target``, ``operand`` and
-    ``tensor`` are columns of edges, ``tensor_size`` [B] one of tensors. ``levels`` is the longest
-    way from a kernel that needs nothing; ``depth`` how many tiles of a tensor an on-chip edge holds
-    so that reconvergent paths do not stall: levels apart plus one (``dfmodel_code``). ``join_*``:
-    results that one copy hands to the next, and operands they become.
+    each kernel computes with; ``input_element`` (n, 2), ``weight_element`` and ``output_element``:
+    bytes of one element of its operands, of its weight and of its result, ``copies``: how often it
+    writes that; ``weight_held`` and ``weight_cast``: bytes of main memory that an element of its
+    weight takes in all copies that are held, and that casting it from one to the others once an
+    iteration moves. [B], [1] ``rows`` is outer x M, ``repeats`` counts inputs (where
+    ``counted_inputs``) times ``operations`` on each element. ``splits`` (n, 4, 3): how both
+    operands and the result of a kernel lie where it is split by outer, M, K or N, as places in
+    ``layouts``, names of axes; -1 where it cannot be. ``adds``: whether a kernel may add up parts
+    of sums, element by element. Lists have neither. ``open_inputs`` (n, 2) tells which operands no
+    edge feeds, ``outside`` (n, 2) the number of the tensor that each of those is, the same for all
+    its readers, -1 where that is not known, as in lists; ``open_output`` which results no edge
+    takes; ``stored`` (n, 3): elements of each operand that a product reads, and of its result, over
+    those that its extents say, other than 1 where windows overlap; ``reread``: bytes of its
+    operands that a kernel reads once more, wherever they are [B]; ``saved_*`` what the backward
+    pass needs of a forward kernel (`Saved`); ``density`` (n, 3), ``routing`` (n, 5) as
+    `Kernel.density` and `Routing`; ``messages`` what each kernel sends besides what its sharding
+    causes; ``sharers`` how many copies of the graph have one weight, or one gradient of a weight
+    that a kernel adds to, in common, 1 where each has its own, as in lists. ``experts`` is among
+    how many groups that tokens are sent to a kernel works on the places of some, 0 if on none, as
+    in lists; ``places``: which of its axes those places are, ``none`` where it adds up over them;
+    ``exchanged``: whether what it makes goes from chips of tokens to those of groups or back;
+    ``expert_degree``: over how many data-parallel chips groups are spread
+    (`crosstack.workload.passes.expert_parallel`); ``tokens`` (n, 8), ``across`` (n, 3) and
+    ``attends``: where there are tokens of sequences that ``context_degree`` chips share
+    (`crosstack.workload.passes.context_parallel`), nowhere in lists. [1] ``preds`` and ``succs``
+    are bit masks over kernels; ``source``, ``target``, ``operand`` and ``tensor`` are columns of
+    edges, ``tensor_size`` [B] one of tensors. ``levels`` is the longest way from a kernel that
+    needs nothing; ``depth`` how many tiles of a tensor an on-chip edge holds so that reconvergent
+    paths do not stall: levels apart plus one (``dfmodel_code``). ``join_*``: results that one copy
+    hands to the next, and the operands they become.
     """
 
     n: int
@@ -119,6 +120,7 @@ class KernelGraph:
     saved_mask: Bools
     density: Floats
     stored: Floats
+    reread: Floats
     routing: Floats
     experts: Ints
     places: Ints
@@ -366,14 +368,12 @@ def graph_of_columns(
         Columns but those that follow from the rest, as sequences; with ``routing``, records.
     inputs : sequence
         Bytes of the operands of every kernel. [B]
-    edges, joins : sequence
-        See `KernelGraph`.
-    order, levels : tuple of int
-        Of the edges, see `crosstack.workload.ordering.topological_order`.
+    edges, joins, order, levels
+        See `KernelGraph` and `crosstack.workload.ordering.topological_order`.
     outside : sequence, optional
-        Names of the operands of every kernel, None of one that no kernel makes nor hands over.
-    more
-        Other fields of the graph.
+        Names of operands of every kernel, None of one that no kernel makes nor hands over.
+    more : Any
+        Fields of the graph besides.
     """
     n, table = len(inputs), np.array([e[:4] for e in edges], dtype=np.int64).reshape(-1, 4)
     sizes, unfed = np.zeros((n, 2)), np.zeros((n, 2), dtype=np.bool_)
@@ -498,27 +498,33 @@ def _elements(n: int, word: int, dtype: Dtype) -> dict[str, Any]:
 def _columns(kernels: Sequence[Kernel]) -> dict[str, Any]:
     same = {name: [getattr(kernel, name) for kernel in kernels] for name in _SAME}
     saved = {name: [x.saved is kind for x in kernels] for name, kind in _SAVED.items()}
-    return {
-        **same,
-        **saved,
-        "names": tuple(x.name for x in kernels),
-        "functions": ("",) * len(kernels),
-        "columns": [x.n for x in kernels],
-        "systolic": [x.unit is ComputeUnit.SYSTOLIC for x in kernels],
-        "gemm": [x.kind.is_gemm for x in kernels],
-        "stored": [(1.0, 1.0, 1.0)] * len(kernels),
-        "tiling": [AXIS_CODE[x.tiling] for x in kernels],
-        "backward": [x.direction is Direction.BACKWARD for x in kernels],
-        "repeats": [float((x.repeats or 1) * x.operations) for x in kernels],
-        "counted_inputs": [x.repeats is not None for x in kernels],
-        **{name: [False] * len(kernels) for name in ("adds", "exchanged", "attends")},
-        **{name: [[False] * most] * len(kernels) for name, most in (("tokens", 8), ("across", 3))},
-        "routing": [x.routing for x in kernels],
-        "experts": [0] * len(kernels),
-        "places": [AXIS_CODE[Axis.NONE]] * len(kernels),
-        "messages": tuple(x.communications for x in kernels),
-        "sharers": [1] * len(kernels),
-    }
+    return (
+        same
+        | saved
+        | {
+            "names": tuple(x.name for x in kernels),
+            "functions": ("",) * len(kernels),
+            "columns": [x.n for x in kernels],
+            "systolic": [x.unit is ComputeUnit.SYSTOLIC for x in kernels],
+            "gemm": [x.kind.is_gemm for x in kernels],
+            "stored": [(1.0, 1.0, 1.0)] * len(kernels),
+            "reread": [0.0] * len(kernels),
+            "tiling": [AXIS_CODE[x.tiling] for x in kernels],
+            "backward": [x.direction is Direction.BACKWARD for x in kernels],
+            "repeats": [float((x.repeats or 1) * x.operations) for x in kernels],
+            "counted_inputs": [x.repeats is not None for x in kernels],
+            **{name: [False] * len(kernels) for name in ("adds", "exchanged", "attends")},
+            **{
+                name: [[False] * most] * len(kernels)
+                for name, most in (("tokens", 8), ("across", 3))
+            },
+            "routing": [x.routing for x in kernels],
+            "experts": [0] * len(kernels),
+            "places": [AXIS_CODE[Axis.NONE]] * len(kernels),
+            "messages": tuple(x.communications for x in kernels),
+            "sharers": [1] * len(kernels),
+        }
+    )
 
 
 def _joins(kernels: Sequence[Kernel], edges: Sequence[Edge]) -> list[Join]:

@@ -183,8 +183,8 @@ def _lowered(
         columns={
             **{group: extents[group] for group in ("outer", "m", "k")},
             **dict.fromkeys(("systolic", "gemm"), matrices),
-            **dict.fromkeys(("sram_extra", "memory_extra"), 0.0),
-            "memory_traffic": (TABLE[operation.function].passes - 1) * sum(sizes),
+            **dict.fromkeys(("memory_traffic", "sram_extra", "memory_extra"), 0.0),
+            "reread": (TABLE[operation.function].passes - 1) * sum(sizes),
             "stored": _stored(graph, nest, operands) if matrices else (1.0, 1.0, 1.0),
             **dict.fromkeys(("counted_inputs", "saved_input", "saved_output"), False),
             **_weight_columns(graph, block, nest, others, matrices=matrices, rows=rows),
