@@ -495,36 +495,34 @@ def _elements(n: int, word: int, dtype: Dtype) -> dict[str, Any]:
     }
 
 
+# What kernels of a list say nothing of.
+_UNSAID = {
+    "functions": "", "stored": (1.0, 1.0, 1.0), "reread": 0.0, "adds": False, "attends": False,
+    "exchanged": False, "tokens": (False,) * 8, "across": (False,) * 3, "experts": 0, "sharers": 1,
+    "places": AXIS_CODE[Axis.NONE],
+}  # fmt: skip
+
+
 def _columns(kernels: Sequence[Kernel]) -> dict[str, Any]:
     same = {name: [getattr(kernel, name) for kernel in kernels] for name in _SAME}
     saved = {name: [x.saved is kind for x in kernels] for name, kind in _SAVED.items()}
-    return (
-        same
-        | saved
-        | {
-            "names": tuple(x.name for x in kernels),
-            "functions": ("",) * len(kernels),
-            "columns": [x.n for x in kernels],
-            "systolic": [x.unit is ComputeUnit.SYSTOLIC for x in kernels],
-            "gemm": [x.kind.is_gemm for x in kernels],
-            "stored": [(1.0, 1.0, 1.0)] * len(kernels),
-            "reread": [0.0] * len(kernels),
-            "tiling": [AXIS_CODE[x.tiling] for x in kernels],
-            "backward": [x.direction is Direction.BACKWARD for x in kernels],
-            "repeats": [float((x.repeats or 1) * x.operations) for x in kernels],
-            "counted_inputs": [x.repeats is not None for x in kernels],
-            **{name: [False] * len(kernels) for name in ("adds", "exchanged", "attends")},
-            **{
-                name: [[False] * most] * len(kernels)
-                for name, most in (("tokens", 8), ("across", 3))
-            },
-            "routing": [x.routing for x in kernels],
-            "experts": [0] * len(kernels),
-            "places": [AXIS_CODE[Axis.NONE]] * len(kernels),
-            "messages": tuple(x.communications for x in kernels),
-            "sharers": [1] * len(kernels),
-        }
-    )
+    unsaid = {name: (value,) * len(kernels) for name, value in _UNSAID.items()}
+    return same | saved | unsaid | _said(kernels)
+
+
+def _said(kernels: Sequence[Kernel]) -> dict[str, Any]:
+    return {
+        "names": tuple(x.name for x in kernels),
+        "columns": [x.n for x in kernels],
+        "systolic": [x.unit is ComputeUnit.SYSTOLIC for x in kernels],
+        "gemm": [x.kind.is_gemm for x in kernels],
+        "tiling": [AXIS_CODE[x.tiling] for x in kernels],
+        "backward": [x.direction is Direction.BACKWARD for x in kernels],
+        "repeats": [float((x.repeats or 1) * x.operations) for x in kernels],
+        "counted_inputs": [x.repeats is not None for x in kernels],
+        "routing": [x.routing for x in kernels],
+        "messages": tuple(x.communications for x in kernels),
+    }
 
 
 def _joins(kernels: Sequence[Kernel], edges: Sequence[Edge]) -> list[Join]:
