@@ -295,4 +295,6 @@ def unrolled(
     following = next(rest.uses, _NO_MORE)
     if not isinstance(following, _NoMore):
         rest.uses = itertools.chain([following], rest.uses)
-        yield bound, REST, rest
+    elif state.rules.iteration.has_schedules:
+        return  # searches by rules of a release end where they always did
+    yield bound, REST, rest
