@@ -180,7 +180,9 @@ def step_paths(pipeline: Pipeline) -> tuple[tuple[Path, ...], ...]:
     hops = np.maximum(pipeline.stages - 1 - (pipeline.overlap is not Overlap.ALL), 0)
     summing = NOTHING
     if np.any(step.summed):
-        passes = {"backward": pipeline.last_pass, "lead": pipeline.lead}
+        apart = pipeline.schedule.defers_weights  # those of an end are never
+        ended = (pipeline.first[1] - pipeline.first[0]) * (not apart)
+        passes = {"backward": pipeline.last_pass, "lead": pipeline.lead, "ended": ended}
         summing = summing_paths(step, **counts, **passes, sent=hops * sent)
     return (
         summing,
@@ -332,13 +334,17 @@ def dual_work(pipeline: Pipeline, work: float) -> DualWork:
     share, tokens = float(pipeline.forward), float(pipeline.tokens[1])
     (first, begun), (last, ended) = pipeline.first, pipeline.last
     there = tokens * float(pipeline.tokens_forward)
+    send, beside = float(pipeline.transfer) / 2, pipeline.overlap is Overlap.ALL
+    own = 0.0 if beside else send  # a stage that sends by itself works on that, too
 
-    def stage(fewer: Any, ends: tuple[Any, Any], sent: tuple[Any, Any]) -> tuple[float, ...]:
+    def stage(
+        fewer: Any, ends: tuple[Any, Any], sent: tuple[Any, Any], *, on: bool, back: bool
+    ) -> tuple[float, ...]:
         """Forward, backward, and of that for weights; tokens forward, backward. [s]"""
         held = 1 - float(fewer)
         return (
-            held * work * share + float(ends[0]),
-            held * work * (1 - share) + float(ends[1] - ends[0]),
+            held * work * share + float(ends[0]) + own * on,
+            held * work * (1 - share) + float(ends[1] - ends[0]) + own * back,
             held * work * float(pipeline.weight_gradients),
             held * there + float(sent[0]),
             held * (tokens - there) + float(sent[1] - sent[0]),
@@ -346,10 +352,10 @@ def dual_work(pipeline: Pipeline, work: float) -> DualWork:
 
     return DualWork(
         stages=int(pipeline.stages),
-        first=stage(pipeline.fewer[0], (first, begun), pipeline.first_tokens),
-        inner=stage(0.0, (0.0, 0.0), (0.0, 0.0)),
-        last=stage(pipeline.fewer[1], (last, ended), pipeline.last_tokens),
-        send=float(pipeline.transfer) / 2,
+        first=stage(pipeline.fewer[0], (first, begun), pipeline.first_tokens, on=True, back=False),
+        inner=stage(0.0, (0.0, 0.0), (0.0, 0.0), on=True, back=True),
+        last=stage(pipeline.fewer[1], (last, ended), pipeline.last_tokens, on=False, back=True),
+        send=send * beside,
         taken=pipeline.taken,
     )
 

@@ -58,6 +58,7 @@ def summing_paths(
     backward: Any,
     lead: Any,
     sent: Any,
+    ended: Any,
 ) -> tuple[Path, ...]:
     """Return how long after the last backward pass gradients are summed.
 
@@ -76,6 +77,8 @@ def summing_paths(
         less than those before. [1]
     sent : float or array
         What sends take from the last stage to the first, behind the last one's pass. [s]
+    ended : float or array
+        What the first stage works in its last pass behind its layers. [s]
     """
     one = backward / pieces  # a pass of a piece
     early = (stages - 1) * one
@@ -85,9 +88,9 @@ def summing_paths(
     others = begun + (pieces - 1) * stages * one
     return (
         (0.0, step.sums / layers + step.first),
-        (-begun, step.sums / pieces + step.first),
-        (-others, step.sums + step.first),
-        (-others - early, step.sums + step.last),
+        (-begun, step.sums / pieces + step.first - ended),
+        (-others, step.sums + step.first - ended),
+        (-others - early, step.sums + step.last - ended),
     )
 
 
