@@ -54,11 +54,17 @@ def a_task(overlap: Overlap, **given: object) -> Task:
 @pytest.mark.parametrize(
     "given",
     [
-        {"interleave": 1},
+        {"interleave": 1, "schedule": Schedule.ONE_F_ONE_B},
+        {"interleave": 1, "schedule": Schedule.ZB_H1},
         {"interleave": 4},
         {"schedule": Schedule.GPIPE},
         {"interleave": 2, "recompute": Recompute.FULL},
-        {"interleave": 1, "recompute": Recompute.ATTENTION, "overlap": Overlap.COMPUTE_MEMORY},
+        {
+            "schedule": Schedule.ONE_F_ONE_B,
+            "interleave": 1,
+            "recompute": Recompute.ATTENTION,
+            "overlap": Overlap.COMPUTE_MEMORY,
+        },
     ],
     ids=str,
 )

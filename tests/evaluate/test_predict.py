@@ -172,7 +172,10 @@ def test_a_strategy_takes_what_map_says_of_its_degrees(what, text):
     system = library.system_on("h100-dgx", chips=8)
     found = crosstack.predict(JOBS[what], system, text)
     s = parse_strategy(text)
-    given = Constraints(degrees=Degrees(tensor=s.kp2, pipeline=s.lp, data=s.dp))
+    degrees, schedule = Degrees(tensor=s.kp2, pipeline=s.lp, data=s.dp), None
+    if what == "train":
+        degrees, schedule = replace(degrees, context=1), Schedule.ONE_F_ONE_B
+    given = Constraints(degrees=degrees, schedule=schedule)
     mapped = crosstack.optimise(JOBS[what], system, constraints=given, work_limit=2e5)
     assert found.time == mapped.evaluation.time
     task = Task(workload=JOBS[what].workload, system=system)
@@ -285,7 +288,7 @@ def test_what_a_step_says_is_what_is_mapped():
     given = task.constraints
     assert (given.microbatch_size, given.recompute) == (2, Recompute.FULL)
     assert (given.schedule, given.interleave) == (Schedule.GPIPE, 1)
-    assert given.degrees == Degrees(tensor=2, pipeline=2, data=2)
+    assert given.degrees == Degrees(tensor=2, pipeline=2, data=2, context=1)
 
 
 def test_the_state_of_the_optimizer_is_as_large_as_it_is_said_to_be(chip):

@@ -19,7 +19,7 @@ from crosstack.machine.system import Dimension, DimensionKind, System
 from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.search import search
-from crosstack.mapping.strategies import Strategies, all_strategies
+from crosstack.mapping.strategies import ORDERS, Strategies, all_strategies
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.graphs.hpl import hpl
 from crosstack.workload.architectures import graphs
@@ -168,7 +168,7 @@ def test_all_strategies_keep_to_what_is_given():
         (Constraints(recompute=Recompute.NONE), plain),
         (Constraints(microbatch_size=2), free.microbatch_size == 2),
         (Constraints(degrees=Degrees(data=2)), free.of_use("data") == 2),
-        (Constraints(schedule=Schedule.GPIPE), free.interleave == 1),
+        (Constraints(schedule=Schedule.GPIPE), free.schedule == ORDERS.index(Schedule.GPIPE)),
     ):
         assert len(all_strategies(workload, servers(80e9), RULES, given)) == these.sum() > 0
 

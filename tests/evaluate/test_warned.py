@@ -16,7 +16,7 @@ from crosstack.report.html import answer_html
 from crosstack.report.prediction_text import prediction_data, prediction_tables
 from crosstack.report.text import answer_tables, plain_text
 from crosstack.workload.product import Product
-from crosstack.workload.transformer_training import Zero
+from crosstack.workload.transformer_training import Schedule, Zero
 
 MODEL = crosstack.model("llama3.2-1b")  # 16 layers, 32 heads, 8 of keys and values, head size 64
 
@@ -57,7 +57,8 @@ def test_a_usual_step_gets_no_warning():
         ("pp=7", {"microbatch_size": 1}, "1 of 7 stages hold no layer"),
         ("pp=4", {"microbatch_size": 8}, "2 microbatches for 4 stages: some idle at any time"),
         # (p - 1) / m = 3 / 4, the head apart
-        ("pp=4", {"microbatch_size": 4, "interleave": 1}, "stages idle for"),
+        ("pp=4", {"microbatch_size": 4, "interleave": 1, "schedule": Schedule.ONE_F_ONE_B},
+         "stages idle for"),
         ("dp=16", {"batch": 64, "microbatch_size": 1, "zero": Zero.WEIGHTS},
          "weights come for each of 4 microbatches and are waited for"),
         # 44 launches of 71.7 us (`crosstack show library eager`)

@@ -131,6 +131,8 @@ def _unit_of(path: str, *, part: bool) -> str | None:
         "capacity": "B",
         "bandwidth": "B/s",
         "bandwidth_per_link": "B/s",
+        "link_bandwidth": "B/s",
+        "memory_bandwidth": "B/s",
         "latency": "s",
         "latency_per_switch": "s",
         "launch_overhead": "s",
