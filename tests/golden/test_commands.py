@@ -278,7 +278,7 @@ def test_workloads(golden, row, task_named):
 
 def test_every_case_of_the_file_is_computed(golden):
     maps = [f"map {name}" for name in MAPPED_TASKS]
-    own = ("predict", "predict a recurrence", "serve-sweep", "speculate", "place", "chip generate", "codesign",
-           "workloads")  # fmt: skip
+    own = ("predict", "predict a recurrence", "serve-sweep", "speculate", "place",
+           "chip generate", "codesign", "workloads")  # fmt: skip
     best = [f"optimize {settings}" for settings in BEST]
     golden.check_cases(FAMILY, [*maps, *own, *best])
