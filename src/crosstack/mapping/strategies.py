@@ -125,8 +125,6 @@ class Strategies:
         ``without_times``: all but what the network takes, as memory and legality ask for.
         """
         first, data = self.plans[0], self.of_use("data")
-        again = [with_recompute(first, workload.graph, kind, self.again) for kind in RECOMPUTED]
-        shares = ("forward", "weight_gradients", "rerun", "host")
         lines = ("fixed", "per_byte")
         numbers = {
             "microbatch_size": self.microbatch_size,
@@ -151,6 +149,8 @@ class Strategies:
             }
         else:
             sent = {n: self.of_use(f"stage_transfer.{n}") for n in lines}
+            again = [with_recompute(first, workload.graph, kind, self.again) for kind in RECOMPUTED]
+            shares = ("forward", "weight_gradients", "rerun", "host")
             numbers |= {
                 "stage_transfer": AffineTime(**sent),
                 **{name: self._by_kind([getattr(p, name) for p in again]) for name in shares},
@@ -210,10 +210,22 @@ class Strategies:
             Of it. [B]
         """
         least, most = np.ones(len(self), dtype=np.int64), self.layers
+
+        def fitting(these: Ints, layers: Ints) -> Bools:
+            return np.asarray(held(self.at(these).with_again(layers)) <= capacity[these])
+
+        open_ = np.flatnonzero(least < most)
+        if open_.size:  # most of those that do not fit at all, or fit at once, are known so
+            never = open_[~fitting(open_, most[open_])]
+            least[never] = most[never]
+            open_ = np.flatnonzero(least < most)
+        if open_.size:
+            once = fitting(open_, least[open_])
+            most[open_[once]], least[open_[~once]] = 1, 2
         while (least < most).any():
             open_ = np.flatnonzero(least < most)
             tried = (least[open_] + most[open_]) // 2
-            fits = held(self.at(open_).with_again(tried)) <= capacity[open_]
+            fits = fitting(open_, tried)
             most[open_[fits]] = tried[fits]
             least[open_[~fits]] = tried[~fits] + 1
         return self.with_again(most)
