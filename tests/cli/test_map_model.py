@@ -201,7 +201,7 @@ def test_a_file_says_itself_what_is_done(run, small):
 
 def test_what_does_not_fit_says_what_would_make_it_fit(run):
     outcome = run("map", "llama3-70b", "--on", "h100-dgx", "--batch", 8, "--sequence", 2048,
-        "--work-limit", "2e4")  # fmt: skip
+        "--given", "cp=1,schedule=1f1b", "--work-limit", "2e4")  # fmt: skip
     assert outcome.code == 3
     assert "infeasible: main memory" in outcome.err
     assert "What would make it fit" in outcome.err

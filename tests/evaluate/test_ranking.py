@@ -24,7 +24,7 @@ from crosstack.published.dfmodel.graphs.hpl import hpl
 from crosstack.workload.architectures import graphs
 from crosstack.workload.graph_workload import workload_of
 from crosstack.workload.job import Job
-from crosstack.workload.transformer_training import Recompute
+from crosstack.workload.transformer_training import Recompute, Schedule
 
 RULES = rules_named("crosstack")
 WORK = 1e3
@@ -46,7 +46,15 @@ def a_task(capacity: float, chips: int = 16, **given: object) -> Task:
     ("capacity", "given"),
     [
         pytest.param(8e9, {}, marks=pytest.mark.slow),
-        (80e9, {"chips": 8, "recompute": Recompute.NONE, "degrees": Degrees(pipeline=2)}),
+        (
+            80e9,
+            {
+                "chips": 8,
+                "recompute": Recompute.NONE,
+                "degrees": Degrees(pipeline=2, context=1),
+                "schedule": Schedule.ONE_F_ONE_B,
+            },
+        ),
     ],
 )
 def test_the_fastest_of_all_strategies_are_listed(capacity, given):
@@ -127,7 +135,10 @@ def test_ends_of_a_model_are_counted():
     few = replace(transformer("llama3-8b"), layers=4)
     workload = workload_of(graphs.training(few, sequence=512, batch=8), items="batch")
     assert workload.ends
-    given = Constraints(microbatch_size=1, recompute=Recompute.NONE)
+    given = Constraints(
+        microbatch_size=1, recompute=Recompute.NONE, degrees=Degrees(context=1),
+        schedule=Schedule.ONE_F_ONE_B,
+    )  # fmt: skip
     task = Task(workload=workload, system=system_on("h100-dgx"), constraints=given)
     ranked = fastest_strategies(task, 3, work_limit=WORK)
     strategies = all_strategies(task.workload, task.system, RULES, given)
@@ -154,7 +165,7 @@ def test_what_is_listed_costs_what_its_mapping_does():
 
 
 def test_fewer_are_listed_where_fewer_fit():
-    task = a_task(80e9, chips=8, microbatch_size=16)
+    task = a_task(80e9, chips=8, microbatch_size=16, degrees=Degrees(context=1))
     ranked = fastest_strategies(task, 10_000, work_limit=WORK)
     assert 0 < len(ranked.found) <= ranked.total < 10_000
     assert fastest_strategies(a_task(1e8, chips=8), 5, work_limit=WORK).found == ()

@@ -12,9 +12,9 @@ import crosstack
 from crosstack.explore.fitting import STEP, WayKind, Ways, ways_to_fit
 from crosstack.io.library import system_on
 from crosstack.io.steps import job_named
-from crosstack.mapping.degrees import parse_degrees
+from crosstack.mapping.degrees import Degrees, parse_degrees
 from crosstack.mapping.mapping import Constraints, Task
-from crosstack.workload.transformer_training import Recompute
+from crosstack.workload.transformer_training import Recompute, Schedule
 
 FEW = 4e4  # units of work of a try
 
@@ -38,12 +38,14 @@ def ways_found(name: str) -> Ways:
     Of 8 billion, by a strategy whose activations do not fit.
     """
     if name == "large":
-        return ways_of(task_of("llama3-70b", "a100-dgx-40gb", 8))
-    degrees = parse_degrees("tp=8,pp=1,dp=1")
+        usual = {"degrees": Degrees(context=1), "schedule": Schedule.ONE_F_ONE_B}
+        return ways_of(task_of("llama3-70b", "a100-dgx-40gb", 8, **usual))
+    degrees = parse_degrees("tp=8,pp=1,dp=1,cp=1")
     return ways_of(
         task_of(
             "llama3-8b", "a100-dgx-40gb", 8,
             degrees=degrees, recompute=Recompute.NONE, microbatch_size=32,
+            schedule=Schedule.ONE_F_ONE_B,
         )
     )  # fmt: skip
 
