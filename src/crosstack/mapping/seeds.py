@@ -112,7 +112,7 @@ def _map(
     order = [(float(some.floors[own].min()), False, i) for i, own in enumerate(members)]
     heapq.heapify(order)
     mapped = 0
-    while order and order[0][0] < state.incumbent.best:
+    while order and order[0][0] < state.target():
         _, known, number = heapq.heappop(order)
         own = members[number]
         if not known:
