@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -12,6 +13,7 @@ from builders.examples import fewer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crosstack.errors import InputError
 from crosstack.evaluate.blocks import BlockTable
 from crosstack.evaluate.plan import given_plan
 from crosstack.evaluate.strategy_times import mapping_of, strategy_times
@@ -27,7 +29,7 @@ from crosstack.model.rules import rules_named
 from crosstack.workload.architectures import Experts, Transformer, graphs
 from crosstack.workload.graph_workload import workload_of
 from crosstack.workload.kernel_graph import KernelGraph
-from crosstack.workload.transformer_training import Hidden, Recompute, Schedule, Zero
+from crosstack.workload.transformer_training import Hidden, Offload, Recompute, Schedule, Zero
 from crosstack.workload.workload import Workload
 
 RULES = rules_named("crosstack")
@@ -37,6 +39,10 @@ DENSE = Transformer(
 )  # fmt: skip
 MIXTURE = replace(DENSE, experts=Experts(count=4, active=2, feed_forward=1024))
 MODELS = {"dense": DENSE, "mixture": MIXTURE}
+AWAY = [
+    (Offload.OPTIMIZER,), (Offload.STATE,), (Offload.ACTIVATIONS,),
+    (Offload.OPTIMIZER, Offload.ACTIVATIONS),
+]  # fmt: skip
 BETTER = ("capacity", "memory", "network", "clock")
 
 
@@ -79,7 +85,17 @@ def any_mapping(data: st.DataObject, *, ends: bool = True) -> tuple[Task, Mappin
     strategy_times(one, table)
     mapping = mapping_of(one, 0, table)
     assert mapping is not None
-    return Task(workload=table.workload, system=table.system), mapping
+    task = Task(workload=table.workload, system=table.system)
+    change = data.draw(
+        st.fixed_dictionaries({"recompute_layers": st.integers(1, 3)})
+        | st.fixed_dictionaries({"offload": st.sampled_from(AWAY)})
+        | st.just({})
+    )
+    with contextlib.suppress(InputError):  # more layers than a stage has, all that is kept
+        changed = replace(mapping, **change)
+        evaluate(task.workload, task.system, changed, RULES)
+        mapping = changed
+    return task, mapping
 
 
 def better(system: System, what: str, factor: float) -> System:
@@ -114,7 +130,7 @@ class TestBetterMachines:
         times = []
         for factor in (1.0, 2.0):
             system = better(machine(4), what, factor)
-            _, found = search(workload, system, one_by_one, RULES, work_limit=1e5)
+            _, found = search(workload, system, one_by_one, RULES, work_limit=3e4)
             times.append((found.objective, found.bound))
         for (slow, _), (fast, bound) in pairwise(times):
             assert bound <= slow * (1 + 1e-9)
