@@ -7,7 +7,13 @@ import math
 from crosstack.errors import InfeasibleError, InputError, LimitError, Problem
 from crosstack.machine.chip import Execution
 from crosstack.mapping.incumbent import Lack
-from crosstack.mapping.parallelism import fills_servers, may_split
+from crosstack.mapping.parallelism import (
+    LEAST_TOKENS,
+    SHARED_TOKENS,
+    fills_servers,
+    may_split,
+    most_sharing,
+)
 from crosstack.mapping.search_node import SearchState
 from crosstack.model.context import shared_tokens
 from crosstack.model.memory import recomputations
@@ -75,9 +81,16 @@ def covered(state: SearchState) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     if spread(workload, state.rules) > 1:
         (free if constraints.degrees.expert is None else given).append("chips of experts")
     if shared_tokens(workload, state.rules) > 1:
-        (free if constraints.degrees.context is None else given).append("chips of a sequence")
-        exchanged = constraints.context_exchange is None and constraints.degrees.context != 1
-        (free if exchanged else given).append("how those exchange keys and values")
+        open_ = constraints.degrees.context is None
+        chips = most_sharing(workload, system, constraints.degrees)
+        few = f"no chips share a sequence of fewer than {SHARED_TOKENS:,} tokens"
+        each = f", which have {LEAST_TOKENS:,} tokens each at least" if chips < math.inf else ""
+        if open_ and chips == 1:
+            given.append(few)
+        else:
+            (free if open_ else given).append(f"chips of a sequence{each}")
+            exchanged = constraints.context_exchange is None and constraints.degrees.context != 1
+            (free if exchanged else given).append("how those exchange keys and values")
     if len(recomputations(state.arrays, state.rules)) > 1:
         (free if constraints.recompute is None else given).append("recomputation")
     if state.rules.iteration.has_schedules and workload.training:

@@ -53,6 +53,9 @@ _OUTER = (
 )
 _INNER = (Parallelism.TENSOR, Parallelism.CONTEXT, Parallelism.EXPERT)
 
+# Where it is free how many chips share a sequence: tokens of one that some do, and of each chip.
+SHARED_TOKENS, LEAST_TOKENS = 8192, 2048
+
 
 def network_sizes(system: System) -> Iterator[tuple[int, ...]]:
     """Yield every choice of dimension sizes that multiplies to the number of chips."""
@@ -259,12 +262,15 @@ def workload_uses(
     if workload.graph.shares_weights:
         degrees = _one_stage(workload, system, degrees)
     experts = spread(workload, rules)
-    tokens = shared_tokens(workload, rules)
+    tokens, most = shared_tokens(workload, rules), most_sharing(workload, system, degrees)
+    tokens = tokens if most > 1 else 1
     uses_of = network_uses(system, shared=shared, degrees=degrees, experts=experts, tokens=tokens)
     refused, left = None, False
     asked = Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA, Parallelism.CONTEXT
     for sizes, uses, dimensions in uses_of:
         tensor, pipeline, data, context = (degree_of(use, sizes, uses) for use in asked)
+        if context > most:
+            continue
         not_run = unrunnable(workload, system.chip.framework, tensor=tensor, pipeline=pipeline)
         if not_run is not None:
             refused = refused or not_run
@@ -279,6 +285,21 @@ def workload_uses(
                     yield Use(sizes, uses, tried, dimensions, exchange)
     if refused is not None and not left:
         raise InputError(refused)
+
+
+def most_sharing(workload: Workload, system: System, degrees: Degrees) -> float:
+    """Chips that share a sequence at most, where that is free. [1]
+
+    With few tokens other ways to split the work are open, and products are thin: those of
+    `SHARED_TOKENS` are shared, by chips that have `LEAST_TOKENS` each. Other degrees are searched
+    where they are given, or follow from others.
+    """
+    others = None not in (degrees.tensor, degrees.pipeline, degrees.data)
+    fixed = any(d.parallelism is Parallelism.CONTEXT for d in system.network)
+    if degrees.context is not None or others or fixed:
+        return math.inf
+    tokens = workload.item_length
+    return float(tokens // LEAST_TOKENS) if tokens >= SHARED_TOKENS else 1.0
 
 
 def _tried(batch: int, microbatch_size: int | None) -> tuple[int, ...]:
