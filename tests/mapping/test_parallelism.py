@@ -8,11 +8,13 @@ import pytest
 
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.plan import optimise
+from crosstack.io.library import system_on
+from crosstack.io.steps import job_named
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.degrees import Degrees, parse_degrees
 from crosstack.mapping.mapping import Constraints
-from crosstack.mapping.parallelism import may_split, network_uses, workload_uses
+from crosstack.mapping.parallelism import may_split, most_sharing, network_uses, workload_uses
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import rules_named
 from crosstack.model.tiles import divisors
@@ -399,3 +401,26 @@ def test_divisors_divide_in_pairs(number):
     assert [a * b for a, b in zip(found, reversed(found), strict=True)] == [number] * len(found)
     assert list(found) == sorted(set(found))
     assert all(d in found for d in range(1, 200) if number % d == 0)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "given", "most"),
+    [
+        (4096, Degrees(), 1), (8192, Degrees(), 4), (131072, Degrees(tensor=8), 64),
+        (4096, Degrees(context=4), math.inf),
+        (4096, Degrees(tensor=2, pipeline=1, data=2), math.inf),  # cp follows
+    ],
+)  # fmt: skip
+def test_free_chips_share_long_sequences(tokens, given, most):
+    workload = job_named("llama3-8b", "train", batch=16, sequence=tokens).workload
+    system = system_on("h100-dgx", chips=16)
+    assert most_sharing(workload, system, given) == most
+    uses = workload_uses(workload, system, Constraints(degrees=given), RULES)
+    degrees = {
+        math.prod(
+            size for size, use in zip(one.sizes, one.parallelism, strict=True)
+            if use is Parallelism.CONTEXT
+        )
+        for one in uses if one is not None
+    }  # fmt: skip
+    assert max(degrees) == {math.inf: 4, 64: 2}.get(most, most)
