@@ -45,7 +45,7 @@ def a_task(capacity: float, chips: int = 16, **given: object) -> Task:
 @pytest.mark.parametrize(
     ("capacity", "given"),
     [
-        pytest.param(8e9, {}, marks=pytest.mark.slow),
+        pytest.param(8e9, {"chips": 8}, marks=pytest.mark.slow),
         (
             80e9,
             {
@@ -85,7 +85,7 @@ def test_a_strategy_whose_fastest_kernels_do_not_fit_is_listed_with_others_that_
     task = Task(workload=job.workload, system=system_on("h100-dgx", chips=512), constraints=given)
     (mapping, priced), *_ = fastest_strategies(task, 3).found
     best = optimise(task, work_limit=2e5).evaluation
-    assert priced.time <= best.time * 1.001
+    assert priced.time <= best.time * 1.005  # blocks as first mapped
     assert priced.memory_used <= priced.memory_capacity
     assert mapping.dimensions[0] == 0  # inside the servers
     assert mapping.parallelism[0] is Parallelism.TENSOR

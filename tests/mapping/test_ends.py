@@ -77,7 +77,7 @@ def every_use(system: System):
                 pieces = interleavings(plan, RULES)
                 for again, count in itertools.product(Recompute, pieces):
                     yield use, microbatch, again, count
-                assert schedules(plan, RULES)
+                assert schedules(plan, WORKLOAD.graph, RULES)
 
 
 def mapped(use, microbatch, again, pieces, sharding, ends) -> Mapping:

@@ -96,9 +96,10 @@ class Pricing:
     def offered(self, plan: MeshPlan, layer: float) -> float:
         """Return the objective of a mapping whose layer costs so much [s]; see `total`.
 
-        Exact where the first and the last stage have more to do than others, too.
+        Exact where the first and the last stage have more to do than others, and where microbatches
+        enter at both ends, too.
         """
-        if not plan.has_ends:
+        if not (plan.has_ends or (plan.training and plan.schedule.both_ends)):
             return self.total(plan, layer)
         price, overlap = self.of(plan), self.system.chip.overlap
         work = layer * plan.microbatch_size * plan.layers_per_stage
