@@ -99,6 +99,7 @@ def all_given(task: Task, mapping) -> Constraints:
         microbatch_size=mapping.microbatch_size,
         n_tiles=mapping.n_tiles,
         recompute=mapping.recompute,
+        recompute_layers=mapping.recompute_layers,
         schedule=mapping.schedule,
         interleave=mapping.interleave,
         sharding=tuple(zip(graph.names, map(str, names), strict=True)),
