@@ -99,7 +99,8 @@ class Pricing:
         Exact where the first and the last stage have more to do than others, and where microbatches
         enter at both ends, too.
         """
-        if not (plan.has_ends or (plan.training and plan.schedule.both_ends)):
+        dual = plan.training and plan.schedule.both_ends and plan.pipeline > 1
+        if not (plan.has_ends or dual):
             return self.total(plan, layer)
         price, overlap = self.of(plan), self.system.chip.overlap
         work = layer * plan.microbatch_size * plan.layers_per_stage

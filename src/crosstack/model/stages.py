@@ -94,5 +94,6 @@ class Pipeline:
 
 def longest_of(paths: Iterable[Path], work: Floats | float) -> Floats:
     """Return the longest of some paths. [s]"""
-    times = [np.asarray(times * work + beside) for times, beside in paths]
+    with np.errstate(invalid="ignore"):  # of work without end, that some path does not pass
+        times = [np.asarray(times * work + beside) for times, beside in paths]
     return np.asarray(np.maximum.reduce(times))
