@@ -210,7 +210,7 @@ def peak_words(task: Task, rules: Rules | None = None) -> str:
     known = dict(chip.compute.relative_rates)
     if not (known and (rules or rules_named(task.rules or "crosstack")).clock.knows_types):
         return f"{format_quantity(chip.peak_throughput, 'FLOP/s')} in any type"
-    if dtype not in known:
+    if dtype.multiplied_as not in known:
         return f"none in {dtype}; known: {', '.join(known)}"
     sums = chip.compute.accumulator
     added = "" if sums is None else f" added up in {sums}"
