@@ -78,6 +78,13 @@ def covered(state: SearchState) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
         "forward and backward in separate partitions": constraints.separate_directions,
     }
     given += [words for words, is_said in said.items() if is_said]
+    _add_of_training(state, free, given)
+    return method + (" and stages" if splits else ""), tuple(free), tuple(given)
+
+
+def _add_of_training(state: SearchState, free: list[str], given: list[str]) -> None:
+    """Add decisions of experts, of sequences that are shared and of training to either."""
+    system, constraints, workload = state.system, state.constraints, state.workload
     if spread(workload, state.rules) > 1:
         (free if constraints.degrees.expert is None else given).append("chips of experts")
     if shared_tokens(workload, state.rules) > 1:
@@ -100,7 +107,6 @@ def covered(state: SearchState) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
         (free if open_ else given).append("interleaving")
     if workload.training and not state.rules.iteration.sums_in_layers:
         (free if constraints.zero is None else given).append("what data-parallel chips share")
-    return method + (" and stages" if splits else ""), tuple(free), tuple(given)
 
 
 def _no_plan(state: SearchState) -> InputError:

@@ -210,8 +210,8 @@ def _price(
             eased = _eased(state, node, candidate.codes, load, masks)
             if eased is not None:
                 node, load = eased
-        if not state.rooms(load, masks):
-            here = None if state.unfused else _quick(state, load)
+            if eased is None or not state.rooms(load, masks):
+                here = None if state.unfused else _quick(state, load)
         if here is not None:
             state.incumbent = lane
             _offer(state, node, candidate.codes, load, here)
