@@ -77,18 +77,29 @@ def test_the_fastest_of_all_strategies_are_listed(capacity, given):
     assert ranked.blocks < len(table.solved)
 
 
-@pytest.mark.slow
-def test_a_strategy_whose_fastest_kernels_do_not_fit_is_listed_with_others_that_do():
-    """Llama 3 70B on 512 H100: tensor parallelism inside the servers keeps too much at first."""
+def listed_and_best():
+    """The first of Llama 3 70B on 512 H100 with degrees given, and what a search finds."""
     job = Job(model=transformer("llama3-70b"), batch=512, sequence=8192)
     given = Constraints(degrees=Degrees(tensor=8, pipeline=4, data=16))
     task = Task(workload=job.workload, system=system_on("h100-dgx", chips=512), constraints=given)
-    (mapping, priced), *_ = fastest_strategies(task, 3).found
-    best = optimise(task, work_limit=2e5).evaluation
-    assert priced.time <= best.time * 1.005  # blocks as first mapped
+    first, *_ = fastest_strategies(task, 3).found
+    return first, optimise(task, work_limit=2e5).evaluation
+
+
+@pytest.mark.slow
+def test_a_strategy_whose_fastest_kernels_do_not_fit_is_listed_with_others_that_do():
+    """Tensor parallelism inside the servers keeps too much at first."""
+    (mapping, priced), _ = listed_and_best()
     assert priced.memory_used <= priced.memory_capacity
     assert mapping.dimensions[0] == 0  # inside the servers
     assert mapping.parallelism[0] is Parallelism.TENSOR
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, reason="8.4687 s where the search has 8.4362 s; why is not known")
+def test_what_is_listed_first_takes_what_a_search_finds():
+    (_, priced), best = listed_and_best()
+    assert priced.time <= best.time * 1.001
 
 
 def found_after(failures: int, failure: CrosstackError, monkeypatch: pytest.MonkeyPatch):

@@ -219,7 +219,7 @@ class TestStagesThatSplitTheGraph:
 
 
 @pytest.mark.parametrize(
-    "seeds", [range(12, 16), pytest.param(range(24), marks=pytest.mark.slow)], ids=len
+    "seeds", [range(12, 20), pytest.param(range(24), marks=pytest.mark.slow)], ids=len
 )
 @pytest.mark.parametrize("rules", BY)
 def test_what_the_search_minimises_is_the_energy_of_the_mapping(random_task, rules, seeds):
@@ -247,8 +247,7 @@ def test_what_the_search_minimises_is_the_energy_of_the_mapping(random_task, rul
         assert found.energy.total == pytest.approx(certificate.objective, rel=1e-9), seed
         seen |= {u for u, s in zip(mapping.parallelism, mapping.sizes, strict=True) if s > 1}
         seen |= {mapping.recompute, found.memory_capacity > first}
-    every = {Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA, True, False}
-    assert every <= seen or len(seeds) < 24
+    assert {Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA, True, False} <= seen
 
 
 def test_with_everything_busy_energy_is_the_budget_times_the_time():
