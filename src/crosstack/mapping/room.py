@@ -7,7 +7,7 @@ what is sure before anything is decided.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,6 +20,7 @@ from crosstack.model.choices import Choices
 from crosstack.model.context import shared_tokens
 from crosstack.model.memory import (
     COPY_COLUMNS,
+    COPY_ROWS,
     CopyMemory,
     activations_held,
     computed_again,
@@ -81,6 +82,7 @@ class Room:
     table: Callable[[MeshPlan, int], Choices]
     free: Bools
     held: dict[object, dict[str, Floats]] = field(default_factory=dict)
+    totals: dict[object, Floats] = field(default_factory=dict)
     demands: dict[object, Demand] = field(default_factory=dict)
     moving: dict[object, float] = field(default_factory=dict)
     work: dict[Recompute, dict[Dtype, tuple[float, float]]] = field(default_factory=dict)
@@ -141,15 +143,20 @@ class Room:
 
     def of_many(self, strategies: Strategies) -> Least:
         """Return what strategies take at least, however they are filled in."""
-        layer, work, left = np.zeros((3, len(strategies)))
-        for here, one in self._alike(strategies):
-            ends = replace(one, again=0.0), replace(one, again=1.0)
-            for found, least in ((layer, self.least_layer), (work, self.least_work)):
-                none, whole = map(least, ends)
-                found[here] = none + strategies.again[here] * (whole - none)
-            left[here] = self.leaving(one)
-        held = self.held_of_many(strategies)
-        return Least(layer=layer, work=work, held=held, left=left)
+        line, ones = self._lines(strategies)
+        ends = [(replace(one, again=0.0), replace(one, again=1.0)) for one in ones]
+        table = [
+            (*map(self.least_layer, pair), *map(self.least_work, pair), self.leaving(one))
+            for one, pair in zip(ones, ends, strict=True)
+        ]
+        layer, most, work, all_work, left = np.array(table).reshape(-1, 5).T[:, line]
+        again = strategies.again
+        return Least(
+            layer=layer + again * (most - layer),
+            work=work + again * (all_work - work),
+            held=self.held_of_many(strategies),
+            left=left,
+        )
 
     def leaving(self, plan: MeshPlan) -> float:
         """Bytes that a layer leaves on the host of a sequence at least. [B]"""
@@ -158,26 +165,42 @@ class Room:
 
     def held_of_many(self, strategies: Strategies) -> Floats:
         """Bytes that stay at least in the fullest chip's memory under strategies. [B]"""
-        held = np.zeros(len(strategies))
-        for here, one in self._alike(strategies):
-            some = strategies.at(here)
-            many = some.plan(self.workload, one.schedule, without_times=True)
-            memory = self._of_sequences(self.lightest(one), one, many)
+        held, (line, ones) = np.zeros(len(strategies)), self._lines(strategies)
+        apart = np.array([False, self.workload.experts > 0])
+        rows = np.array([self._totals(one) for one in ones]).reshape(-1, len(COPY_ROWS), 2)
+        for here, many in strategies.by_schedule(self.workload, without_times=True):
+            sizes = dict(zip(COPY_ROWS, rows[line[here]].swapaxes(0, 1), strict=True))
+            sequences = -(-self.workload.global_batch_size // np.asarray(many.data))
+            sizes["caches"] = sizes["caches"] * sequences[:, None]
+            memory = CopyMemory(**sizes, experts=apart)
             held[here] = static_size(self.workload, many, memory)
-            if one.graph_stages > 1:
+            if np.any(np.greater(many.graph_stages, 1)):  # the fullest holds at least its share
                 own = memory.held(many)
                 held[here] += own / many.graph_stages - own
         return held
 
-    def _alike(self, strategies: Strategies) -> Iterator[tuple[Ints, MeshPlan]]:
-        """Yield places of strategies that do the same of a layer by one schedule, and one plan."""
+    def _totals(self, plan: MeshPlan) -> Floats:
+        """Return rows of the least that a copy of the graph takes, of what is not of experts and is.
+
+        Caches of one sequence; shape (rows, 2). [B]
+        """
+        key = _way(plan), plan.recompute
+        if key not in self.totals:
+            memory = self.lightest(plan)
+            sums = {name: getattr(memory, name) for name in COPY_ROWS}
+            sums["caches"] = sums["caches"] / -(-self.workload.global_batch_size // plan.data)
+            self.totals[key] = np.array(
+                [(x[~memory.experts].sum(), x[memory.experts].sum()) for x in sums.values()]
+            )
+        return self.totals[key]
+
+    def _lines(self, strategies: Strategies) -> tuple[Ints, list[MeshPlan]]:
+        """Number strategies by what a chip does and keeps of a layer; and return a plan of each."""
         known: dict[object, int] = {}
         ways = [known.setdefault(_way(p), len(known)) for p in strategies.plans]
         kinds = np.array(ways, np.int64)[strategies.use] * len(RECOMPUTED) + strategies.recompute
-        for those, _ in strategies.by_schedule(self.workload, without_times=True):
-            for kind in np.unique(kinds[those]).tolist():
-                here = those[kinds[those] == kind]
-                yield here, strategies.one(int(here[0]), self.workload, whole=True)
+        _, first, line = np.unique(kinds, return_index=True, return_inverse=True)
+        return line.ravel(), [strategies.one(i, self.workload) for i in first.tolist()]
 
     def eased(self, strategies: Strategies, given: Constraints) -> Strategies:
         """Return strategies where as few layers compute again as may fit, if that is free."""
@@ -233,13 +256,6 @@ class Room:
             return None
         share = share_again(plan, (some or 0) + 1)
         return with_recompute(plan, self.arrays, plan.recompute, min(share, 1.0))
-
-    def _of_sequences(self, memory: CopyMemory, one: MeshPlan, many: MeshPlan) -> CopyMemory:
-        """Return what a copy takes under plans whose chips have other numbers of sequences."""
-        batch = self.workload.global_batch_size
-        each = memory.caches.sum() / -(-batch // one.data)
-        caches = np.asarray(each * -(-batch // many.data))[:, None]
-        return replace(memory, caches=caches, buffers=memory.buffers.sum()[None])
 
     def variants(
         self, plans: Sequence[MeshPlan], given: Constraints | Mapping, *, only_time: bool

@@ -43,6 +43,8 @@ LIVE = "live"
 ROUNDING = 1e-12  # relative, of sums of bytes against a capacity
 # What `copy_memory` takes of the columns of choices.
 COPY_COLUMNS = ("weight", "cache", "kept", "again", "waiting")
+# Rows of `CopyMemory`.
+COPY_ROWS = (*STATE, "caches", "buffers", "kept", "again", "waiting")
 
 
 # ---------------------------------------------------------------- what a graph keeps
