@@ -60,7 +60,6 @@ from crosstack.model.ends import (
     block_of_end,
     counted,
     end_cost,
-    holds_layers,
     plan_of_end,
     priced_end,
 )
@@ -277,37 +276,33 @@ def _end_search(
 ) -> EndSearch:
     """Return what maps an end under a plan: a head is proved, layers are within limits on work.
 
-    Layers are mapped once for all plans that share a block of theirs, by what a microbatch takes;
-    whether they fit is asked of the whole stage.
+    Once for all plans that share a block of the end, by what a microbatch takes; whether it fits is
+    asked of the whole stage.
     """
     free = Constraints(
         kernel_by_kernel=constraints.kernel_by_kernel,
         separate_directions=constraints.separate_directions,
     )
     state = search_state(workload.of_end(end), system, free, rules, tables=tables)
-    state.roomy = long = holds_layers(end)
+    state.roomy = True
     blocks: dict[object, Mapping | Lack] = {}
 
-    def mapped(alone: MeshPlan) -> Mapping | Lack:
+    def mapped(block: MeshPlan) -> Mapping | Lack:
         for work in CELL_WORK if end.graph.shares_weights else END_WORK:
             state.incumbent, state.budget = Incumbent(), Budget(work=work)
             run = _Run(state, None, Objective.TIME.unit)
-            run.add([(0.0, ROOT, SearchNode(alone, 1, None))])
+            run.add([(0.0, ROOT, SearchNode(block, 1, None))])
             run.down()
             if state.incumbent.mapping is not None or state.budget.cut is None:
                 break
         return state.incumbent.mapping or state.incumbent.lack
 
     def fastest(plan: MeshPlan) -> tuple[EndMapping, EndCost] | Lack:
-        alone = plan_of_end(plan, end)
-        if long:
-            block = block_of_end(plan, end)
-            key = *block_of(state, block), plan.microbatch_size
-            if key not in blocks:
-                blocks[key] = mapped(block)
-            mapping = blocks[key]
-        else:
-            mapping = mapped(alone)
+        alone, block = plan_of_end(plan, end), block_of_end(plan, end)
+        key = *block_of(state, block), plan.microbatch_size
+        if key not in blocks:
+            blocks[key] = mapped(block)
+        mapping = blocks[key]
         if isinstance(mapping, Lack):
             return mapping
         choices, codes = state.table(alone, mapping.n_tiles), state.codes(mapping)

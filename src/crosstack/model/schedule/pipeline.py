@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 
+import numpy as np
+
 from crosstack.errors import require, require_whole
 from crosstack.model.schedule.closed import (
     longest,
@@ -26,6 +28,7 @@ from crosstack.model.schedule.closed import (
 from crosstack.model.schedule.dual import check_dual, dual_ends
 from crosstack.model.schedule.dual_graph import dual_graph
 from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder, check_tasks
+from crosstack.model.schedule.levels import NONE, LevelBuilder, Levels
 from crosstack.model.schedule.passes import Ending, Pass, Stage
 from crosstack.workload.transformer_training import Schedule
 
@@ -115,6 +118,8 @@ def _check_pipeline(stages: int, microbatches: int, schedule: Schedule, interlea
     require(whole, "microbatches", microbatches, f"a multiple of {chips} chips, to interleave")
 
 
+KINDS = len(Pass) + 1  # of what a stage takes: each pass, and its send
+
 Item = tuple[int, int, Pass]  # a stage, a microbatch, and what is done of it
 
 
@@ -202,12 +207,37 @@ def _zero_bubble_order(chip: int, chips: int, microbatches: int) -> list[Item]:
 
 
 @lru_cache(maxsize=32)
-def _steps(
-    stages: int, microbatches: int, schedule: Schedule, interleave: int
-) -> tuple[tuple[int, int, Pass, int], ...]:
-    """Return what `pass_order` yields, with the step of each pass."""
-    order = pass_order(stages, microbatches, schedule, interleave=interleave)
-    return tuple((s, i, kind, kind.step) for s, i, kind in order)
+def _levels(stages: int, microbatches: int, schedule: Schedule, interleave: int) -> Levels:
+    """Return passes and sends in the order of `pass_order`, by levels.
+
+    Which take what: every stage forward, backward, to inputs and to weights, and its send.
+    """
+    chips, build = stages // interleave, LevelBuilder()
+    busy = [NONE] * chips  # the last pass of each chip
+    links = {kind: [NONE] * chips for kind in Pass}  # the last send on the link behind a chip
+    ready: dict[Pass, list[list[int]]]  # what passes a microbatch on
+    ready = {kind: [[] for _ in range(stages)] for kind in Pass}
+    turned: list[int] = []  # the last stage's forward
+    number = {kind: place for place, kind in enumerate(Pass)}
+    for s, i, kind in pass_order(stages, microbatches, schedule, interleave=interleave):
+        step = kind.step
+        chip, before, to, came = s % chips, s - step, s + step, NONE
+        if step:
+            if 0 <= before < stages:
+                came = ready[kind][before][i]
+            elif kind is not Pass.FORWARD:
+                came = turned[i]
+        busy[chip] = done = build.add(s * KINDS + number[kind], busy[chip], came)
+        if step and 0 <= to < stages:
+            if chips > 1:
+                link = min(s, to)
+                wire = links[kind]
+                done = build.add(link * KINDS + KINDS - 1, wire[link % chips], done)
+                wire[link % chips] = done
+            ready[kind][s].append(done)
+        elif kind is Pass.FORWARD:
+            turned.append(done)
+    return build.build(busy)
 
 
 def stage_ends(
@@ -222,33 +252,9 @@ def stage_ends(
     stages, microbatches, schedule, interleave
         As `pipeline_time`.
     """
-    count = len(stages)
-    chips = count // interleave
-    takes = {kind: [stage.time(kind) for stage in stages] for kind in Pass}
-    sends = [stage.send for stage in stages]
-    busy = [0.0] * chips  # until when
-    links = {kind: [0.0] * chips for kind in Pass}  # of the link behind a chip, each direction
-    ready: dict[Pass, list[list[float]]]  # when passed on
-    ready = {kind: [[] for _ in stages] for kind in Pass}
-    turned: list[float] = []  # when the last stage is through forward
-    for s, i, kind, step in _steps(count, microbatches, schedule, interleave):
-        chip, before, to = s % chips, s - step, s + step
-        begin = busy[chip]
-        if kind is not Pass.WEIGHTS:
-            if 0 <= before < count:
-                begin = max(begin, ready[kind][before][i])
-            elif kind is not Pass.FORWARD:
-                begin = max(begin, turned[i])
-        end = busy[chip] = begin + takes[kind][s]
-        if to != s and 0 <= to < count:
-            link = min(s, to)
-            wire = link % chips
-            send = sends[link] if chips > 1 else 0.0
-            links[kind][wire] = max(links[kind][wire], end) + send
-            ready[kind][s].append(links[kind][wire])
-        elif kind is Pass.FORWARD:
-            turned.append(end)
-    return busy
+    times = [[*map(stage.time, Pass), stage.send] for stage in stages]
+    levels = _levels(len(stages), microbatches, schedule, interleave)
+    return [float(end) for end in levels.through(np.array(times).ravel())]
 
 
 def pipeline_graph(
