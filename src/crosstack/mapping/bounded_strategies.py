@@ -56,7 +56,9 @@ class BoundedStrategies:
     ``uses`` are those of the network, ``of``, shape (n,), the place of each strategy's there.
     ``floors`` is the least of the objective by compute alone; ``held`` what main memory holds at
     least, of ``capacity`` [B]; ``blocks`` numbers the block of each; ``prices`` are arrays where
-    time is not all that counts. ``known`` are bounds with the block of some, by the first of them.
+    time is not all that counts. ``known`` are bounds with the block of some, by the first of them;
+    ``bends``, shape (n, 3), lines below the objective as of `Bend`, 0 where ``sharp`` does not say
+    that they are known.
     """
 
     uses: tuple[Use, ...]
@@ -67,6 +69,8 @@ class BoundedStrategies:
     capacity: Floats
     blocks: Ints
     prices: LayerPrices
+    bends: Floats
+    sharp: Bools
     known: dict[int, Floats] = field(default_factory=dict)
 
     @property
@@ -99,7 +103,26 @@ class BoundedStrategies:
                 state.budget.spend(BLOCK + len(own) // STRATEGIES_A_UNIT)
             found = self.totals(state, own, layer, beside)
             self.known[first] = np.asarray(np.maximum(self.floors[own], found))
-        return self.known[first]
+        return np.asarray(np.maximum(self.known[first], self.bends[own, 1]))
+
+    def sharpen(self, state: SearchState, number: int) -> float:
+        """Bound the objective of one exactly for the least that its block takes, with its ends.
+
+        Infinite where one of these does not fit. [s]
+        """
+        if not self.sharp[number]:
+            self.sharp[number] = True
+            plan = state.ended(self.plan(state, number))
+            if plan is None:
+                self.bends[number] = 0.0, math.inf, 0.0
+                return math.inf
+            least = block_bound(state, plan, together=plan.schedule.both_ends)
+            bend = state.bend(plan, least)
+            if bend is None:
+                self.bends[number] = least, state.total(plan, least), 0.0
+            else:
+                self.bends[number] = bend.layer, bend.least, bend.slope
+        return float(self.bends[number, 1])
 
     def tell_lack(self, state: SearchState) -> None:
         """Tell what is closest to fitting of what does not."""
@@ -118,9 +141,15 @@ class BoundedStrategies:
         return np.split(order, borders)
 
     def totals(self, state: SearchState, places: Ints, layers: Floats, together: Floats) -> Floats:
-        """Return the objective of some for layers that cost so much, or passes ``together``. [s]"""
+        """Return the objective of some for layers that cost so much, or passes ``together``. [s]
+
+        At least; exact where stages are alike, nearly so where a line below it is known.
+        """
         prices, some = prices_at(self.prices, places), self.strategies.at(places)
-        return state.pricing.totals(some, layers, prices, together=together)
+        totals = state.pricing.totals(some, layers, prices, together=together)
+        both = np.array([order.both_ends for order in ORDERS])[some.schedule]
+        beyond, (at, least, slope) = np.where(both, together, layers), self.bends[places].T
+        return np.asarray(np.maximum(totals, least + slope * np.maximum(beyond - at, 0.0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +214,8 @@ def bounded(state: SearchState, uses: Iterator[Use | None]) -> BoundedStrategies
         capacity=capacity,
         blocks=_blocks(state, found),
         prices=prices,
+        bends=np.zeros((len(found), 3)),
+        sharp=np.zeros(len(found), dtype=np.bool_),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from crosstack.machine.system import System
-from crosstack.mapping.strategies import Strategies, times_of_layers
+from crosstack.mapping.strategies import Strategies, plan_together, times_of_layers
 from crosstack.model.choices import Choices
 from crosstack.model.iteration import (
     exact_time,
@@ -25,6 +25,33 @@ from crosstack.workload.kernel_graph import Floats, Ints
 from crosstack.workload.workload import Workload
 
 Domains = tuple[tuple[int, ...], ...]  # choices left to each kernel
+STEP = 1e-3  # relative, between two layers whose objectives give a slope
+ROUNDING = 1e-9  # relative, of a slope
+
+
+@dataclass(frozen=True, slots=True)
+class Bend:
+    """Where a line begins that the objective of a plan never falls below.
+
+    ``least`` for layers that cost ``layer``, and ``slope`` more for each second beyond. As an
+    iteration takes as long as the longest of paths, each of which takes a time and a number of
+    layers, the objective is convex in what a layer costs: a line through two points of it is below
+    all that is beyond both. [s]
+    """
+
+    layer: float
+    least: float
+    slope: float
+
+    def at(self, layer: float) -> float:
+        """Return what the objective is at least for a layer that costs so much. [s]"""
+        return self.least + self.slope * max(layer - self.layer, 0.0)
+
+    def below(self, total: float) -> float:
+        """Return the layer's cost beyond which the objective is above ``total``. [s]"""
+        if total < self.least:
+            return 0.0
+        return self.layer + (total - self.least) / self.slope if self.slope else math.inf
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,6 +133,21 @@ class Pricing:
         work = layer * plan.microbatch_size * plan.layers_per_stage
         whole = exact_time(pipeline_of(plan, overlap, self.rules), work, self.rules) / plan.copies
         return price.second * whole + price.fixed
+
+    def exact_matters(self, plan: MeshPlan) -> bool:
+        """Whether the objective of a plan may be more than `total` says; see `offered`."""
+        return plan.training and plan.pipeline > 1 and (plan.has_ends or plan.schedule.both_ends)
+
+    def bend(self, plan: MeshPlan, layer: float) -> Bend:
+        """Return a line below the objective of a plan whose layers cost at least so much. [s]
+
+        Of passes that run together, ``layer`` leaves out what they hide.
+        """
+        if plan.schedule.both_ends:
+            plan = plan_together(plan)
+        whole, less = self.offered(plan, layer), self.offered(plan, layer * (1 - STEP))
+        slope = max(whole - less, 0.0) / (layer * STEP) if layer else 0.0
+        return Bend(layer, whole * (1 - ROUNDING), slope * (1 - ROUNDING))
 
     def layer_below(self, plan: MeshPlan, total: float) -> float:
         """Return the layer's cost below which the objective is less than ``total``. [s]"""

@@ -180,9 +180,9 @@ class Room:
         return held
 
     def _totals(self, plan: MeshPlan) -> Floats:
-        """Return rows of the least that a copy of the graph takes, of what is not of experts and is.
+        """Return rows of the least that a copy of the graph takes, routed experts behind the rest.
 
-        Caches of one sequence; shape (rows, 2). [B]
+        Caches are those of one sequence; shape (rows, 2). [B]
         """
         key = _way(plan), plan.recompute
         if key not in self.totals:

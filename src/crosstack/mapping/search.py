@@ -465,8 +465,12 @@ def _advance(
             yield floor, depth, SearchNode(more, 1, None)
         plan = state.ended(item.plan)
         if plan is not None:
-            for n_tiles in useful_tiles(state, item.plan):
-                yield bound, ROOT, SearchNode(plan, n_tiles, None, tiled=True)
+            least = block_bound(state, plan, together=plan.schedule.both_ends)
+            bend = state.bend(plan, least)
+            bound = bound if bend is None else max(bound, bend.least)
+            tiles = useful_tiles(state, item.plan) if bound < state.target() else [1]
+            for n_tiles in tiles:
+                yield bound, ROOT, SearchNode(plan, n_tiles, None, tiled=True, bend=bend)
     elif item.domains is None:
         yield max(bound, state.open(item)), depth, item
     elif not item.fused:

@@ -16,7 +16,7 @@ from crosstack.errors import require
 from crosstack.machine.chip import Execution, Overlap
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.branching import FirstCosts, branches, first_shardings, tightened
-from crosstack.mapping.budget import Budget
+from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.following import choices_excess, following_bound, one_by_one_bound
 from crosstack.mapping.fusion import Fusion, fuse, make_problem, sequence_cost, simple_bound
 from crosstack.mapping.ideals import TableCache
@@ -33,7 +33,7 @@ from crosstack.mapping.pipeline import (
     make_stage_problem,
     split,
 )
-from crosstack.mapping.pricing import Domains, Pricing
+from crosstack.mapping.pricing import Bend, Domains, Pricing
 from crosstack.mapping.room import Demand, Room
 from crosstack.mapping.sharding import with_given
 from crosstack.mapping.slots import Slots
@@ -62,11 +62,15 @@ from crosstack.workload.workload import Workload
 SMALL_GRAPH = 80  # kernels up to which every node is bounded with its layouts
 MOST_LOADS = 10_000  # kernels of loads that are kept from a node's first bound to its second
 TABLE, LOAD, BOUND = 6, 3, 10  # units of work a kernel, see `crosstack.mapping.budget`
+PASSES_A_UNIT = 4  # of all microbatches through all stages, of which it is found when they end
 
 
 @dataclass(slots=True)
 class SearchNode:
-    """A plan, a number of tiles, and the choices left to each kernel (None: not opened yet)."""
+    """A plan, a number of tiles, and the choices left to each kernel (None: not opened yet).
+
+    ``bend`` is a line below its objective, where `Pricing.total` is not exact.
+    """
 
     plan: MeshPlan
     n_tiles: int
@@ -74,6 +78,7 @@ class SearchNode:
     tiled: bool = False
     tried: bool = False  # with whole shardings
     fused: bool = False
+    bend: Bend | None = None
 
 
 Masks = tuple[int, ...]  # partitions, in the order they run
@@ -246,11 +251,34 @@ class SearchState:
         """Return the objective for a layer's cost; see `Pricing.total`."""
         return self.pricing.total(plan, layer)
 
+    def least_of(self, node: SearchNode, layer: float) -> float:
+        """Return what the objective of a node is at least for a layer's cost. [s]"""
+        total = self.total(node.plan, layer)
+        known = node.bend is not None and not node.plan.schedule.both_ends
+        return max(total, node.bend.at(layer)) if known and node.bend else total
+
+    def below(self, node: SearchNode, total: float) -> float:
+        """Return a layer's cost at or above which the objective of a node is not below. [s]"""
+        layer = self.pricing.layer_below(node.plan, total)
+        known = node.bend is not None and not node.plan.schedule.both_ends
+        return min(layer, node.bend.below(total)) if known and node.bend else layer
+
     def offered(self, plan: MeshPlan, layer: float) -> float:
         """Return the objective for a layer's cost, exactly; see `Pricing.offered`."""
-        if plan.has_ends and plan.pipeline > 1:  # every pass of every microbatch is run
-            self.budget.spend(2 * plan.n_microbatches * plan.pipeline * plan.interleave)
+        self._spend_on_passes(plan)
         return self.pricing.offered(plan, layer)
+
+    def bend(self, plan: MeshPlan, layer: float) -> Bend | None:
+        """Return a line below the objective of a plan; None where `Pricing.total` is exact."""
+        if not self.pricing.exact_matters(plan):
+            return None
+        self._spend_on_passes(plan)
+        return self.pricing.bend(plan, layer)
+
+    def _spend_on_passes(self, plan: MeshPlan) -> None:
+        if plan.has_ends and plan.pipeline > 1:  # every pass of every microbatch is run
+            passes = plan.n_microbatches * plan.pipeline * plan.interleave
+            self.budget.spend(CALL + passes // PASSES_A_UNIT)
 
     def target(self) -> float:
         """Only times below this are of interest. [s]"""
@@ -291,7 +319,7 @@ class SearchState:
         if load.temporal is None or load.overlap is Overlap.ALL:
             network = max(self.network_bound(node.domains, choices), network)
         layer = self.layer_bound(choices, node.domains, load, network)
-        return self.total(node.plan, layer + load.extra)
+        return self.least_of(node, layer + load.extra)
 
     def layer_bound(
         self, choices: Choices, domains: Domains, load: ChipLoad, network: float
@@ -407,12 +435,12 @@ class SearchState:
             partitions = tuple(mask for masks in spread.stages for mask in masks)
             self._keep(node, codes, spread.time, partitions, stages)
             return math.inf if spread.proved else spread.bound
-        found = self.fused(load, self.pricing.layer_below(node.plan, limit))
+        found = self.fused(load, self.below(node, limit))
         if found is None:
             return math.inf
         if found.partitions:
             self.offer(node, codes, load, found.partitions, found.time)
-        return math.inf if found.proved else self.total(node.plan, found.bound)
+        return math.inf if found.proved else self.least_of(node, found.bound)
 
     def summing(self, node: SearchNode, codes: Ints) -> SearchNode:
         """Return a node whose plan sums the gradients of one sharding."""
@@ -432,7 +460,7 @@ class SearchState:
         self, node: SearchNode, codes: Ints, load: ChipLoad, partitions: Masks, layer: float
     ) -> None:
         """Keep a mapping whose layer costs so much if it is the best so far; see `summing`."""
-        total = self.total(node.plan, layer)
+        total = self.least_of(node, layer)
         if total < self.incumbent.best:
             total = self.offered(node.plan, layer)
         if not self.pricing.weights.only_time and total < self.incumbent.best:
@@ -531,7 +559,7 @@ class SearchState:
             return self.settle(node, codes, self.target())
         load = self.relaxed(node)
         choices = self.table(node.plan, node.n_tiles)
-        limit, more = self.pricing.layer_below(node.plan, self.target()), 0.0
+        limit, more = self.below(node, self.target()), 0.0
         if node.plan.graph_stages > 1:
             spread = self.spread(node, load, self.target(), bound_only=True)
             if spread is None:
@@ -542,12 +570,12 @@ class SearchState:
             found = self.fused(load, limit - more, bound_only=True)
             if found is None:
                 return math.inf
-            bound = self.total(node.plan, found.bound + more)
+            bound = self.least_of(node, found.bound + more)
         if root or (self.arrays.n <= SMALL_GRAPH and not more):
             joint = self._joint(node, load, limit, with_codes=root)
             if math.isinf(joint.bound):
                 return math.inf
-            bound = max(bound, self.total(node.plan, joint.bound))
+            bound = max(bound, self.least_of(node, joint.bound))
             if root and joint.codes:  # the sharding that the bound was reached with
                 reached = {i: (code,) for i, code in joint.codes.items()}
                 domains = [reached.get(i, d) for i, d in enumerate(node.domains)]
@@ -577,7 +605,7 @@ class SearchState:
         choices = self.table(node.plan, node.n_tiles)
         for some in branches(node.domains, choices, self.system.chip):
             domains = self._tightened(some, choices, node.plan)
-            yield SearchNode(node.plan, node.n_tiles, domains, tiled=True)
+            yield replace(node, domains=domains, tried=False, fused=False)
 
     def _tightened(self, domains: Domains, choices: Choices, plan: MeshPlan) -> Domains:
         """Drop choices that another of the same kernel beats in all respects under a plan."""

@@ -109,19 +109,26 @@ def _map(
 
     Strategies whose stages split the graph are added to ``split`` with their bounds.
     """
-    order = [(float(some.floors[own].min()), False, i) for i, own in enumerate(members)]
+    order = [(float(some.floors[own].min()), i) for i, own in enumerate(members)]
     heapq.heapify(order)
+    bounds = dict[int, Floats]()  # of the strategies of blocks that are bounded
     mapped = 0
     while order and order[0][0] < state.target():
-        _, known, number = heapq.heappop(order)
+        least, number = heapq.heappop(order)
         own = members[number]
-        if not known:
-            bounds = some.with_block(state, own)
+        if number not in bounds:
+            bounds[number] = known = some.with_block(state, own)
             if some.strategies.plans[some.strategies.use[own[0]]].graph_stages > 1:
-                split += zip(bounds.tolist(), own.tolist(), strict=True)
+                split += zip(known.tolist(), own.tolist(), strict=True)
             else:
-                heapq.heappush(order, (float(bounds.min()), True, number))
+                heapq.heappush(order, (float(known.min()), number))
             continue
+        known, best = bounds[number], int(bounds[number].argmin())
+        if not some.sharp[own[best]]:
+            known[best] = max(least, some.sharpen(state, int(own[best])))
+            heapq.heappush(order, (float(known.min()), number))
+            continue
+        own = own[known < state.target()]
         first = some.plan(state, int(own[0]))
         tiles = _ladder(useful_tiles(state, first))
         candidates = [
@@ -191,7 +198,7 @@ def _price(
     layers = candidate.layers(lambda load: sequence_cost(load, masks) + load.extra)
     if not np.isfinite(layers).all():
         return
-    totals = candidate.totals(state, layers)
+    totals, beside = candidate.totals(state, layers), layers - candidate.hidden
     for i in np.argsort(totals, kind="stable").tolist():
         total, place, layer = float(totals[i]), int(candidate.places[i]), float(layers[i])
         if not total < NEAR * whole.best:
@@ -199,6 +206,10 @@ def _price(
         base = some.strategies.plans[some.strategies.use[place]]
         lane = lanes.setdefault((base.sizes, base.parallelism, base.dimensions), Incumbent())
         best = min(lane.best, _worst(lanes))
+        if total < best and not some.sharp[place]:
+            some.sharpen(state, place)
+            one = np.array([place])
+            total = float(some.totals(state, one, layers[i : i + 1], beside[i : i + 1])[0])
         ended = state.ended(some.plan(state, place)) if total < best else None
         if ended is None or not state.total(ended, layer) < best:
             continue

@@ -8,6 +8,7 @@ levels do are one array operation, however many pipelines are looked at.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -38,11 +39,11 @@ class LevelBuilder:
         order = np.argsort(level, kind="stable")
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
-        waits = place.astype(np.int32)[np.array(self.waits)[order]]
+        waits = place[np.array(self.waits, np.int32)[order]]
         three = bool((waits[:, 2] != NONE).any())
         return Levels(
             waits=tuple(np.ascontiguousarray(x) for x in waits.T[: 2 + three]),
-            takes=np.array(self.takes, np.int32)[order],
+            takes=np.array(self.takes)[order],
             borders=np.flatnonzero(np.diff(level[order])) + 1,
             ends=place[np.array(ends, dtype=np.int64)],
         )
@@ -71,7 +72,7 @@ class Levels:
         end = times[self.takes]
         end[0] = 0.0
         borders = [*self.borders.tolist(), len(end)]
-        for low, high in zip(borders, borders[1:], strict=False):
+        for low, high in pairwise(borders):
             begin = end[self.waits[0][low:high]]
             for others in self.waits[1:]:
                 np.maximum(begin, end[others[low:high]], out=begin)
