@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from crosstack.machine.chip import Overlap
+from crosstack.mapping.pricing import Bend
 from crosstack.mapping.search_node import BOUND, SearchNode, SearchState
 from crosstack.mapping.sharding import with_given
 from crosstack.model.choices import make_choices
@@ -74,6 +75,14 @@ def block_bound(state: SearchState, plan: MeshPlan, *, together: bool = False) -
     if together:
         return _pure_bound(state, plan, together=True)
     return float(layers_of_block(state, plan, np.asarray(plan.again)))
+
+
+def bend_of(state: SearchState, plan: MeshPlan) -> Bend | None:
+    """Return a line below the objective of a plan; None where `Pricing.total` is exact."""
+    if not state.pricing.exact_matters(plan):
+        return None
+    state.spend_on_passes(plan)
+    return state.pricing.bend(plan, block_bound(state, plan, together=plan.schedule.both_ends))
 
 
 def layers_of_block(state: SearchState, plan: MeshPlan, again: Floats) -> Floats:

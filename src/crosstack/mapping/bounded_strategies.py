@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from crosstack.mapping.blocks import (
+    bend_of,
     block_bound,
     chips_of_block,
     layers_of_block,
@@ -106,21 +107,11 @@ class BoundedStrategies:
         return np.asarray(np.maximum(self.known[first], self.bends[own, 1]))
 
     def sharpen(self, state: SearchState, number: int) -> float:
-        """Bound the objective of one exactly for the least that its block takes, with its ends.
-
-        Infinite where one of these does not fit. [s]
-        """
+        """Bound the objective of one exactly for the least that its block and its ends take. [s]"""
         if not self.sharp[number]:
             self.sharp[number] = True
-            plan = state.ended(self.plan(state, number))
-            if plan is None:
-                self.bends[number] = 0.0, math.inf, 0.0
-                return math.inf
-            least = block_bound(state, plan, together=plan.schedule.both_ends)
-            bend = state.bend(plan, least)
-            if bend is None:
-                self.bends[number] = least, state.total(plan, least), 0.0
-            else:
+            bend = bend_of(state, self.plan(state, number))
+            if bend is not None:
                 self.bends[number] = bend.layer, bend.least, bend.slope
         return float(self.bends[number, 1])
 

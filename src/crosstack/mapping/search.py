@@ -26,12 +26,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from crosstack.errors import InputError, Problem
 from crosstack.machine.system import System
-from crosstack.mapping.blocks import block_bound, block_of
+from crosstack.mapping.blocks import bend_of, block_bound, block_of
 from crosstack.mapping.bounded_strategies import (
     REST,
     ROOT,
@@ -459,17 +459,18 @@ def _advance(
     if not isinstance(item, SearchNode):
         yield from unrolled(state, item, bound)
     elif not item.tiled:
+        if item.bend is None and (bend := bend_of(state, item.plan)) is not None:
+            yield max(bound, bend.least), depth, replace(item, bend=bend)
+            return
         more = state.room.with_more_again(item.plan, state.constraints)
         if more is not None and not state.too_heavy(more):
             floor = max(bound, state.total(more, block_bound(state, more)))
             yield floor, depth, SearchNode(more, 1, None)
         plan = state.ended(item.plan)
         if plan is not None:
-            least = block_bound(state, plan, together=plan.schedule.both_ends)
-            bend = state.bend(plan, least)
+            bend = item.bend and bend_of(state, plan)
             bound = bound if bend is None else max(bound, bend.least)
-            tiles = useful_tiles(state, item.plan) if bound < state.target() else [1]
-            for n_tiles in tiles:
+            for n_tiles in useful_tiles(state, item.plan) if bound < state.target() else [1]:
                 yield bound, ROOT, SearchNode(plan, n_tiles, None, tiled=True, bend=bend)
     elif item.domains is None:
         yield max(bound, state.open(item)), depth, item

@@ -265,17 +265,11 @@ class SearchState:
 
     def offered(self, plan: MeshPlan, layer: float) -> float:
         """Return the objective for a layer's cost, exactly; see `Pricing.offered`."""
-        self._spend_on_passes(plan)
+        self.spend_on_passes(plan)
         return self.pricing.offered(plan, layer)
 
-    def bend(self, plan: MeshPlan, layer: float) -> Bend | None:
-        """Return a line below the objective of a plan; None where `Pricing.total` is exact."""
-        if not self.pricing.exact_matters(plan):
-            return None
-        self._spend_on_passes(plan)
-        return self.pricing.bend(plan, layer)
-
-    def _spend_on_passes(self, plan: MeshPlan) -> None:
+    def spend_on_passes(self, plan: MeshPlan) -> None:
+        """Count the work of finding when the stages of a plan end."""
         if plan.has_ends and plan.pipeline > 1:  # every pass of every microbatch is run
             passes = plan.n_microbatches * plan.pipeline * plan.interleave
             self.budget.spend(CALL + passes // PASSES_A_UNIT)

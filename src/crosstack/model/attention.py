@@ -33,9 +33,16 @@ def density_on(arrays: KernelGraph, chip: Chip | None, traffic: Traffic) -> Floa
 
 
 @lru_cache(maxsize=256)
-def work_done(arrays: KernelGraph, chip: Chip, traffic: Traffic) -> dict[Dtype, float]:
-    """Operations of a graph that a chip does not skip, by what they compute with. [FLOP]"""
+def work_done(
+    arrays: KernelGraph, chip: Chip, traffic: Traffic, *, forward: bool = False
+) -> dict[Dtype, float]:
+    """Operations of a graph that a chip does not skip, by what they compute with. [FLOP]
+
+    ``forward``: of its forward pass alone.
+    """
     work = arrays.work * density_on(arrays, chip, traffic).min(axis=1)
+    if forward:
+        work = work * ~arrays.backward
     return {dtype: float(work[those].sum()) for dtype, those in arrays.kernels_by_dtype}
 
 

@@ -88,10 +88,14 @@ def least_ends(workload: Workload, system: System, plan: MeshPlan, rules: Rules)
     costs = []
     for end in workload.ends:
         graph, ways = plan.graph(end.graph), plan.tensor * math.prod(plan.split)
-        done = work_done(graph, system.chip, rules.traffic)
+        chip, traffic = system.chip, rules.traffic
+        taken, there = (
+            end.count * rules.clock.least_time(chip, work_done(graph, chip, traffic, forward=once))
+            for once in (False, True)
+        )
         own = graph.weight_size / graph.sharers
-        once = end.shared_size if plan.pipeline == 1 else 0.0
-        weights = (float(own[~graph.backward].sum()) + end.table_size - once) / ways
+        shared = end.shared_size if plan.pipeline == 1 else 0.0
+        weights = (float(own[~graph.backward].sum()) + end.table_size - shared) / ways
         numbers = weights / end.element_size if workload.training else 0.0
         trained = rules.memory.as_trained(workload)
         spread = ~graph.backward & (graph.experts > 0) & (plan.expert > 1)
@@ -100,7 +104,8 @@ def least_ends(workload: Workload, system: System, plan: MeshPlan, rules: Rules)
         its = experts / end.element_size if workload.training else 0.0
         costs.append(
             EndCost(
-                time=end.count * rules.clock.least_time(system.chip, done) / ways,
+                time=taken / ways,
+                forward=there / ways,
                 summed=end.count * weights * workload.training * gradient_share(workload, end),
                 weights=end.count * weights,
                 gradients=end.count * trained.gradient_bytes * numbers,
