@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 import numpy as np
 
@@ -498,7 +499,8 @@ class SearchState:
     def complete(self, node: SearchNode) -> None:
         """Try whole shardings of a node: the best for weighted sums of its terms."""
         node.tried = True
-        for codes in self.shardings(node):
+        tried = [(simple_bound(self.load(node, codes)), codes) for codes in self.shardings(node)]
+        for _, codes in sorted(tried, key=itemgetter(0)):  # later ones are cut short
             self.settle(node, codes, self.incumbent.best)
 
     def shardings(self, node: SearchNode) -> list[Ints]:

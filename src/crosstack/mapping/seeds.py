@@ -38,6 +38,7 @@ from crosstack.model.partition import ChipLoad, live_sizes
 from crosstack.workload.kernel_graph import Floats, Ints
 
 FEWEST_BLOCKS = 4  # mapped whatever the work
+PATIENCE = 8  # blocks mapped one after the other without a better mapping, with one known
 MOST_FUSED = 24  # candidates fused of plans that share their tensor-parallel dimensions
 MOST_SPLIT = 8  # plans whose stages split the graph
 TWICE = 2.0  # a number of tiles over the one before, at least
@@ -109,30 +110,13 @@ def _map(
 
     Strategies whose stages split the graph are added to ``split`` with their bounds.
     """
-    order = [(float(some.floors[own].min()), i) for i, own in enumerate(members)]
-    heapq.heapify(order)
-    bounds = dict[int, Floats]()  # of the strategies of blocks that are bounded
-    mapped = 0
-    while order and order[0][0] < state.target():
-        least, number = heapq.heappop(order)
-        own = members[number]
-        if number not in bounds:
-            bounds[number] = known = some.with_block(state, own)
-            if some.strategies.plans[some.strategies.use[own[0]]].graph_stages > 1:
-                split += zip(known.tolist(), own.tolist(), strict=True)
-            else:
-                heapq.heappush(order, (float(known.min()), number))
-            continue
-        known, best = bounds[number], int(bounds[number].argmin())
-        if not some.sharp[own[best]]:
-            known[best] = max(least, some.sharpen(state, int(own[best])))
-            heapq.heappush(order, (float(known.min()), number))
-            continue
-        own = own[known < state.target()]
-        first = some.plan(state, int(own[0]))
-        tiles = _ladder(useful_tiles(state, first))
+    last = 0
+    for mapped, own in enumerate(_open_blocks(state, some, members, split), start=1):
+        before, first = state.incumbent.best, some.plan(state, int(own[0]))
         candidates = [
-            one for n_tiles in tiles for one in _candidates(state, some, own, first, n_tiles)
+            one
+            for n_tiles in _ladder(useful_tiles(state, first))
+            for one in _candidates(state, some, own, first, n_tiles)
         ]
         if state.slots is None:  # kernels one by one
             for candidate in candidates:
@@ -145,10 +129,44 @@ def _map(
         if not state.unfused:
             _fuse(state, lanes, candidates)
         tell()
-        mapped += 1
+        if state.incumbent.mapping is None or state.incumbent.best < before:
+            last = mapped
         if mapped >= FEWEST_BLOCKS and state.incumbent.mapping is not None and state.budget.over():
             return False
+        if mapped >= last + PATIENCE:
+            break
     return True
+
+
+def _open_blocks(
+    state: SearchState,
+    some: BoundedStrategies,
+    members: list[Ints],
+    split: list[tuple[float, int]],
+) -> Iterator[Ints]:
+    """Yield the strategies of blocks that may be best, the least bound first.
+
+    A bound is made sharper while it is the least of all: by what the block takes, then by when the
+    stages of the strategy end that has it.
+    """
+    order = [(float(some.floors[own].min()), i) for i, own in enumerate(members)]
+    heapq.heapify(order)
+    bounds = dict[int, Floats]()  # of strategies whose block is bounded
+    while order and order[0][0] < state.target():
+        least, number = heapq.heappop(order)
+        own = members[number]
+        if number not in bounds:
+            bounds[number] = known = some.with_block(state, own)
+            if some.strategies.plans[some.strategies.use[own[0]]].graph_stages > 1:
+                split += zip(known.tolist(), own.tolist(), strict=True)
+                continue
+        else:
+            known, place = bounds[number], int(bounds[number].argmin())
+            if some.sharp[own[place]]:
+                yield own[known < state.target()]
+                continue
+            known[place] = max(least, some.sharpen(state, int(own[place])))
+        heapq.heappush(order, (float(known.min()), number))
 
 
 def _ladder(tiles: list[int]) -> list[int]:
