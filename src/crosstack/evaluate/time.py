@@ -43,6 +43,7 @@ from crosstack.model.partition import (
     partition_cost,
 )
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
+from crosstack.model.runnable import runs_schedule, schedules_allowed
 from crosstack.model.schedule.allowed import (
     interleavings,
     may_follow,
@@ -354,7 +355,11 @@ def decided_plan(
     kinds, orders = recomputations(arrays, rules), schedules(plan, arrays, rules)
     again, order, pieces = mapping.recompute, mapping.schedule, mapping.interleave
     require(again in kinds, "mapping.recompute", again.value, f"{', '.join(kinds)} {where}")
-    require(order in orders, "mapping.schedule", order.value, f"{', '.join(orders)} {where}")
+    framework, allowed = system.chip.framework, f"{', '.join(orders)} {where}"
+    runs = bool(runs_schedule(framework, order, plan.pipeline)) or not plan.training
+    if not runs:
+        allowed = schedules_allowed(framework, order)
+    require(order in orders and runs, "mapping.schedule", order.value, allowed)
     few = f"{Schedule.ONE_F_ONE_B}, or at least as many microbatches as stages, {plan.pipeline}"
     enough = not order.defers_weights or plan.n_microbatches >= plan.pipeline
     if order.both_ends:

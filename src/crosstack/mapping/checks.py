@@ -14,6 +14,7 @@ from crosstack.model.context import context_refused, shared_tokens
 from crosstack.model.memory import recomputations, weight_gradients
 from crosstack.model.mesh_plan import MeshPlan, experts_allowed, spread
 from crosstack.model.rules import Rules
+from crosstack.model.runnable import schedules_allowed
 from crosstack.model.schedule.allowed import some_layers_again
 from crosstack.workload.kernels import Placement
 from crosstack.workload.transformer_training import Hidden, Offload, Schedule, Zero
@@ -26,7 +27,7 @@ def check_given(workload: Workload, system: System, constraints: Constraints, ru
     _degrees(workload, system, constraints, rules)
     _tiles(workload, system, constraints, rules)
     _recompute(workload, system, constraints, rules)
-    _schedule(workload, constraints, rules)
+    _schedule(workload, system, constraints, rules)
     if workload.training:
         _sharing(system, constraints)
     check_overlap(workload, rules, constraints.overlap, "constraints.overlap")
@@ -193,7 +194,7 @@ def _sharing(system: System, constraints: Constraints) -> None:
     require(not waits, "constraints.schedule", str(schedule), allowed)
 
 
-def _schedule(workload: Workload, constraints: Constraints, rules: Rules) -> None:
+def _schedule(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:
     schedule, pieces = constraints.schedule, constraints.interleave
     one = Schedule.ONE_F_ONE_B
     if not (rules.iteration.has_schedules and workload.training):
@@ -202,6 +203,8 @@ def _schedule(workload: Workload, constraints: Constraints, rules: Rules) -> Non
         require(pieces in (None, 1), "constraints.interleave", pieces, f"1 {where}")
     if schedule is None:
         return
+    refused = schedules_allowed(system.chip.framework, schedule)
+    require(not (refused and workload.training), "constraints.schedule", schedule.value, refused)
     apart = not schedule.defers_weights or bool(weight_gradients(workload.graph).any())
     others = f"{', '.join(kind for kind in Schedule if not kind.defers_weights)}: {workload.name}"
     allowed = f"{others} has no gradients of weights to compute apart"

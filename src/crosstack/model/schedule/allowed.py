@@ -17,6 +17,7 @@ from crosstack.model.iteration import iteration_time, pipeline_of
 from crosstack.model.memory import computed_again, microbatches_kept, weight_gradients
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
+from crosstack.model.runnable import runs_schedule
 from crosstack.model.tiles import divisors
 from crosstack.model.tokens import RECOMPUTED, with_tokens
 from crosstack.workload.kernel_graph import KernelGraph
@@ -29,14 +30,19 @@ EMPTY = 2  # places of layers that may stay empty where stages are cut into piec
 def schedules(plan: MeshPlan, arrays: KernelGraph, rules: Rules) -> tuple[Schedule, ...]:
     """Return the schedules that plans may follow for a graph, one forward, one backward first.
 
-    Gradients of weights wait where there are some, apart from those of inputs.
+    Gradients of weights wait where there are some, apart from those of inputs; a framework that
+    drives the chips runs those that it has.
     """
     one = Schedule.ONE_F_ONE_B
     if not (rules.iteration.has_schedules and plan.training):
         return (one,)
     apart = bool(weight_gradients(arrays).any())
-    others = (order for order in Schedule if order is not one)
-    return (one, *(order for order in others if apart or not order.defers_weights))
+    framework = None if plan.driven is None else plan.driven.framework
+    return tuple(
+        order
+        for order in (one, *(order for order in Schedule if order is not one))
+        if (apart or not order.defers_weights) and np.any(runs_schedule(framework, order, 1))
+    )
 
 
 def most_pieces(plan: MeshPlan, rules: Rules) -> Any:
@@ -63,7 +69,9 @@ def may_follow(plan: MeshPlan, rules: Rules) -> Any:
     layers compute the same again. Where gradients of weights wait, none of what they need is on the
     host.
     """
+    framework = None if plan.driven is None or not plan.training else plan.driven.framework
     divides = most_pieces(plan, rules) % plan.interleave == 0
+    divides = divides & runs_schedule(framework, plan.schedule, plan.pipeline)
     if plan.schedule.defers_weights:
         p, m, often = plan.pipeline, plan.n_microbatches, plan.schedule.at_once
         divides = divides & (m >= often * p) & (plan.exchanged == 0)
