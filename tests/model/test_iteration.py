@@ -21,7 +21,7 @@ from crosstack.model.iteration import (
     stage_time,
     steepest,
 )
-from crosstack.model.memory import microbatches_kept
+from crosstack.model.kept_by_two import microbatches_kept
 from crosstack.model.mesh_plan import AffineTime, MeshPlan
 from crosstack.model.rules import rules_named
 from crosstack.model.schedule.allowed import by_schedule, interleavings, never_slower
@@ -29,6 +29,7 @@ from crosstack.model.schedule.closed import pass_time
 from crosstack.model.schedule.events import simulate
 from crosstack.model.schedule.passes import Operation, Stage
 from crosstack.model.schedule.pipeline import pipeline_graph, pipeline_time
+from crosstack.model.schedule.zero_bubble import least_microbatches
 from crosstack.model.tiles import divisors, tile_counts
 from crosstack.workload.transformer_training import Schedule
 
@@ -120,7 +121,9 @@ class TestAsPredicted:
         schedule = rng.choice([order for order in Schedule if not order.both_ends])
         if seed % 3 == 0 and p > 1:
             m, v, schedule = p * rng.randint(1, 4), rng.randint(1, 4), Schedule.ONE_F_ONE_B
-        m = max(m, p) if schedule.defers_weights else m
+        if schedule.pieces == 2:
+            p, v = max(p, 2), 2
+        m = max(m, least_microbatches(p, schedule)) if schedule.defers_weights else m
         forward, backward = rng.random(), 1 + rng.random()
         send = rng.random() * forward / v  # of a piece, both ways it hides
         plan = a_plan(

@@ -52,6 +52,7 @@ from crosstack.model.schedule.allowed import (
     with_recompute,
     zero_stages,
 )
+from crosstack.model.schedule.zero_bubble import least_microbatches
 from crosstack.records import known_again
 from crosstack.workload.kernel_graph import Ints, KernelGraph, bits
 from crosstack.workload.transformer_training import Schedule
@@ -360,8 +361,11 @@ def decided_plan(
     if not runs:
         allowed = schedules_allowed(framework, order)
     require(order in orders and runs, "mapping.schedule", order.value, allowed)
+    least = least_microbatches(plan.pipeline, order)
     few = f"{Schedule.ONE_F_ONE_B}, or at least as many microbatches as stages, {plan.pipeline}"
-    enough = not order.defers_weights or plan.n_microbatches >= plan.pipeline
+    if least > plan.pipeline:
+        few = f"{Schedule.ONE_F_ONE_B}, or at least {least} microbatches, of {plan.pipeline} stages"
+    enough = not order.defers_weights or plan.n_microbatches >= least
     if order.both_ends:
         few = f"{Schedule.ONE_F_ONE_B}, or an even number of stages, and of microbatches at least "
         few += f"twice as many as the {plan.pipeline} stages"
@@ -385,7 +389,7 @@ def decided_plan(
     if some is not None:
         require_layers_again(system.chip, rules, some, "mapping.recompute_layers", plan)
         allowed = f"none with schedule {order}: all layers are alike"
-        require(not order.both_ends, "mapping.recompute_layers", some, allowed)
+        require(not order.ends_meet, "mapping.recompute_layers", some, allowed)
     return with_recompute(plan, arrays, again, share_again(plan, some))
 
 

@@ -156,7 +156,7 @@ def _recompute(workload: Workload, system: System, constraints: Constraints, rul
     if constraints.recompute_layers is not None:
         layers, path = constraints.recompute_layers, "constraints.recompute_layers"
         require_layers_again(system.chip, rules, layers, path)
-        ends = constraints.schedule is not None and constraints.schedule.both_ends
+        ends = constraints.schedule is not None and constraints.schedule.ends_meet
         allowed = f"none with schedule {constraints.schedule}: all layers are alike"
         require(not ends, path, layers, allowed)
 
@@ -212,6 +212,6 @@ def _schedule(workload: Workload, system: System, constraints: Constraints, rule
     zero = not schedule.defers_weights or constraints.zero in (None, Zero.NONE, Zero.STATE)
     allowed = f"0 or 1 with schedule {schedule}, whose gradients of weights wait; more with {one}"
     require(zero, "constraints.zero", str(constraints.zero), allowed)
-    alone = schedule is one or pieces in (None, 1)
-    allowed = f"1 with schedule {schedule}; more with {one}"
+    alone = schedule is one or pieces in (None, schedule.pieces)
+    allowed = f"{schedule.pieces} with schedule {schedule}; more with {one}"
     require(alone, "constraints.interleave", pieces, allowed)

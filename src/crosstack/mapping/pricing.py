@@ -96,11 +96,11 @@ class Pricing:
     def offered(self, plan: MeshPlan, layer: float) -> float:
         """Return the objective of a mapping whose layer costs so much [s]; see `total`.
 
-        Exact where the first and the last stage have more to do than others, and where microbatches
-        enter at both ends, too.
+        Exact where the first and the last stage have more to do than others, and by schedules that
+        events alone know, too.
         """
-        dual = plan.training and plan.schedule.both_ends and plan.pipeline > 1
-        if not (plan.has_ends or dual):
+        by_events = plan.training and plan.schedule.by_events and plan.pipeline > 1
+        if not (plan.has_ends or by_events):
             return self.total(plan, layer)
         price, overlap = self.of(plan), self.system.chip.overlap
         work = layer * plan.microbatch_size * plan.layers_per_stage
