@@ -248,9 +248,8 @@ class SearchState:
 
     def offered(self, plan: MeshPlan, layer: float) -> float:
         """Return the objective for a layer's cost, exactly; see `Pricing.offered`."""
-        if (
-            plan.has_ends or plan.schedule.by_events
-        ) and plan.pipeline > 1:  # every pass of every microbatch is run
+        events = plan.has_ends or not plan.schedule.searched
+        if events and plan.pipeline > 1:  # every pass of every microbatch is run
             self.budget.spend(2 * plan.n_microbatches * plan.pipeline * plan.interleave)
         return self.pricing.offered(plan, layer)
 
