@@ -242,6 +242,20 @@ class TestSchedules:
             )
             assert least <= time * (1 + 1e-12)
 
+    def test_a_bound_drops_nothing(self):
+        # Of 8 stages and 16 microbatches of 3 s, passes of 1 s: 4 pieces take 48 + 7 x 3 / 4 s,
+        # from both ends 48 + 3 x 2 s, of which the paths know 51 s.
+        plan = a_plan(
+            pipeline=8, sizes=(8,), n_microbatches=16, layers_per_stage=4, n_layers=32,
+            microbatch_size=1, training=True, forward=1 / 3, weight_gradients=1 / 3,
+            stage_transfer=AffineTime(),
+        )  # fmt: skip
+        cut, dual = replace(plan, interleave=4), replace(plan, schedule=Schedule.DUALPIPE)
+        times = [iteration(one, 3 / 4, Overlap.ALL, EACH).time for one in (cut, dual)]
+        assert times == pytest.approx([53.25, 54.0])
+        kept = never_slower([cut, dual], 3 / 4, Overlap.ALL, EACH, roomy=True)
+        assert kept == [cut, dual]
+
     def test_short_sends_keep_the_most_pieces_alone_and_memory_keeps_one(self):
         every = by_schedule(self.PLAN, Schedule.ONE_F_ONE_B, None, EACH)
         roomy, scarce = (
