@@ -273,6 +273,7 @@ def _host_share(found: Entry) -> HostShare | None:
         bandwidth=given["link_bandwidth"],
         capacity=given["capacity"] / chips,
         memory_bandwidth=None if memory is None else memory / chips,
+        link_power=given.get("link_power", 0.0),
     )
 
 
