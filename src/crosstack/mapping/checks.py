@@ -14,8 +14,10 @@ from crosstack.model.context import context_refused, shared_tokens
 from crosstack.model.memory import recomputations, weight_gradients
 from crosstack.model.mesh_plan import MeshPlan, experts_allowed, spread
 from crosstack.model.rules import Rules
-from crosstack.model.runnable import schedules_allowed
-from crosstack.model.schedule.allowed import some_layers_again
+from crosstack.model.runnable import runs_schedule, schedules_allowed
+from crosstack.model.schedule.allowed import may_follow, schedules, some_layers_again
+from crosstack.model.schedule.zero_bubble import least_microbatches
+from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Placement
 from crosstack.workload.transformer_training import Hidden, Offload, Schedule, Zero
 from crosstack.workload.workload import Workload
@@ -146,6 +148,30 @@ def require_layers_again(
         most = plan.layers_per_stage // plan.interleave
         where = f"layers of each of {plan.pipeline * plan.interleave} pieces of the model"
         require(layers <= most, path, layers, f"up to {most}, the {where}")
+
+
+def require_schedule(
+    plan: MeshPlan, arrays: KernelGraph, rules: Rules, order: Schedule, where: str
+) -> None:
+    """Raise `InputError` at ``mapping.schedule`` unless a plan may follow a schedule.
+
+    ``where`` says for what and by which rules.
+    """
+    orders, path = schedules(plan, arrays, rules), "mapping.schedule"
+    framework = None if plan.driven is None else plan.driven.framework
+    runs = not plan.training or bool(runs_schedule(framework, order, plan.pipeline))
+    allowed = f"{', '.join(orders)} {where}" if runs else schedules_allowed(framework, order)
+    require(order in orders and runs, path, order.value, allowed)
+    least = least_microbatches(plan.pipeline, order)
+    few = f"{Schedule.ONE_F_ONE_B}, or at least as many microbatches as stages, {plan.pipeline}"
+    if least > plan.pipeline:
+        few = f"{Schedule.ONE_F_ONE_B}, or at least {least} microbatches, of {plan.pipeline} stages"
+    enough = not order.defers_weights or plan.n_microbatches >= least
+    if order.both_ends:
+        few = f"{Schedule.ONE_F_ONE_B}, or an even number of stages, and of microbatches at least "
+        few += f"twice as many as the {plan.pipeline} stages"
+        enough = bool(may_follow(replace(plan, schedule=order, interleave=1), rules))
+    require(enough, path, f"{order} of {plan.n_microbatches} microbatches", few)
 
 
 def _recompute(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:
