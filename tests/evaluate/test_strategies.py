@@ -80,7 +80,7 @@ def compare(strategies: Strategies, table: BlockTable) -> int:
             continue
         assert found.fits[i]
         names = ["layer_time", "memory_used", "memory_capacity", "time", "utilization"]
-        if mapping.schedule.both_ends:  # whose events arrays do not run: a bound
+        if mapping.schedule.by_events:  # whose events arrays do not run: a bound
             names = names[:3]
             assert found.time[i] <= alone.time * (1 + PRECISION)
         for name in names:

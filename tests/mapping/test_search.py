@@ -335,7 +335,7 @@ class TestAgainstEverything:
     def test_a_free_schedule_is_as_good_as_the_best_of_all(self, tiny_task, seed):
         rules, (workload, system) = rules_named("crosstack"), tiny_task(seed, twins=True)
         given = {}
-        for order in Schedule:
+        for order in (order for order in Schedule if order.searched):
             with suppress(InputError):
                 given[order] = least_time(workload, system, rules, Constraints(schedule=order))
         free = least_time(workload, system, rules, Constraints())

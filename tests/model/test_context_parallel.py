@@ -47,6 +47,11 @@ def trained(name: str, *, batch: int = 64, sequence: int = TOKENS, **changes) ->
     return Job(model=model, kind=JobKind.TRAIN, batch=batch, sequence=sequence, **changes).workload
 
 
+def reading(sequence: int = TOKENS, name: str = "llama3-8b", batch: int = 1) -> Workload:
+    model = library.model(name)
+    return Job(model=model, kind=JobKind.PREFILL, batch=batch, sequence=sequence).workload
+
+
 def on_switches(*sizes: int, chip: Chip | None = None, speed: float = LINK) -> System:
     """Spatial chips, which take nothing for what arrives, on switches."""
     own = chip or flat_chip(
@@ -58,6 +63,10 @@ def on_switches(*sizes: int, chip: Chip | None = None, speed: float = LINK) -> S
         for size in sizes
     )
     return System(chip=own, network=network, n_chips=int(np.prod(sizes)))
+
+
+def hop(size: float) -> float:
+    return size / LINK + LATENCY
 
 
 def plan_of(
@@ -129,17 +138,12 @@ class TestGraphOfAChip:
         assert names == there + back
         assert heads_of(llama.graph) == 8
 
-    @pytest.mark.parametrize(
-        ("workload", "why"),
-        [
-            (library.model("llama3-8b"), JobKind.DECODE),
-            (library.model("llama3-8b"), JobKind.PREFILL),
-        ],
-    )
-    def test_what_is_not_trained_shares_no_sequences(self, workload, why):
-        job = Job(model=workload, kind=why, batch=4, **({"context": 64} if why == "decode" else
-                  {"sequence": 64}))  # fmt: skip
-        assert shared_tokens(job.workload, RULES) == 1
+    def test_writing_shares_no_sequences_and_reading_does(self):
+        read, write = reading(64), Job(
+            model=library.model("llama3-8b"), kind=JobKind.DECODE, batch=4, context=64
+        ).workload  # fmt: skip
+        assert shared_tokens(write, RULES) == 1
+        assert shared_tokens(read, RULES) == 32
 
     def test_a_sequence_has_two_pieces_a_chip(self, llama):
         assert shared_tokens(llama, RULES) == TOKENS // 2
@@ -148,10 +152,6 @@ class TestGraphOfAChip:
 
 
 # ---------------------------------------------------------------- keys and values on their way
-
-
-def hop(size: float) -> float:
-    return size / LINK + LATENCY
 
 
 class TestExchange:
@@ -204,6 +204,60 @@ class TestExchange:
         _, choices = self.sent(llama, exchange)
         first = whole.index.start[:-1]
         assert 4 * choices.kept[first].sum() == pytest.approx(whole.kept[first].sum(), rel=1e-9)
+
+
+class TestReading:
+    """Prompts that several chips read together: the forward half of training."""
+
+    @pytest.mark.parametrize("exchange", ContextExchange)
+    def test_work_of_all_chips_is_that_of_the_prompt_and_the_head_is_on_each(self, exchange):
+        workload = reading()
+        one = spread_context(workload.graph, 4, exchange)
+        assert 4 * one.work.sum() == pytest.approx(workload.graph.work.sum(), rel=1e-12)
+        head = workload.after[0].graph  # of the last token
+        logits = head.index["logits"]
+        assert spread_context(head, 4, exchange).work[logits] == head.work[logits]
+
+    @pytest.mark.parametrize(
+        ("exchange", "sent"),
+        [
+            (RING, 2 * 3 * hop(KEYS / 4)),  # blocks of keys and of values
+            (GATHER, 2 * (KEYS * 3 / 4 / LINK + 3 * LATENCY)),
+        ],
+    )
+    def test_keys_and_values_are_sent_once(self, exchange, sent):
+        workload, system = reading(), on_switches(4)
+        plan = plan_of(workload, system, (4,), (CONTEXT,), exchange=exchange)
+        choices = make_choices(workload, workload.graph, plan, 1, RULES, system.chip)
+        assert choices.context_busy.sum() == pytest.approx(sent, rel=1e-12)
+
+    @pytest.mark.parametrize("exchange", ContextExchange)
+    def test_search_evaluation_and_events_agree(self, exchange):
+        system = crosstack.system("h100-dgx", chips=4)
+        said = Constraints(
+            degrees=Degrees(tensor=1, pipeline=2, data=1, context=2), context_exchange=exchange
+        )
+        task = Task(workload=reading(batch=2), system=system, constraints=said)
+        plan = optimise(task, work_limit=1e4)
+        found = evaluate(task.workload, system, plan.mapping, plan.rules)
+        assert found.time == pytest.approx(plan.certificate.objective, rel=1e-9)
+        timeline = timeline_of(plan, stages_of(plan))
+        assert timeline.makespan == pytest.approx(found.time, rel=1e-9)
+        account = plan.step_account()
+        assert sum(time for _, time in account.spent) == pytest.approx(found.time, rel=1e-9)
+
+    def test_a_long_prompt_is_read_sooner_by_chips_that_share_it(self):
+        times = {}
+        for tensor, context in ((8, 1), (1, 8)):
+            said = Constraints(
+                degrees=Degrees(tensor=tensor, pipeline=1, data=1, context=context),
+                context_exchange=RING if context > 1 else None,
+            )
+            system = crosstack.system("h100-dgx", chips=8)
+            task = Task(workload=reading(2**17), system=system, constraints=said)
+            times[context] = optimise(task, work_limit=2e4).evaluation.time
+        # 2 all-reduces of 2 x 131,072 x 4,096 B a layer against keys and values of 1,024 numbers.
+        assert times[8] < 0.9 * times[1]
 
 
 class TestRingOnGpus:
@@ -382,7 +436,7 @@ class TestRefused:
             search(tiny(batch=12), system, Constraints(**given), RULES)
 
     def test_a_way_that_nothing_is_exchanged_by(self):
-        job = Job(model=SMALL["llama"], kind=JobKind.FORWARD, batch=4, sequence=16)
+        job = Job(model=SMALL["llama"], kind=JobKind.DECODE, batch=4, context=16)
         with pytest.raises(InputError, match="context_exchange: got 'ring'; allowed: none"):
             search(job.workload, on_switches(4), Constraints(context_exchange=RING), RULES)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 
 import crosstack
@@ -16,7 +17,7 @@ from crosstack.io.native import read_task, write_task
 from crosstack.machine.framework import Framework, Fusion
 from crosstack.model.dispatch import host_time, launched
 from crosstack.model.legality import legality_on
-from crosstack.model.runnable import unrunnable
+from crosstack.model.runnable import runs_schedule, unrunnable
 from crosstack.workload.kernel_graph import bits
 from crosstack.workload.transformer_training import Recompute, Schedule, Zero
 
@@ -229,6 +230,66 @@ def test_what_fsdp_does_not_share_is_refused(given, says):
     constraints = Constraints(degrees=Degrees(tensor=1, pipeline=2, data=2), **given)
     with pytest.raises(InputError, match=says):
         crosstack.optimise(SMALL, system, constraints=constraints, work_limit=1e3)
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule", "says"),
+    [
+        ("megatron", "gpipe", "got 'gpipe'; allowed: 1f1b with megatron"),
+        ("megatron", "dualpipe", "got 'dualpipe'; allowed: 1f1b with megatron"),
+        ("eager", "zb-h1", "allowed: gpipe, 1f1b, zb-v with eager; nearest: zb-v"),
+        ("megatron", "zb-v", "got 'zb-v'; allowed: 1f1b with megatron"),
+        ("compiled", "zb-v", "allowed: gpipe, 1f1b with compiled; nearest: 1f1b"),
+        ("eager", "zb-v", None),
+        ("compiled", "dualpipe", "allowed: gpipe, 1f1b with compiled; nearest: 1f1b"),
+        ("eager", "gpipe", None),
+        ("megatron", "1f1b", None),
+        (None, "zb-h1", None),
+    ],
+)  # fmt: skip
+def test_a_schedule_that_the_framework_does_not_run_is_refused_by_name(name, schedule, says):
+    system = crosstack.system("h100-dgx", chips=4, framework=name)
+    given = Constraints(
+        degrees=Degrees(tensor=1, pipeline=4, data=1), schedule=Schedule(schedule), zero=Zero.NONE
+    )
+    if says is None:
+        plan = crosstack.optimise(SMALL, system, constraints=given, work_limit=1e3)
+        assert plan.mapping.schedule is Schedule(schedule)
+        return
+    with pytest.raises(InputError, match=says):
+        crosstack.optimise(SMALL, system, constraints=given, work_limit=1e3)
+    with pytest.raises(InputError, match=says):
+        predict_job(SMALL, system, "tp=1,pp=4,dp=1", schedule=Schedule(schedule))
+
+
+def test_a_free_schedule_is_one_that_the_framework_runs():
+    given = Constraints(degrees=Degrees(tensor=1, pipeline=4, data=1))
+    followed = {}
+    for name in (None, "megatron"):
+        system = crosstack.system("h100-dgx", chips=4, framework=name)
+        plan = crosstack.optimise(SMALL, system, constraints=given, work_limit=1e4)
+        followed[name] = plan.mapping.schedule
+    assert followed == {None: Schedule.ZB_H1, "megatron": Schedule.ONE_F_ONE_B}
+
+
+def test_a_saved_schedule_that_the_framework_does_not_run_is_refused():
+    system = crosstack.system("h100-dgx", chips=4)
+    given = Constraints(degrees=Degrees(tensor=1, pipeline=4, data=1), schedule=Schedule.GPIPE)
+    plan = crosstack.optimise(SMALL, system, constraints=given, work_limit=1e3)
+    every = {"fusions": tuple(Fusion), "dispatch": None}
+    megatron = system.driven_by(replace(library.framework("megatron"), **every))
+    with pytest.raises(InputError, match="mapping.schedule: got 'gpipe'; allowed: 1f1b with meg"):
+        crosstack.evaluate(replace(plan.task, system=megatron), plan.mapping)
+
+
+def test_one_stage_goes_there_and_back_whatever_pipelines_the_framework_has():
+    piped = replace(library.framework("eager"), schedules=(Schedule.GPIPE,))
+    assert runs_schedule(piped, Schedule.ONE_F_ONE_B, np.array([1, 2])).tolist() == [True, False]
+    assert runs_schedule(piped, Schedule.GPIPE, np.array([1, 2])).tolist() == [True, True]
+    system = crosstack.system("h100-dgx", chips=4).driven_by(piped)
+    given = Constraints(degrees=Degrees(tensor=1, pipeline=4, data=1))
+    plan = crosstack.optimise(SMALL, system, constraints=given, work_limit=1e3)
+    assert plan.mapping.schedule is Schedule.GPIPE
 
 
 def test_serving_kernel_by_kernel_has_no_framework():

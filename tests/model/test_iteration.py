@@ -21,7 +21,7 @@ from crosstack.model.iteration import (
     stage_time,
     steepest,
 )
-from crosstack.model.memory import microbatches_kept
+from crosstack.model.kept_by_two import microbatches_kept
 from crosstack.model.mesh_plan import AffineTime, MeshPlan
 from crosstack.model.rules import rules_named
 from crosstack.model.schedule.allowed import by_schedule, interleavings, never_slower
@@ -29,6 +29,7 @@ from crosstack.model.schedule.closed import pass_time
 from crosstack.model.schedule.events import simulate
 from crosstack.model.schedule.passes import Operation, Stage
 from crosstack.model.schedule.pipeline import pipeline_graph, pipeline_time
+from crosstack.model.schedule.zero_bubble import least_microbatches
 from crosstack.model.tiles import divisors, tile_counts
 from crosstack.workload.transformer_training import Schedule
 
@@ -120,7 +121,9 @@ class TestAsPredicted:
         schedule = rng.choice([order for order in Schedule if not order.both_ends])
         if seed % 3 == 0 and p > 1:
             m, v, schedule = p * rng.randint(1, 4), rng.randint(1, 4), Schedule.ONE_F_ONE_B
-        m = max(m, p) if schedule.defers_weights else m
+        if schedule.pieces == 2:
+            p, v = max(p, 2), 2
+        m = max(m, least_microbatches(p, schedule)) if schedule.defers_weights else m
         forward, backward = rng.random(), 1 + rng.random()
         send = rng.random() * forward / v  # of a piece, both ways it hides
         plan = a_plan(
@@ -238,6 +241,20 @@ class TestSchedules:
                 if roomy or microbatches_kept(other, 0) <= microbatches_kept(one, 0)
             )
             assert least <= time * (1 + 1e-12)
+
+    def test_a_bound_drops_nothing(self):
+        # Of 8 stages and 16 microbatches of 3 s, passes of 1 s: 4 pieces take 48 + 7 x 3 / 4 s,
+        # from both ends 48 + 3 x 2 s, of which the paths know 51 s.
+        plan = a_plan(
+            pipeline=8, sizes=(8,), n_microbatches=16, layers_per_stage=4, n_layers=32,
+            microbatch_size=1, training=True, forward=1 / 3, weight_gradients=1 / 3,
+            stage_transfer=AffineTime(),
+        )  # fmt: skip
+        cut, dual = replace(plan, interleave=4), replace(plan, schedule=Schedule.DUALPIPE)
+        times = [iteration(one, 3 / 4, Overlap.ALL, EACH).time for one in (cut, dual)]
+        assert times == pytest.approx([53.25, 54.0])
+        kept = never_slower([cut, dual], 3 / 4, Overlap.ALL, EACH, roomy=True)
+        assert kept == [cut, dual]
 
     def test_short_sends_keep_the_most_pieces_alone_and_memory_keeps_one(self):
         every = by_schedule(self.PLAN, Schedule.ONE_F_ONE_B, None, EACH)

@@ -80,10 +80,16 @@ def plain() -> Plan:
 
 def test_the_library_says_what_a_chip_has_of_its_host():
     host = servers().host
-    assert host == HostShare(bandwidth=64e9, capacity=2e12 / 8, memory_bandwidth=614.4e9 / 8)
+    pcie = {"bandwidth": 64e9, "link_power": 8 * 6.5e-12}  # five times 1.3 pJ/bit
+    assert host == HostShare(capacity=2e12 / 8, memory_bandwidth=614.4e9 / 8, **pcie)
+    same = system_on("b200-dgx", chips=8).host
+    assert same == HostShare(capacity=2e12 / 8, memory_bandwidth=16 * 5600e6, **pcie)
     assert system_on("h100-dgx", chips=64).host == host
     grace = system_on("gb200-nvl72", chips=8).host
-    assert grace == HostShare(bandwidth=225e9, capacity=240e9, memory_bandwidth=256e9)
+    assert grace == HostShare(
+        bandwidth=225e9, capacity=240e9, memory_bandwidth=256e9, link_power=8 * 1.3e-12
+    )
+    assert system_on("tpu-v5e-pod", chips=256).host == HostShare(bandwidth=15e9, capacity=2**36)
     assert system_on("v100-dgx-2", chips=4).host is None
 
 
@@ -104,6 +110,31 @@ def test_the_update_passes_the_link_the_memory_and_the_link(plain, zero):
         assert found.update_time == pytest.approx(weights * one, rel=1e-9)
         more = found.update_time - base.evaluation.update_time
         assert found.time == pytest.approx(base.evaluation.time + more, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "each"),
+    [(OPTIMIZER, 2 + 2), (STATE, 12 + 12)],  # gradients and weights; state there and back
+)
+def test_the_link_to_a_host_draws_for_each_byte_that_it_moves(plain, kind, each):
+    found = again(plain, offload=(kind,))
+    assert found.evaluation.energy is not None
+    assert plain.evaluation.energy is not None
+    weights = 2 * LAYERS * 12 * 768**2  # of two copies, but for norms and biases
+    more = found.evaluation.energy.network - plain.evaluation.energy.network
+    assert more == pytest.approx(each * weights * 8 * 6.5e-12, rel=5e-3)
+    free = replace(plain.task.system.host, link_power=0.0)
+    bare = evaluate(trained(), servers(free), found.mapping, plain.rules)
+    assert bare.energy.network == pytest.approx(plain.evaluation.energy.network, rel=1e-12)
+    assert bare.time == found.evaluation.time
+
+
+def test_activations_draw_there_and_back(plain):
+    found = again(plain, offload=(ACTIVATIONS,), recompute=Recompute.FULL)
+    base = again(plain, recompute=Recompute.FULL)
+    more = found.evaluation.energy.network - base.evaluation.energy.network
+    # The input of each layer: 8 sequences of 512 tokens of 768 numbers of 2 bytes.
+    assert more == pytest.approx(2 * LAYERS * 8 * 512 * 768 * 2 * 8 * 6.5e-12, rel=1e-9)
 
 
 def test_memory_leaves_the_chip_for_the_host(plain):

@@ -141,9 +141,9 @@ def can_be_arrays(task: Task, mapping: Mapping) -> bool:
     """Return whether `machine_times` covers a mapping; otherwise links are no line, or memory two.
 
     It does where the mapping is searched, dimensions are not shared, stages hold whole copies, at
-    most one dimension is a pipeline, no experts and no sequences are spread, microbatches enter at
-    one end, nothing runs before and behind the layers of several stages, the chip is spatial, and
-    there is no second memory.
+    most one dimension is a pipeline, no experts and no sequences are spread, the schedule has a
+    closed form, nothing runs before and behind the layers of several stages, the chip is spatial,
+    and there is no second memory.
     """
     stages = mapping.degree(Parallelism.PIPELINE)
     pipelines = sum(use is Parallelism.PIPELINE for use in mapping.parallelism)
@@ -152,7 +152,7 @@ def can_be_arrays(task: Task, mapping: Mapping) -> bool:
         and not mapping.dimensions
         and mapping.stages is None
         and pipelines <= 1
-        and not mapping.schedule.both_ends
+        and not mapping.schedule.by_events
         and not (stages > 1 and task.workload.training and task.workload.ends)
         and mapping.degree(Parallelism.EXPERT) == mapping.degree(Parallelism.CONTEXT) == 1
         and task.system.chip.execution is Execution.SPATIAL

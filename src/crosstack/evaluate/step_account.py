@@ -245,9 +245,10 @@ def _blocks(answer: Plan, stage: int, stages: int) -> Iterator[_Block]:
     ends = {end.name: end for end in workload.ends}
     before = len(workload.before)
     dual = mapping.schedule.both_ends and workload.training
+    meet = mapping.schedule.ends_meet and workload.training
     each = sequences / (2 if dual else 1)
     for number, end in enumerate(found.ends):
-        place = 0 if number < before else stages - 1
+        place = 0 if number < before or meet else stages - 1
         if stage == place or (dual and stage == stages - 1 - place):
             yield _Block(
                 graph=ends[end.name].graph,

@@ -54,7 +54,7 @@ def strategy_times(strategies: Strategies, table: BlockTable) -> StrategyTimes:
 
     What runs before the first layer and behind the last one is left out: a workload with ends takes
     longer and keeps more, see `crosstack.evaluate.ranking`. Of schedules whose time is that of
-    events alone (`Schedule.both_ends`), ``time`` is what they take at least.
+    events alone (`Schedule.by_events`), ``time`` is what they take at least.
     """
     system = table.system
     used, capacity, layer, summed, fits = _priced(strategies, table, spilled=False)

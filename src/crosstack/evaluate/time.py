@@ -20,7 +20,12 @@ from crosstack.evaluate.terms import end_terms, kernel_terms, partition_terms
 from crosstack.machine.chip import Execution
 from crosstack.machine.prices import system_power, system_price
 from crosstack.machine.system import System
-from crosstack.mapping.checks import check_offload, check_overlap, require_layers_again
+from crosstack.mapping.checks import (
+    check_offload,
+    check_overlap,
+    require_layers_again,
+    require_schedule,
+)
 from crosstack.mapping.mapping import GeneralDecisions, Mapping
 from crosstack.model.choices import Choices, make_choices, summing
 from crosstack.model.ends import PricedBlock, counted, end_cost, plan_of_end, priced_end, with_ends
@@ -45,15 +50,12 @@ from crosstack.model.partition import (
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.model.schedule.allowed import (
     interleavings,
-    may_follow,
-    schedules,
     share_again,
     with_recompute,
     zero_stages,
 )
 from crosstack.records import known_again
 from crosstack.workload.kernel_graph import Ints, KernelGraph, bits
-from crosstack.workload.transformer_training import Schedule
 from crosstack.workload.workload import Workload
 
 __all__ = ["decided_plan", "evaluate", "mapped_plan"]
@@ -351,17 +353,10 @@ def decided_plan(
     """
     arrays = workload.graph
     where = f"for {workload.name} by rules {rules.name}"
-    kinds, orders = recomputations(arrays, rules), schedules(plan, arrays, rules)
-    again, order, pieces = mapping.recompute, mapping.schedule, mapping.interleave
+    kinds, order, pieces = recomputations(arrays, rules), mapping.schedule, mapping.interleave
+    again = mapping.recompute
     require(again in kinds, "mapping.recompute", again.value, f"{', '.join(kinds)} {where}")
-    require(order in orders, "mapping.schedule", order.value, f"{', '.join(orders)} {where}")
-    few = f"{Schedule.ONE_F_ONE_B}, or at least as many microbatches as stages, {plan.pipeline}"
-    enough = not order.defers_weights or plan.n_microbatches >= plan.pipeline
-    if order.both_ends:
-        few = f"{Schedule.ONE_F_ONE_B}, or an even number of stages, and of microbatches at least "
-        few += f"twice as many as the {plan.pipeline} stages"
-        enough = bool(may_follow(replace(plan, schedule=order, interleave=1), rules))
-    require(enough, "mapping.schedule", f"{order} of {plan.n_microbatches} microbatches", few)
+    require_schedule(plan, arrays, rules, order, where)
     plan = replace(plan, schedule=order)
     counts = interleavings(plan, rules)
     listed = (
@@ -380,7 +375,7 @@ def decided_plan(
     if some is not None:
         require_layers_again(system.chip, rules, some, "mapping.recompute_layers", plan)
         allowed = f"none with schedule {order}: all layers are alike"
-        require(not order.both_ends, "mapping.recompute_layers", some, allowed)
+        require(not order.ends_meet, "mapping.recompute_layers", some, allowed)
     return with_recompute(plan, arrays, again, share_again(plan, some))
 
 

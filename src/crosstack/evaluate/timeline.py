@@ -15,6 +15,7 @@ from crosstack.model.schedule.dual import hidden_time
 from crosstack.model.schedule.events import Timeline, simulate
 from crosstack.model.schedule.passes import Ending, Operation, Pass, Stage
 from crosstack.model.schedule.pipeline import pipeline_graph
+from crosstack.model.schedule.zero_bubble import chip_pieces, piece_chip
 from crosstack.model.stages import Pipeline
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.transformer_training import Offload, Schedule
@@ -42,7 +43,7 @@ def stages_of(answer: Plan) -> tuple[Stage, ...]:
     """Return the stages of the pipeline, with what each does of one microbatch.
 
     Pieces of interleaved stages are stages of their own, the i-th on chip i modulo the number of
-    chips.
+    chips, or as the schedule has it (`crosstack.model.schedule.zero_bubble.piece_chip`).
 
     Notes
     -----
@@ -80,13 +81,15 @@ def stages_of(answer: Plan) -> tuple[Stage, ...]:
         layers = [*layers, Operation(name=name, forward=there, backward=back)]
     before, behind = _ends(answer)
     stages, fewer = [], pipeline.fewer
+    on = [piece_chip(stage, found.n_stages, mapping.schedule) for stage in range(count)]
     for stage in range(count):
         held = 1.0 - sum(
             float(share) for at, share in zip((0, count - 1), fewer, strict=True) if at == stage
         )
         own = [_shortened(one, held) for one in layers]
         if not beside and send:
-            own.append(_sending(send, stage, count, training=pipeline.training))
+            away = [0 <= to < count and on[to] != on[stage] for to in (stage + 1, stage - 1)]
+            own.append(_sending(send, *away, training=pipeline.training))
         if stage == 0 and pipeline.first[1]:
             there, both = pipeline.first
             ends = _operations(_run_of_ends(answer, before), there, both - there)
@@ -170,7 +173,8 @@ def stages_on(
     count = float(answer.evaluation.n_microbatches)
     if answer.mapping.schedule.both_ends and answer.task.workload.training:
         return [(stages[chip], count / 2), (stages[chips - 1 - chip], count / 2)]
-    return [(stage, count) for stage in stages[chip::chips]]
+    pieces = chip_pieces(chip, chips, len(stages), answer.mapping.schedule)
+    return [(stages[piece], count) for piece in pieces]
 
 
 def hidden_of(answer: Plan, stages: Sequence[Stage], chip: int) -> float:
@@ -292,9 +296,9 @@ def _shortened(one: Operation, share: float) -> Operation:
     return replace(one, **times)
 
 
-def _sending(send: float, stage: int, count: int, *, training: bool) -> Operation:
+def _sending(send: float, on: bool, back: bool, *, training: bool) -> Operation:
     return Operation(
         name=SENDING,
-        forward=send if stage < count - 1 else 0.0,
-        backward=send if training and stage > 0 else 0.0,
+        forward=send if on else 0.0,
+        backward=send if training and back else 0.0,
     )

@@ -13,7 +13,7 @@ from enum import StrEnum
 from crosstack.errors import require, require_quantity
 from crosstack.records import require_types
 from crosstack.workload.functions import Function
-from crosstack.workload.transformer_training import ContextExchange, Zero
+from crosstack.workload.transformer_training import ContextExchange, Schedule, Zero
 
 BIAS = "bias"  # an addition of a vector that is a weight, in chains
 
@@ -45,6 +45,8 @@ class Framework:
         Whether stages of a pipeline may hold different numbers of layers.
     sharing : tuple of Zero
         What data-parallel chips have shares of; empty: whatever is asked.
+    schedules : tuple of Schedule
+        In which orders stages of a pipeline may take microbatches; empty: in any.
     contexts, window_contexts : tuple of ContextExchange
         How chips that share sequences come to keys and values, and how where tokens look at a
         window of keys; empty: any way.
@@ -56,6 +58,7 @@ class Framework:
     dispatch: float | None = None
     uneven_stages: bool = False
     sharing: tuple[Zero, ...] = ()
+    schedules: tuple[Schedule, ...] = ()
     contexts: tuple[ContextExchange, ...] = ()
     window_contexts: tuple[ContextExchange, ...] = ()
 

@@ -14,7 +14,10 @@ from crosstack.model.context import context_refused, shared_tokens
 from crosstack.model.memory import recomputations, weight_gradients
 from crosstack.model.mesh_plan import MeshPlan, experts_allowed, spread
 from crosstack.model.rules import Rules
-from crosstack.model.schedule.allowed import some_layers_again
+from crosstack.model.runnable import runs_schedule, schedules_allowed
+from crosstack.model.schedule.allowed import may_follow, schedules, some_layers_again
+from crosstack.model.schedule.zero_bubble import least_microbatches
+from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Placement
 from crosstack.workload.transformer_training import Hidden, Offload, Schedule, Zero
 from crosstack.workload.workload import Workload
@@ -26,7 +29,7 @@ def check_given(workload: Workload, system: System, constraints: Constraints, ru
     _degrees(workload, system, constraints, rules)
     _tiles(workload, system, constraints, rules)
     _recompute(workload, system, constraints, rules)
-    _schedule(workload, constraints, rules)
+    _schedule(workload, system, constraints, rules)
     if workload.training:
         _sharing(system, constraints)
     check_overlap(workload, rules, constraints.overlap, "constraints.overlap")
@@ -147,6 +150,30 @@ def require_layers_again(
         require(layers <= most, path, layers, f"up to {most}, the {where}")
 
 
+def require_schedule(
+    plan: MeshPlan, arrays: KernelGraph, rules: Rules, order: Schedule, where: str
+) -> None:
+    """Raise `InputError` at ``mapping.schedule`` unless a plan may follow a schedule.
+
+    ``where`` says for what and by which rules.
+    """
+    orders, path = schedules(plan, arrays, rules), "mapping.schedule"
+    framework = None if plan.driven is None else plan.driven.framework
+    runs = not plan.training or bool(runs_schedule(framework, order, plan.pipeline))
+    allowed = f"{', '.join(orders)} {where}" if runs else schedules_allowed(framework, order)
+    require(order in orders and runs, path, order.value, allowed)
+    least = least_microbatches(plan.pipeline, order)
+    few = f"{Schedule.ONE_F_ONE_B}, or at least as many microbatches as stages, {plan.pipeline}"
+    if least > plan.pipeline:
+        few = f"{Schedule.ONE_F_ONE_B}, or at least {least} microbatches, of {plan.pipeline} stages"
+    enough = not order.defers_weights or plan.n_microbatches >= least
+    if order.both_ends:
+        few = f"{Schedule.ONE_F_ONE_B}, or an even number of stages, and of microbatches at least "
+        few += f"twice as many as the {plan.pipeline} stages"
+        enough = bool(may_follow(replace(plan, schedule=order, interleave=1), rules))
+    require(enough, path, f"{order} of {plan.n_microbatches} microbatches", few)
+
+
 def _recompute(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:
     some, given = recomputations(workload.graph, rules), constraints.recompute
     allowed = f"{', '.join(some)} for {workload.name} by rules {rules.name}"
@@ -155,7 +182,7 @@ def _recompute(workload: Workload, system: System, constraints: Constraints, rul
     if constraints.recompute_layers is not None:
         layers, path = constraints.recompute_layers, "constraints.recompute_layers"
         require_layers_again(system.chip, rules, layers, path)
-        ends = constraints.schedule is not None and constraints.schedule.both_ends
+        ends = constraints.schedule is not None and constraints.schedule.ends_meet
         allowed = f"none with schedule {constraints.schedule}: all layers are alike"
         require(not ends, path, layers, allowed)
 
@@ -193,7 +220,7 @@ def _sharing(system: System, constraints: Constraints) -> None:
     require(not waits, "constraints.schedule", str(schedule), allowed)
 
 
-def _schedule(workload: Workload, constraints: Constraints, rules: Rules) -> None:
+def _schedule(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:
     schedule, pieces = constraints.schedule, constraints.interleave
     one = Schedule.ONE_F_ONE_B
     if not (rules.iteration.has_schedules and workload.training):
@@ -202,6 +229,8 @@ def _schedule(workload: Workload, constraints: Constraints, rules: Rules) -> Non
         require(pieces in (None, 1), "constraints.interleave", pieces, f"1 {where}")
     if schedule is None:
         return
+    refused = schedules_allowed(system.chip.framework, schedule)
+    require(not (refused and workload.training), "constraints.schedule", schedule.value, refused)
     apart = not schedule.defers_weights or bool(weight_gradients(workload.graph).any())
     others = f"{', '.join(kind for kind in Schedule if not kind.defers_weights)}: {workload.name}"
     allowed = f"{others} has no gradients of weights to compute apart"
@@ -209,6 +238,6 @@ def _schedule(workload: Workload, constraints: Constraints, rules: Rules) -> Non
     zero = not schedule.defers_weights or constraints.zero in (None, Zero.NONE, Zero.STATE)
     allowed = f"0 or 1 with schedule {schedule}, whose gradients of weights wait; more with {one}"
     require(zero, "constraints.zero", str(constraints.zero), allowed)
-    alone = schedule is one or pieces in (None, 1)
-    allowed = f"1 with schedule {schedule}; more with {one}"
+    alone = schedule is one or pieces in (None, schedule.pieces)
+    allowed = f"{schedule.pieces} with schedule {schedule}; more with {one}"
     require(alone, "constraints.interleave", pieces, allowed)

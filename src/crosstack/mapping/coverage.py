@@ -23,6 +23,8 @@ from crosstack.units import format_quantity
 from crosstack.workload.kernels import Placement
 from crosstack.workload.transformer_training import Schedule, Zero
 
+NOT_SEARCHED = tuple(order for order in Schedule if not order.searched)
+
 
 def nothing_found(
     state: SearchState, objective: Objective
@@ -101,7 +103,9 @@ def _add_of_training(state: SearchState, free: list[str], given: list[str]) -> N
     if len(recomputations(state.arrays, state.rules)) > 1:
         (free if constraints.recompute is None else given).append("recomputation")
     if state.rules.iteration.has_schedules and workload.training:
-        (free if constraints.schedule is None else given).append("schedule")
+        free_one = constraints.schedule is None
+        (free if free_one else given).append("schedule")
+        given += [f"no schedule {' or '.join(NOT_SEARCHED)}"] * free_one
         one = constraints.schedule in (None, Schedule.ONE_F_ONE_B)
         open_ = constraints.interleave is None and one
         (free if open_ else given).append("interleaving")
@@ -121,6 +125,12 @@ def _no_plan(state: SearchState) -> InputError:
     one = constraints.schedule
     if one is not None and one.defers_weights:
         allowed = f"{Schedule.ONE_F_ONE_B}, or as many microbatches as stages at least, {some}"
+        if one.ahead > 1:
+            allowed = f"{Schedule.ONE_F_ONE_B}, or twice as many microbatches as stages, less one, "
+            allowed += "and a number of layers that is a multiple of twice the stages, " * (
+                one is Schedule.ZB_V
+            )
+            allowed += some
         if one.both_ends:
             allowed = f"{Schedule.ONE_F_ONE_B}, or an even number of stages, and of microbatches, "
             allowed += f"at least twice as many, {some}"

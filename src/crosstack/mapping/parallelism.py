@@ -14,9 +14,10 @@ how chips that share sequences exchange keys and values.
 (4) a degree that is given is the product of all sizes with that use;
 (5) experts divide by the expert and the tensor-parallel degree together; a model without experts,
     or rules that do not spread them, have no dimension of expert;
-(6) chips that share sequences have two pieces of each, of as many tokens; of a model that is not
-    trained with attention, or by rules that know no such chips, there are none; where they exchange
-    heads (`crosstack.model.context`) these divide by the context and the tensor-parallel degree;
+(6) chips that share sequences have two pieces of each, of as many tokens; of a model that
+    attends to no other tokens of its own, or by rules that know no such chips, there are none;
+    where they exchange heads (`crosstack.model.context`) these divide by the context and the
+    tensor-parallel degree;
 (7) repetitions that have weights in common, as words of a recurrence, are on one stage;
 (8) the framework that drives the chips runs the degrees (`crosstack.model.runnable`).
 

@@ -123,11 +123,10 @@ class Pricing:
     def offered(self, plan: MeshPlan, layer: float) -> float:
         """Return the objective of a mapping whose layer costs so much [s]; see `total`.
 
-        Exact where the first and the last stage have more to do than others, and where microbatches
-        enter at both ends, too.
+        Exact where the first and the last stage have more to do than others, and by schedules that
+        events alone know, too.
         """
-        dual = plan.training and plan.schedule.both_ends and plan.pipeline > 1
-        if not (plan.has_ends or dual):
+        if not self.exact_matters(plan):
             return self.total(plan, layer)
         price, overlap = self.of(plan), self.system.chip.overlap
         work = layer * plan.microbatch_size * plan.layers_per_stage
@@ -136,7 +135,8 @@ class Pricing:
 
     def exact_matters(self, plan: MeshPlan) -> bool:
         """Whether the objective of a plan may be more than `total` says; see `offered`."""
-        return plan.training and plan.pipeline > 1 and (plan.has_ends or plan.schedule.both_ends)
+        events = plan.has_ends or plan.schedule.by_events
+        return plan.training and plan.pipeline > 1 and plan.graph_stages == 1 and events
 
     def bend(self, plan: MeshPlan, layer: float) -> Bend:
         """Return a line below the objective of a plan whose layers cost at least so much. [s]
@@ -148,6 +148,20 @@ class Pricing:
         whole, less = self.offered(plan, layer), self.offered(plan, layer * (1 - STEP))
         slope = max(whole - less, 0.0) / (layer * STEP) if layer else 0.0
         return Bend(layer, whole * (1 - ROUNDING), slope * (1 - ROUNDING))
+
+    def least_of(self, plan: MeshPlan, bend: Bend | None, layer: float) -> float:
+        """Return what the objective is at least for a layer's cost, by a line below it, too. [s]"""
+        total = self.total(plan, layer)
+        if bend is None or plan.schedule.both_ends:  # whose line is of passes that run together
+            return total
+        return max(total, bend.at(layer))
+
+    def below(self, plan: MeshPlan, bend: Bend | None, total: float) -> float:
+        """Return a layer's cost from which on the objective is not below ``total``. [s]"""
+        layer = self.layer_below(plan, total)
+        if bend is None or plan.schedule.both_ends:
+            return layer
+        return min(layer, bend.below(total))
 
     def layer_below(self, plan: MeshPlan, total: float) -> float:
         """Return the layer's cost below which the objective is less than ``total``. [s]"""

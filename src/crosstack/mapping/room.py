@@ -205,7 +205,7 @@ class Room:
     def eased(self, strategies: Strategies, given: Constraints) -> Strategies:
         """Return strategies where as few layers compute again as may fit, if that is free."""
         again = strategies.recompute != RECOMPUTED.index(Recompute.NONE)
-        again &= ~np.array([order.both_ends for order in ORDERS])[strategies.schedule]
+        again &= ~np.array([order.ends_meet for order in ORDERS])[strategies.schedule]
         if not (self.some_layers_again(given) and again.any()):
             return strategies
         some = np.flatnonzero(again)
@@ -293,7 +293,7 @@ class Room:
             ordered = [
                 one
                 for order in allowed
-                if given.schedule in (None, order)
+                if order is given.schedule or (given.schedule is None and order.searched)
                 for one in by_schedule(plan, order, given.interleave, self.rules)
             ]
             several = len(kinds) > 1 or len(ordered) > 1
@@ -408,4 +408,4 @@ def _way(plan: MeshPlan) -> tuple[object, ...]:
 
 def _some_may(plan: MeshPlan) -> bool:
     """Whether a share of the layers of a stage may compute again alone."""
-    return bool(plan.again <= 1) and not plan.schedule.both_ends
+    return bool(plan.again <= 1) and not plan.schedule.ends_meet

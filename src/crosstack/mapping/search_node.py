@@ -252,18 +252,6 @@ class SearchState:
         """Return the objective for a layer's cost; see `Pricing.total`."""
         return self.pricing.total(plan, layer)
 
-    def least_of(self, node: SearchNode, layer: float) -> float:
-        """Return what the objective of a node is at least for a layer's cost. [s]"""
-        total = self.total(node.plan, layer)
-        known = node.bend is not None and not node.plan.schedule.both_ends
-        return max(total, node.bend.at(layer)) if known and node.bend else total
-
-    def below(self, node: SearchNode, total: float) -> float:
-        """Return a layer's cost at or above which the objective of a node is not below. [s]"""
-        layer = self.pricing.layer_below(node.plan, total)
-        known = node.bend is not None and not node.plan.schedule.both_ends
-        return min(layer, node.bend.below(total)) if known and node.bend else layer
-
     def offered(self, plan: MeshPlan, layer: float) -> float:
         """Return the objective for a layer's cost, exactly; see `Pricing.offered`."""
         self.spend_on_passes(plan)
@@ -271,7 +259,8 @@ class SearchState:
 
     def spend_on_passes(self, plan: MeshPlan) -> None:
         """Count the work of finding when the stages of a plan end."""
-        if plan.has_ends and plan.pipeline > 1:  # every pass of every microbatch is run
+        events = plan.has_ends or not plan.schedule.searched
+        if events and plan.pipeline > 1:  # every pass of every microbatch is run
             passes = plan.n_microbatches * plan.pipeline * plan.interleave
             self.budget.spend(CALL + passes // PASSES_A_UNIT)
 
@@ -314,7 +303,7 @@ class SearchState:
         if load.temporal is None or load.overlap is Overlap.ALL:
             network = max(self.network_bound(node.domains, choices), network)
         layer = self.layer_bound(choices, node.domains, load, network)
-        return self.least_of(node, layer + load.extra)
+        return self.pricing.least_of(node.plan, node.bend, layer + load.extra)
 
     def layer_bound(
         self, choices: Choices, domains: Domains, load: ChipLoad, network: float
@@ -430,12 +419,14 @@ class SearchState:
             partitions = tuple(mask for masks in spread.stages for mask in masks)
             self._keep(node, codes, spread.time, partitions, stages)
             return math.inf if spread.proved else spread.bound
-        found = self.fused(load, self.below(node, limit))
+        found = self.fused(load, self.pricing.below(node.plan, node.bend, limit))
         if found is None:
             return math.inf
         if found.partitions:
             self.offer(node, codes, load, found.partitions, found.time)
-        return math.inf if found.proved else self.least_of(node, found.bound)
+        return (
+            math.inf if found.proved else self.pricing.least_of(node.plan, node.bend, found.bound)
+        )
 
     def summing(self, node: SearchNode, codes: Ints) -> SearchNode:
         """Return a node whose plan sums the gradients of one sharding."""
@@ -455,7 +446,7 @@ class SearchState:
         self, node: SearchNode, codes: Ints, load: ChipLoad, partitions: Masks, layer: float
     ) -> None:
         """Keep a mapping whose layer costs so much if it is the best so far; see `summing`."""
-        total = self.least_of(node, layer)
+        total = self.pricing.least_of(node.plan, node.bend, layer)
         if total < self.incumbent.best:
             total = self.offered(node.plan, layer)
         if not self.pricing.weights.only_time and total < self.incumbent.best:
@@ -555,7 +546,7 @@ class SearchState:
             return self.settle(node, codes, self.target())
         load = self.relaxed(node)
         choices = self.table(node.plan, node.n_tiles)
-        limit, more = self.below(node, self.target()), 0.0
+        limit, more = self.pricing.below(node.plan, node.bend, self.target()), 0.0
         if node.plan.graph_stages > 1:
             spread = self.spread(node, load, self.target(), bound_only=True)
             if spread is None:
@@ -566,12 +557,12 @@ class SearchState:
             found = self.fused(load, limit - more, bound_only=True)
             if found is None:
                 return math.inf
-            bound = self.least_of(node, found.bound + more)
+            bound = self.pricing.least_of(node.plan, node.bend, found.bound + more)
         if root or (self.arrays.n <= SMALL_GRAPH and not more):
             joint = self._joint(node, load, limit, with_codes=root)
             if math.isinf(joint.bound):
                 return math.inf
-            bound = max(bound, self.least_of(node, joint.bound))
+            bound = max(bound, self.pricing.least_of(node.plan, node.bend, joint.bound))
             if root and joint.codes:  # the sharding that the bound was reached with
                 reached = {i: (code,) for i, code in joint.codes.items()}
                 domains = [reached.get(i, d) for i, d in enumerate(node.domains)]

@@ -314,19 +314,20 @@ def strategies_of(
     given : Constraints
         Decisions that are given.
     orders : sequence of Schedule, optional
-        Schedules; that of ``given``, or all, if left out.
+        Schedules; that of ``given``, or all that are searched, if left out.
     """
     kinds = recomputations(workload.graph, rules) if given.recompute is None else (given.recompute,)
     layers = {n for count in {plan.layers_per_stage for plan in plans} for n in divisors(count)}
     cuts = sorted(layers) if given.interleave is None else [given.interleave]
     if orders is None:
-        orders = tuple(Schedule) if given.schedule is None else (given.schedule,)
+        free = tuple(order for order in Schedule if order.searched)
+        orders = free if given.schedule is None else (given.schedule,)
     allowed = schedules(plans[0], workload.graph, rules)
     ordered = [
         (order, cut)
         for order in orders
         if order in allowed
-        for cut in (cuts if order is Schedule.ONE_F_ONE_B else [1])
+        for cut in ([order.pieces] if order.pieces else cuts)
         if given.interleave in (None, cut)
     ]
     often = np.array([len(some) for some in sizes], dtype=np.int64)
@@ -356,7 +357,7 @@ def strategies_of(
     if given.recompute_layers is None:
         return found
     found = found.with_again(np.full(len(found), given.recompute_layers))
-    alike = np.array([order.both_ends for order in ORDERS])[found.schedule]
+    alike = np.array([order.ends_meet for order in ORDERS])[found.schedule]
     return found.at(np.where(alike, found.again == 1, found.again <= 1))
 
 
@@ -374,7 +375,7 @@ def all_strategies(
     constraints : Constraints, optional
         Decisions that are given.
     orders : sequence of Schedule, optional
-        Schedules; that of the constraints, or all, if left out.
+        Schedules; that of the constraints, or all that are searched, if left out.
 
     Raises
     ------

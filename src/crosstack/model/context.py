@@ -190,7 +190,7 @@ def context_refused(
         return ""
     tokens = shared_tokens(workload, rules)
     if tokens == 1:
-        why = "is trained with attention over an even number of tokens by these rules"
+        why = "attends over an even number of tokens of its own by these rules"
         return f"cp=1, as no part of {workload.name} {why}"
     if tokens % context:
         good = [n for n in range(1, 2 * context) if tokens % n == 0]

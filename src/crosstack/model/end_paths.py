@@ -35,6 +35,8 @@ def end_paths(pipeline: Pipeline) -> tuple[Path, ...]:
     if not pipeline.training:
         return tuple(_one_way(p, m, 1.0, x, (begun, ended), beside=beside))
     send, share, fewer = x / 2, pipeline.forward, pipeline.fewer
+    if pipeline.schedule.by_events:
+        return waiting_paths(pipeline)
     if pipeline.schedule is Schedule.GPIPE:
         down = _one_way(p, m, share, send, (first, last), fewer, beside=beside)
         back = ended - last, begun - first
@@ -105,6 +107,31 @@ def _zero_bubble_ends(pipeline: Pipeline, sent: Any) -> tuple[Path, ...]:
         (own + ways, begun + m * ended + sent),
         (own + (k - less) * share, first * (1 - one) + m * ended + down * send),
         (m * (1.0 - less), m * (begun + one * ended)),
+    )
+
+
+def waiting_paths(pipeline: Pipeline) -> tuple[Path, ...]:
+    """Return paths through an iteration under ZB-H2 and ZB-V, with ends or without.
+
+    All of the chip that a microbatch reaches last before it comes up again, behind the way down;
+    the same until its last backward pass, then the way up; all of the first chip; and under ZB-V,
+    where that has both ends, what it does from where the first microbatch is back there. See
+    `crosstack.model.schedule.zero_bubble` for who has which pieces and what waits at the end.
+    """
+    p, m, share = pipeline.stages, pipeline.microbatches, pipeline.forward
+    (first, begun), (_, ended), (less, least) = pipeline.first, pipeline.last, pipeline.fewer
+    weights, send = pipeline.weight_gradients, pipeline.transfer / 2
+    inputs, k, v = 1 - share - weights, p - 1, pipeline.schedule.pieces or 1
+    here = (1 - least, ended) if v == 1 else (1.0, 0.0)  # of the last chip: its layers, its end
+    kept = m - (2 * p - 1) / v  # gradients of weights before the last pass to the inputs
+    down, way = (k - less) / v, k * send
+    own = m * here[0], m * here[1]
+    until = here[0] * (m * (share + inputs) + kept * weights)
+    ends = begun + (ended if v > 1 else (np.asarray(p) == 1) * ended)
+    return (
+        (own[0] + down * share, first + own[1] + way),
+        (until + down * (share + inputs) + (1 - less) / v * weights, begun + own[1] + 2 * way),
+        (m * (1.0 - less), m * ends + (v > 1) * (2 * way - 2 * k * first)),
     )
 
 

@@ -62,7 +62,8 @@ class Powers:
 class Energy:
     """Energy of an iteration of the whole machine, by what takes it [J]; ``basis`` of the chips'.
 
-    What hosts, fans and power supplies draw is not in it.
+    What hosts, fans and power supplies draw is not in it, but for the links of chips to their
+    hosts, which are of the network.
     """
 
     static: float
@@ -89,7 +90,8 @@ class EnergyRates:
     busy, for one copy of the graph and one sequence; ``expert``: the same of links to chips that
     have other experts, ``context`` to those that share sequences. [W] ``on_chip``: for each joule
     of memories on the chip. [1] ``between_stages``: what stages send to each other in an iteration,
-    ``sums`` and ``updates``: what sums of gradients and updates of weights take once. [J]
+    ``sums`` and ``updates``: what sums of gradients and updates of weights take once, ``hosts``
+    what links to hosts do. [J]
     """
 
     static: float
@@ -103,12 +105,13 @@ class EnergyRates:
     between_stages: float
     sums: Any
     updates: Any
+    hosts: Any
     basis: Basis
 
     @property
     def once(self) -> Any:
         """What an iteration takes whatever its layers take. [J]"""
-        return self.between_stages + self.sums + self.updates
+        return self.between_stages + self.sums + self.updates + self.hosts
 
     def energy(
         self,
@@ -139,7 +142,8 @@ class EnergyRates:
             + exchanged
             + self.data * data
             + self.between_stages
-            + self.sums,
+            + self.sums
+            + self.hosts,
             basis=self.basis,
         )
 
@@ -259,6 +263,9 @@ def energy_rates(system: System, plan: MeshPlan) -> EnergyRates:
 
     summing = chips * sum(count * exchanging(*size) for count, *size in sums)
     updating = chips * sum(count * plan.updated(*size) for count, *size in sums)
+    moved = updating * plan.offloaded.moved / plan.sharers(1)
+    if plan.offloaded.activations:  # leave, and come back
+        moved = moved + 2 * passes * plan.left
     updating = updating * plan.update / plan.sharers(1)
     updating += chips * plan.graph_repetitions * plan.summed * plan.casting
     return EnergyRates(
@@ -273,6 +280,7 @@ def energy_rates(system: System, plan: MeshPlan) -> EnergyRates:
         between_stages=sent * group[Parallelism.PIPELINE],
         sums=summing * _group_power(system, plan, powers, *_ALIKE),
         updates=updating * powers.memory * system.chip.memory_speed(spilled=False),
+        hosts=moved * plan.offloaded.link_power,
         basis=powers.basis,
     )
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 import numpy as np
 
 from crosstack.machine.chip import Overlap
-from crosstack.model.end_paths import dual_paths, end_paths
+from crosstack.model.end_paths import dual_paths, end_paths, waiting_paths
 from crosstack.model.optimizer_step import (
     NO_STEP,
     OptimizerStep,
@@ -129,6 +129,8 @@ class Pipelining:
                 ways = zero_bubble_ways(*size, beside=beside, forward=share, weights=weights)
             case Schedule.DUALPIPE:
                 return dual_paths(pipeline)
+            case Schedule.ZB_H2 | Schedule.ZB_V:
+                return waiting_paths(pipeline)
             case _:
                 assert_never(pipeline.schedule)
         send = send / self.directions(training=True)
@@ -206,7 +208,7 @@ def optimizer_step(plan: MeshPlan) -> OptimizerStep:
     sizes = [(end.summed, end.expert_summed) for end in plan.ends]
     if not np.any(plan.summed + sum(size for size, _ in sizes)):
         return NO_STEP
-    layers, dual = plan.layers_per_stage, plan.schedule.both_ends
+    layers, dual, meet = plan.layers_per_stage, plan.schedule.both_ends, plan.schedule.ends_meet
     if dual:  # a chip has two stages
         layers = 2 * layers
 
@@ -220,7 +222,7 @@ def optimizer_step(plan: MeshPlan) -> OptimizerStep:
     first: Any
     last: Any
     first, last = (plan.summing_time(*size) for size in sizes)
-    alone = (np.asarray(plan.pipeline) == 1) | dual  # a chip has both ends
+    alone = (np.asarray(plan.pipeline) == 1) | meet  # a chip has both ends
     before: Any
     behind: Any
     before, behind = (plan.gathering_time(*size) for size in sizes)
@@ -228,14 +230,15 @@ def optimizer_step(plan: MeshPlan) -> OptimizerStep:
     if dual:  # with the chip that has the same stages
         mirrored = [plan.mirrored_time(*size) for size in sizes]
         sums = sums + plan.mirrored_time(plan.summed * layers, plan.expert_summed * layers)
-        first, last = first + last + sum(mirrored), 0.0
-        before, behind = before + behind, 0.0
+        first = first + sum(mirrored)
+    if meet:
+        first, last, before, behind = first + last, 0.0, before + behind, 0.0
     ended = [plan.updated(*size) for size in sizes]
     most = np.where(alone, sum(ended), np.maximum(ended[0], ended[1]))
     return OptimizerStep(
         sums=sums,
         first=first,
-        last=last + alone * first * (not dual),
+        last=last + alone * first * (not meet),
         update=plan.offloaded.update(plan.update, layers)
         * (plan.updated(plan.summed, plan.expert_summed) * layers + most)
         / plan.sharers(1)
@@ -298,8 +301,9 @@ def exact_time(pipeline: Pipeline, work: float, rules: Rules) -> float:
     paths = float(iteration_time(pipeline, work, rules))
     if pipeline.from_both_ends:
         return max(_from_both_ends(pipeline, float(pipeline.stage_work(work))), paths)
-    ends = pipeline.has_ends and pipeline.training and int(pipeline.stages) > 1
     apart = not pipeline.step.overlapped or pipeline.schedule.defers_weights or pipeline.uneven
+    several = pipeline.training and int(pipeline.stages) > 1
+    ends = several and (pipeline.has_ends or pipeline.schedule.by_events)
     if not ends or (pipeline.schedule is Schedule.GPIPE and not apart):
         return paths
     share, work = float(pipeline.forward), float(pipeline.stage_work(work))
@@ -412,10 +416,12 @@ def iteration(plan: MeshPlan, layer_time: float, overlap: Overlap, rules: Rules)
         for share, both in zip(pipeline.fewer, besides, strict=True)
     ]
     inner = work if plan.pipeline > 2 else 0.0
-    slowest = work + sum(besides) if plan.pipeline == 1 else max(*own, inner)
+    alone = plan.pipeline == 1 or pipeline.schedule.ends_meet
+    slowest = work + sum(besides) if alone else max(*own, inner)
     if pipeline.from_both_ends:
         slowest = dual_work(pipeline, work).pair
-    if pipeline.has_ends or pipeline.from_both_ends:  # all that the slowest stage waits for
+    by_events = pipeline.training and pipeline.schedule.by_events
+    if pipeline.has_ends or by_events:  # all that the slowest stage waits for
         bubble = (taken - sum(ended)) / plan.n_microbatches / slowest
     return Iteration(
         stage_time=float(

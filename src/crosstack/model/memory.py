@@ -26,11 +26,11 @@ from numpy.typing import ArrayLike
 
 from crosstack.model.attention import attention_core
 from crosstack.model.boundary import Shares, operand_share
+from crosstack.model.kept_by_two import kept_by_two, kept_of_end, microbatches_kept
 from crosstack.model.memory_account import ROWS, MemoryAccount
 from crosstack.model.mesh_plan import MeshPlan, state_away, state_held
 from crosstack.model.offload import RUNNING
 from crosstack.model.rules import Rules
-from crosstack.model.schedule.in_flight import in_flight
 from crosstack.model.stage_layers import chip_layers, layers_of
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
 from crosstack.workload.transformer_training import Recompute
@@ -330,7 +330,10 @@ def host_rows(plan: MeshPlan, memory: CopyMemory, stage: ArrayLike) -> tuple[Flo
     for place, end in zip((0, plan.pipeline - 1), plan.ends, strict=True):
         own = [getattr(end, row) for row in STATE]
         own += [end.expert_weights, end.expert_gradients, end.expert_state]
-        state = state + state_away(plan, *own) * np.equal(at, place)
+        there = np.equal(at, 0 if plan.schedule.ends_meet else place)
+        if plan.schedule.both_ends:
+            there = there | np.equal(at, plan.pipeline - 1)
+        state = state + state_away(plan, *own) * there
     kept = np.zeros_like(state)
     if plan.offloaded.activations:
         each = memory.kept.sum(axis=-1) * plan.microbatch_size
@@ -375,20 +378,22 @@ def end_sizes(plan: MeshPlan) -> tuple[EndRows, EndRows]:
     if not plan.has_ends:
         return {}, {}
     own = list[EndRows]()
-    for stage, end in zip((0, plan.pipeline - 1), plan.ends, strict=True):
+    for is_last, end in zip((False, True), plan.ends, strict=True):
         sizes = [getattr(end, row) for row in STATE]
         sizes += [end.expert_weights, end.expert_gradients, end.expert_state]
         rows = dict(zip(STATE, state_held(plan, *sizes), strict=True))
         rows |= {"caches": end.caches}
         rows["buffers"] = end.buffers + passing_size(plan, end.weights, 1)
-        rows["logits"] = end.kept * plan.microbatch_size * microbatches_kept(plan, stage)
+        rows["logits"] = end.kept * plan.microbatch_size * kept_of_end(plan, is_last=is_last)
         rows[LIVE] = end.live * plan.microbatch_size * plan.schedule.at_once
         own.append(rows)
-    alone = np.equal(plan.pipeline, 1) | plan.schedule.both_ends  # a chip has both ends
+    alone = np.equal(plan.pipeline, 1) | plan.schedule.ends_meet  # a chip has both ends
     first, last = own
     both = {row: size + last[row] for row, size in first.items()}
     both[LIVE] = np.maximum(first[LIVE], last[LIVE])
     one, other = ({row: np.where(alone, both[row], e[row]) for row in both} for e in own)
+    if plan.schedule.ends_meet and not plan.schedule.both_ends:  # the last chip has none
+        other = {row: np.where(np.equal(plan.pipeline, 1), size, 0.0) for row, size in both.items()}
     return one, other
 
 
@@ -403,14 +408,15 @@ def activations_held(
     """What stages with so many copies keep for their backward passes. [B]
 
     The first keeps most, but where gradients of weights wait: stage s of p has p - s microbatches
-    whose backward pass is to come, and s whose gradients of weights are, and one of the former then
-    becomes one of the latter. Copies beyond those that compute again keep all; of the others one
-    at a time has the rest. From both ends, see `_of_two_stages`.
+    whose backward pass is to come, and s whose gradients of weights are (ZB-H2: ``2 (p - s) - 1``
+    and ``2 s``), and one of the former then becomes one of the latter. Copies beyond those that
+    compute again keep all; of the others one at a time has the rest. Of chips with both ends of a
+    model see `kept_by_two`.
     """
     kept, again = memory.kept.sum(axis=-1), memory.again.sum(axis=-1)
     count = np.asarray(plan.layers_per_stage if copies is None else copies)
-    if plan.schedule.both_ends:
-        held = _of_two_stages(plan, memory, stage) + again
+    if plan.schedule.ends_meet:
+        held = kept_by_two(plan, kept, memory.waiting.sum(axis=-1), stage) + again
         return np.asarray(plan.microbatch_size * held)
     whole = np.maximum(count - plan.layers_again, 0.0)
     if plan.offloaded.activations:
@@ -420,27 +426,10 @@ def activations_held(
         held = held + again * np.greater(plan.again, 0)
     if plan.schedule.defers_weights:
         waiting = memory.waiting.sum(axis=-1)
-        held = held + count * waiting * np.asarray(stage)
+        held = held + count * waiting * plan.schedule.ahead * np.asarray(stage)
         held = held + (count - whole) * np.maximum(waiting - kept, 0.0)
         held = held + whole * np.maximum(waiting - kept - again, 0.0)
     return np.asarray(plan.microbatch_size * np.where(count > 0, held, 0.0))
-
-
-def _of_two_stages(plan: MeshPlan, memory: CopyMemory, chip: ArrayLike) -> Floats:
-    """What chips with two stages keep of one sequence, but for what is computed again. [B]
-
-    Chip r of the first half keeps ``p - r`` microbatches of its first stage and ``r + 1`` of the
-    other one; in the end gradients of weights of ``r + 1`` wait, while ``p / 2 - 1 - r`` are to
-    come back to the first stage, each counted as of the fullest stage.
-    """
-    kept, waiting = memory.kept.sum(axis=-1), memory.waiting.sum(axis=-1)
-    p, half = np.asarray(plan.pipeline), np.asarray(plan.pipeline) // 2
-    place = np.minimum(chip, p - 1 - np.asarray(chip))
-    other = p - 1 - place
-    main = kept * (layers_of(plan, place) * other + layers_of(plan, place))
-    main = main + kept * layers_of(plan, other) * (place + 1)
-    late = plan.layers_per_stage * (waiting * (place + 1) + kept * (half - 1 - place))
-    return np.asarray(np.maximum(main, late))
 
 
 def pipeline_account(
@@ -491,12 +480,3 @@ def pipeline_account(
         for row, size in rows.items():
             table.setdefault(row, nothing.copy())[stage] += size
     return MemoryAccount(sizes=tuple(tuple(table.get(row, nothing).tolist()) for row in ROWS))
-
-
-def microbatches_kept(plan: MeshPlan, stage: ArrayLike) -> Floats:
-    """Microbatches whose backward pass stages of a plan keep activations for, at most. [1]
-
-    See `in_flight`.
-    """
-    schedule, size = plan.schedule, {"stages": plan.pipeline, "microbatches": plan.n_microbatches}
-    return in_flight(stage, **size, schedule=schedule, interleave=plan.interleave)

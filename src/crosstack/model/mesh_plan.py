@@ -298,7 +298,7 @@ class MeshPlan:
 
     def hides(self, what: Hidden) -> bool:
         """Whether sums of gradients run, or weights are brought, beside the work of layers."""
-        if self.schedule.both_ends:  # two stages of a chip are through at the same time
+        if self.schedule.ends_meet:  # two stages of a chip are through at the same time
             return False
         return self.overlapped and (self.hidden is None or what in self.hidden)
 
@@ -320,7 +320,8 @@ class MeshPlan:
     @property
     def borders(self) -> int:
         """Borders that a microbatch crosses one way, between pieces of stages. [1]"""
-        return self.pipeline * self.interleave - 1
+        turns = self.schedule is Schedule.ZB_V  # between two pieces of one chip
+        return self.pipeline * self.interleave - 1 - turns * (self.interleave > 1)
 
 
 def state_held(

@@ -88,6 +88,18 @@ class Offloading:
             return 1.0
         return 0.0 if self.gradients else np.minimum(UNDER_WAY / np.asarray(layers), 1.0)
 
+    @property
+    def moved(self) -> float:
+        """Bytes that the link moves, both ways, for each byte of gradients that is updated. [1]"""
+        if not self.state or self.host is None:
+            return 0.0
+        return (self.steps[0] + self.steps[2]) * self.host.bandwidth
+
+    @property
+    def link_power(self) -> float:
+        """What the link draws for each byte a second. [W/(B/s)]"""
+        return 0.0 if self.host is None else self.host.link_power
+
     def moving_time(self, size: Any) -> Any:
         """Time that activations of so many bytes take, one way. [s]"""
         return 0.0 if not self.activations or self.host is None else size / self.host.bandwidth

@@ -5,15 +5,21 @@ each; heads of keys and values are shared out, or had by as many chips each as t
 vocabulary is padded, so any degree does. Stages hold whole layers, and as many each unless the
 framework allows others. Sources: ``narayanan2021megatron`` (sections 2.2 and 2.3),
 ``nvidia_megatron_core``, ``liang2024torchtitan``. Axes that a graph does not name are not asked.
+Stages take microbatches in the orders that the framework has (``nvidia_megatron_schedules``,
+``pytorch_pipelining``); one stage alone takes one after the other, there and back.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
 
 from crosstack.errors import Problem
 from crosstack.machine.framework import Framework
+from crosstack.workload.transformer_training import Schedule
 from crosstack.workload.workload import Workload
 
 _SHARED = {"heads": "heads", "feed_forward": "columns of the feed-forward network"}
@@ -42,6 +48,26 @@ def unrunnable(
             )
             return Problem(PATH, message)
     return None
+
+
+def runs_schedule(framework: Framework | None, schedule: Schedule, pipeline: Any) -> Any:
+    """Whether a framework runs so many stages in the order of a schedule; or of arrays of them."""
+    if framework is None or not framework.schedules or schedule in framework.schedules:
+        return np.equal(pipeline, pipeline)
+    return np.equal(pipeline, 1) & (schedule is Schedule.ONE_F_ONE_B)
+
+
+def schedules_allowed(framework: Framework | None, schedule: Schedule) -> str:
+    """Say which schedules a framework runs in place of one that it does not; empty: it does. [1]
+
+    The nearest has gradients of weights wait as that one does, if any does.
+    """
+    if framework is None or not framework.schedules or schedule in framework.schedules:
+        return ""
+    near = [one for one in framework.schedules if one.defers_weights and schedule.defers_weights]
+    near = near or [one for one in framework.schedules if one is Schedule.ONE_F_ONE_B]
+    nearest = f"; nearest: {near[0]}" if near and framework.schedules[1:] else ""
+    return f"{', '.join(framework.schedules)} with {framework.name}{nearest}"
 
 
 def uneven(workload: Workload, *, tensor: int, pipeline: int) -> tuple[str, ...]:

@@ -84,8 +84,10 @@ class Schedule(StrEnum):
     ``GPIPE``: all forward, then all backward (``huang2019gpipe``). ``ONE_F_ONE_B``: as soon as one
     has come back, it goes first (``narayanan2021megatron``), so that stage s of p holds at most
     p - s of them. ``ZB_H1``: as that, but gradients of weights wait until there is nothing else to
-    do (``qi2024zero``); at least as many microbatches as stages. ``DUALPIPE``: microbatches enter
-    at both ends, and a forward pass runs together with a backward pass, so that tokens are on their
+    do (``qi2024zero``); at least as many microbatches as stages. ``ZB_H2``: as that, with twice as
+    many under way, and ``ZB_V``: with two pieces a stage, the first and the last one on one chip
+    (sections 2.3 and 6 there); at least one less than twice as many. ``DUALPIPE``: they enter at
+    both ends, and a forward pass runs together with a backward pass, so that tokens are on their
     way to experts while others are computed (``deepseek2024v3``, section 3.2.1); an even number of
     stages, and of microbatches, twice as many at least.
     """
@@ -94,16 +96,45 @@ class Schedule(StrEnum):
     ONE_F_ONE_B = "1f1b"
     ZB_H1 = "zb-h1"
     DUALPIPE = "dualpipe"
+    ZB_H2 = "zb-h2"
+    ZB_V = "zb-v"
 
     @property
     def defers_weights(self) -> bool:
         """Whether gradients of weights are computed apart from those of inputs, and later."""
-        return self in (Schedule.ZB_H1, Schedule.DUALPIPE)
+        return self in (Schedule.ZB_H1, Schedule.ZB_H2, Schedule.ZB_V, Schedule.DUALPIPE)
 
     @property
     def both_ends(self) -> bool:
         """Whether microbatches enter at both ends, so that each chip has two stages."""
         return self is Schedule.DUALPIPE
+
+    @property
+    def ends_meet(self) -> bool:
+        """Whether the chip that the model begins on is also one that it ends on."""
+        return self in (Schedule.DUALPIPE, Schedule.ZB_V)
+
+    @property
+    def by_events(self) -> bool:
+        """Whether no closed form is known: paths are what an iteration takes at least."""
+        return self in (Schedule.DUALPIPE, Schedule.ZB_H2, Schedule.ZB_V)
+
+    @property
+    def searched(self) -> bool:
+        """Whether it is tried where no schedule is given."""
+        return self not in (Schedule.ZB_H2, Schedule.ZB_V)
+
+    @property
+    def ahead(self) -> int:
+        """Microbatches that a stage begins before the next one does. [1]"""
+        return 2 if self in (Schedule.ZB_H2, Schedule.ZB_V) else 1
+
+    @property
+    def pieces(self) -> int | None:
+        """Pieces that every stage has, None where there may be any number. [1]"""
+        if self is Schedule.ONE_F_ONE_B:
+            return None
+        return 2 if self is Schedule.ZB_V else 1
 
     @property
     def at_once(self) -> int:

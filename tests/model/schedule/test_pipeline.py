@@ -6,6 +6,7 @@ from crosstack.errors import InputError
 from crosstack.model.schedule.events import simulate
 from crosstack.model.schedule.passes import Operation, Pass, Stage
 from crosstack.model.schedule.pipeline import pass_order, pipeline_graph, pipeline_time
+from crosstack.model.schedule.zero_bubble import least_microbatches
 from crosstack.workload.transformer_training import Schedule
 
 times = st.floats(0, 10).map(lambda t: round(t, 3))
@@ -25,11 +26,14 @@ stages = st.lists(
 @pytest.mark.parametrize("schedule", Schedule)
 @given(stages, st.integers(1, 7))
 def test_the_closed_form_is_what_the_tasks_take(schedule, pipeline, microbatches):
-    microbatches = max(microbatches, len(pipeline) if schedule.defers_weights else 1)
+    pieces = schedule.pieces or 1
     if schedule.both_ends:
         pipeline, microbatches = [*pipeline, *pipeline[::-1]], 4 * len(pipeline) + 2 * microbatches
-    ran = simulate(pipeline_graph(pipeline, microbatches, schedule)).makespan
-    found = pipeline_time(pipeline, microbatches, schedule)
+    elif schedule.defers_weights:
+        microbatches = max(microbatches, least_microbatches(len(pipeline), schedule))
+        pipeline = [*pipeline, *pipeline[: (pieces - 1) * len(pipeline)]]
+    ran = simulate(pipeline_graph(pipeline, microbatches, schedule, interleave=pieces)).makespan
+    found = pipeline_time(pipeline, microbatches, schedule, interleave=pieces)
     assert found == pytest.approx(ran, rel=1e-12, abs=1e-12)
 
 

@@ -27,7 +27,7 @@ from crosstack.machine.node import (
 from crosstack.machine.system import Dimension, DimensionKind, System
 from crosstack.records import require_type
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.transformer_training import ContextExchange, Zero
+from crosstack.workload.transformer_training import ContextExchange, Schedule, Zero
 
 # What work and peak of a unit are counted in, the first that a chip has.
 _BASE = (Dtype.BF16, Dtype.FP16, Dtype.FP32, Dtype.FP64)
@@ -191,6 +191,7 @@ def framework(name: str) -> Framework:
         dispatch=values.get("dispatch"),
         uneven_stages=values["uneven_stages"],
         sharing=tuple(Zero(each) for each in values.get("sharing", ())),
+        schedules=tuple(Schedule(each) for each in values.get("schedules", ())),
         **{
             name: tuple(ContextExchange(each) for each in values.get(name, ()))
             for name in ("contexts", "window_contexts")
@@ -272,6 +273,7 @@ def _host_share(found: Entry) -> HostShare | None:
         bandwidth=given["link_bandwidth"],
         capacity=given["capacity"] / chips,
         memory_bandwidth=None if memory is None else memory / chips,
+        link_power=given.get("link_power", 0.0),
     )
 
 

@@ -14,9 +14,12 @@ import numpy as np
 from crosstack.machine.chip import Chip, Execution, Overlap
 from crosstack.model.dispatch import host_time
 from crosstack.model.iteration import iteration_time, pipeline_of
-from crosstack.model.memory import computed_again, microbatches_kept, weight_gradients
+from crosstack.model.kept_by_two import microbatches_kept
+from crosstack.model.memory import computed_again, weight_gradients
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
+from crosstack.model.runnable import runs_schedule
+from crosstack.model.schedule.zero_bubble import least_microbatches
 from crosstack.model.tiles import divisors
 from crosstack.model.tokens import RECOMPUTED, with_tokens
 from crosstack.workload.kernel_graph import KernelGraph
@@ -29,14 +32,19 @@ EMPTY = 2  # places of layers that may stay empty where stages are cut into piec
 def schedules(plan: MeshPlan, arrays: KernelGraph, rules: Rules) -> tuple[Schedule, ...]:
     """Return the schedules that plans may follow for a graph, one forward, one backward first.
 
-    Gradients of weights wait where there are some, apart from those of inputs.
+    Gradients of weights wait where there are some, apart from those of inputs; a framework that
+    drives the chips runs those that it has.
     """
     one = Schedule.ONE_F_ONE_B
     if not (rules.iteration.has_schedules and plan.training):
         return (one,)
     apart = bool(weight_gradients(arrays).any())
-    others = (order for order in Schedule if order is not one)
-    return (one, *(order for order in others if apart or not order.defers_weights))
+    framework = None if plan.driven is None else plan.driven.framework
+    return tuple(
+        order
+        for order in (one, *(order for order in Schedule if order is not one))
+        if (apart or not order.defers_weights) and np.any(runs_schedule(framework, order, 1))
+    )
 
 
 def most_pieces(plan: MeshPlan, rules: Rules) -> Any:
@@ -47,8 +55,11 @@ def most_pieces(plan: MeshPlan, rules: Rules) -> Any:
     count them as layers. Of a plan, or of arrays of many.
     """
     cut = rules.iteration.has_schedules and plan.training
-    if not cut or plan.schedule is not Schedule.ONE_F_ONE_B:
+    if not cut or plan.schedule.pieces == 1:
         return 1
+    if plan.schedule.pieces:  # of as many layers each
+        whole = plan.graph_repetitions == plan.layers_per_stage * plan.pipeline
+        return 1 + ((plan.pipeline > 1) & whole & (plan.layers_per_stage % 2 == 0))
     even = plan.graph_repetitions >= plan.layers_per_stage * plan.pipeline - EMPTY
     return 1 + ((plan.pipeline > 1) & even) * (plan.layers_per_stage - 1)
 
@@ -57,20 +68,25 @@ def may_follow(plan: MeshPlan, rules: Rules) -> Any:
     """Whether microbatches may follow the schedule of a plan; or of arrays of plans.
 
     Stages have the pieces that it says, see `most_pieces`. Source: narayanan2021megatron, section
-    2.2.2: microbatches are a multiple of the stages. They are no fewer where gradients of weights
-    wait (qi2024zero, section 2.3), which layers then do not exchange. From both ends: stages and
-    microbatches are even in number, and the latter twice as many at least (deepseek_dualpipe), and
-    layers compute the same again. Where gradients of weights wait, none of what they need is on the
-    host.
+    2.2.2: microbatches are a multiple of the stages. They are as many as fill the pipeline where
+    gradients of weights wait (qi2024zero, section 2.3), which layers then do not exchange. From
+    both ends: stages and microbatches are even in number, and the latter twice as many at least
+    (deepseek_dualpipe). Where a chip has both ends of the model, layers compute the same again.
+    Where gradients of weights wait, none of what they need is on the host.
     """
+    framework = None if plan.driven is None or not plan.training else plan.driven.framework
     divides = most_pieces(plan, rules) % plan.interleave == 0
+    divides = divides & runs_schedule(framework, plan.schedule, plan.pipeline)
     if plan.schedule.defers_weights:
         p, m, often = plan.pipeline, plan.n_microbatches, plan.schedule.at_once
-        divides = divides & (m >= often * p) & (plan.exchanged == 0)
+        least = often * p if often > 1 else least_microbatches(p, plan.schedule)
+        divides = divides & (m >= least) & (plan.exchanged == 0)
         divides = divides & (m % often == 0) & (p % often == 0)
         divides = divides & (not plan.offloaded.activations)
-    if plan.schedule.both_ends:
+    if plan.schedule.ends_meet:
         divides = divides & np.equal(plan.again, 1)
+    if plan.schedule.pieces:
+        return divides & np.equal(plan.interleave, plan.schedule.pieces)
     return divides & ((plan.interleave == 1) | (plan.n_microbatches % plan.pipeline == 0))
 
 
@@ -183,7 +199,7 @@ def _held(plan: MeshPlan) -> float:
 
     Microbatches in flight; with two stages a chip, weights and more besides.
     """
-    return math.inf if plan.schedule.both_ends else float(microbatches_kept(plan, 0))
+    return math.inf if plan.schedule.ends_meet else float(microbatches_kept(plan, 0))
 
 
 def by_schedule(
@@ -229,6 +245,7 @@ def never_slower(
         beaten = any(
             held[k] <= held[i] and all(a <= b for a, b in zip(times[k], times[i], strict=True))
             for k in kept
+            if not plans[k].schedule.by_events  # whose times are what they take at least
         )
         if not beaten:
             kept.append(i)

@@ -23,11 +23,12 @@ def in_flight(
 
     GPipe keeps all of them until the pipeline turns round; with one forward, one backward a stage
     keeps as many as there are stages from itself to the last; with ``interleave`` v pieces a chip
-    the first of p keeps ``1 + (p - 1) / (p v)`` times as much. Where microbatches enter at both
+    the first of p keeps ``1 + (p - 1) / (p v)`` times as much. Under ZB-H2 stage s keeps
+    ``2 (p - s) - 1``, under ZB-V each ``2 p`` of one piece of two. Where microbatches enter at both
     ends, a chip has two stages, s and ``p - 1 - s``, and keeps ``p + 1`` of them. Those whose
-    gradients of weights
-    alone are left (`Schedule.defers_weights`) are not counted. Source: huang2019gpipe,
-    narayanan2021megatron (sections 2.2.1 and 2.2.2), korthikanti2023reducing.
+    gradients of weights alone are left (`Schedule.defers_weights`) are not counted. Source:
+    huang2019gpipe, narayanan2021megatron (sections 2.2.1 and 2.2.2), korthikanti2023reducing,
+    qi2024zero (sections 2.3 and 6).
 
     Parameters
     ----------
@@ -50,7 +51,9 @@ def in_flight(
     last = stages - at  # stages from this one to the last
     if schedule is Schedule.GPIPE:
         return np.zeros(np.shape(last)) + microbatches
-    whole = np.minimum(last, microbatches)
+    if schedule.ends_meet and not schedule.both_ends:
+        return np.zeros(np.shape(last)) + np.minimum(stages, microbatches)
+    whole = np.minimum(schedule.ahead * (last - 1) + 1, microbatches)
     if isinstance(interleave, int) and interleave == 1:
         return np.asarray(whole, dtype=float)
     pieces = 2 * last - 1 + (interleave - 1) * stages

@@ -30,6 +30,14 @@ from crosstack.model.schedule.dual_graph import dual_graph
 from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder, check_tasks
 from crosstack.model.schedule.levels import NONE, LevelBuilder, Levels
 from crosstack.model.schedule.passes import Ending, Pass, Stage
+from crosstack.model.schedule.zero_bubble import (
+    Item,
+    check_waiting,
+    chip_pieces,
+    piece_chip,
+    v_order,
+    waiting_order,
+)
 from crosstack.workload.transformer_training import Schedule
 
 
@@ -42,7 +50,8 @@ def pipeline_time(
 ) -> float:
     """Time of one step without tasks. [s]
 
-    ``interleave`` stages are on every chip, the i-th on chip i modulo the number of chips. GPipe is
+    ``interleave`` stages are on every chip, the i-th on chip i modulo the number of chips, but by
+    ZB-V (`crosstack.model.schedule.zero_bubble`). GPipe is
     in closed form: stages and the links between them are machines that m equal jobs pass one after
     the other (`crosstack.model.schedule.closed`), there and back. By other schedules: in closed
     form where one holds; otherwise what a chip does next begins once the chip and what it waits for
@@ -82,6 +91,8 @@ def _known_time(
     sends = [s.send for s in stages[:-1]] if chips > 1 else []
     alike = all(len(set(times)) <= 1 for times in (forward, backward, sends))
     send = max(sends, default=0.0)
+    if schedule.by_events:
+        return None
     if schedule.defers_weights:
         work = forward[0] + backward[0]
         if not (alike and len(set(weights)) == 1 and work):
@@ -105,22 +116,20 @@ def _check_pipeline(stages: int, microbatches: int, schedule: Schedule, interlea
     require_whole("interleave", interleave)
     if schedule.both_ends:
         check_dual(stages, microbatches)
-    few = schedule.defers_weights and microbatches < stages
-    allowed = f"at least {stages}, as many as stages, with schedule {schedule}"
-    require(not few, "microbatches", microbatches, allowed)
-    if interleave == 1:
-        return
-    taken = schedule is Schedule.ONE_F_ONE_B
-    require(taken, "interleave", interleave, f"1 with schedule {schedule}; more with 1f1b")
+    elif schedule.defers_weights:
+        check_waiting(stages // interleave, microbatches, schedule)
+    pieces = schedule.pieces
+    taken = pieces in (None, interleave)
+    require(taken, "interleave", interleave, f"{pieces} with schedule {schedule}; more with 1f1b")
     require(stages % interleave == 0, "interleave", interleave, f"a divisor of {stages} stages")
+    if interleave == 1 or pieces is not None:
+        return
     chips = stages // interleave
     whole = microbatches % chips == 0
     require(whole, "microbatches", microbatches, f"a multiple of {chips} chips, to interleave")
 
 
 KINDS = len(Pass) + 1  # of what a stage takes: each pass, and its send
-
-Item = tuple[int, int, Pass]  # a stage, a microbatch, and what is done of it
 
 
 def pass_order(
@@ -136,7 +145,8 @@ def pass_order(
     Chip c of p takes ``p - 1 - c`` microbatches forward, then one forward and one backward in turn,
     then what is left backward. Interleaved, v stages a chip: ``2 (p - 1 - c) + (v - 1) p`` of them
     first, p microbatches through one of its stages, then p through the next
-    (``narayanan2021megatron``, sections 2.2.1 and 2.2.2). Zero bubble: see `_zero_bubble_order`.
+    (``narayanan2021megatron``, sections 2.2.1 and 2.2.2). Zero bubble:
+    `crosstack.model.schedule.zero_bubble`.
 
     Parameters
     ----------
@@ -150,8 +160,10 @@ def pass_order(
             yield from ((s, i, Pass.BACKWARD) for s in reversed(range(stages)))
         return
     chips = stages // interleave
-    if schedule.defers_weights:
-        orders = [_zero_bubble_order(chip, chips, microbatches) for chip in range(chips)]
+    if schedule is Schedule.ZB_V:
+        orders = [v_order(chip, chips, microbatches) for chip in range(chips)]
+    elif schedule.defers_weights:
+        orders = [waiting_order(chip, chips, microbatches, schedule) for chip in range(chips)]
     else:
         orders = [_order_of(chip, chips, microbatches, interleave) for chip in range(chips)]
     position = [0] * chips
@@ -187,25 +199,6 @@ def _order_of(chip: int, chips: int, microbatches: int, interleave: int) -> list
     return order + [piece(k, Pass.BACKWARD) for k in range(total - ahead, total)]
 
 
-def _zero_bubble_order(chip: int, chips: int, microbatches: int) -> list[Item]:
-    """Return what a chip does, in order, under ZB-H1.
-
-    Chip c of p takes ``p - 1 - c`` microbatches forward, then one forward and one back to the
-    inputs in turn, then what is left back to the inputs; behind each back to the inputs the one c
-    before goes back to the weights, and the last c of those at the end. Source: qi2024zero,
-    section 2.3.
-    """
-    ahead = chips - 1 - chip
-    order: list[Item] = [(chip, i, Pass.FORWARD) for i in range(ahead)]
-    for i in range(microbatches):
-        if i + ahead < microbatches:
-            order.append((chip, i + ahead, Pass.FORWARD))
-        order.append((chip, i, Pass.INPUTS))
-        if i >= chip:
-            order.append((chip, i - chip, Pass.WEIGHTS))
-    return order + [(chip, i, Pass.WEIGHTS) for i in range(microbatches - chip, microbatches)]
-
-
 @lru_cache(maxsize=32)
 def _levels(stages: int, microbatches: int, schedule: Schedule, interleave: int) -> Levels:
     """Return passes and sends in the order of `pass_order`, by levels.
@@ -213,27 +206,28 @@ def _levels(stages: int, microbatches: int, schedule: Schedule, interleave: int)
     Which take what: every stage forward, backward, to inputs and to weights, and its send.
     """
     chips, build = stages // interleave, LevelBuilder()
+    on = [piece_chip(s, chips, schedule) for s in range(stages)]
     busy = [NONE] * chips  # the last pass of each chip
-    links = {kind: [NONE] * chips for kind in Pass}  # the last send on the link behind a chip
+    links = {kind: [NONE] * stages for kind in Pass}  # the last send on the link behind a chip
     ready: dict[Pass, list[list[int]]]  # what passes a microbatch on
     ready = {kind: [[] for _ in range(stages)] for kind in Pass}
     turned: list[int] = []  # the last stage's forward
     number = {kind: place for place, kind in enumerate(Pass)}
     for s, i, kind in pass_order(stages, microbatches, schedule, interleave=interleave):
         step = kind.step
-        chip, before, to, came = s % chips, s - step, s + step, NONE
+        before, to, came = s - step, s + step, NONE
         if step:
             if 0 <= before < stages:
                 came = ready[kind][before][i]
             elif kind is not Pass.FORWARD:
                 came = turned[i]
-        busy[chip] = done = build.add(s * KINDS + number[kind], busy[chip], came)
+        busy[on[s]] = done = build.add(s * KINDS + number[kind], busy[on[s]], came)
         if step and 0 <= to < stages:
-            if chips > 1:
+            if on[s] != on[to]:
                 link = min(s, to)
-                wire = links[kind]
-                done = build.add(link * KINDS + KINDS - 1, wire[link % chips], done)
-                wire[link % chips] = done
+                wire = link if schedule.ends_meet else link % chips
+                done = build.add(link * KINDS + KINDS - 1, links[kind][wire], done)
+                links[kind][wire] = done
             ready[kind][s].append(done)
         elif kind is Pass.FORWARD:
             turned.append(done)
@@ -279,11 +273,12 @@ def pipeline_graph(
     passes = 3 if schedule.defers_weights else 2
     check_tasks(2 * passes * microbatches * sum(len(stage.operations) + 1 for stage in stages))
     build, last = TaskGraphBuilder(f"stage {chip}" for chip in range(chips)), len(stages) - 1
+    on = [piece_chip(s, chips, schedule) for s in range(len(stages))]
     before: list[int | None] = [None] * chips  # the last task of each chip
 
     def run(s: int, i: int, after: int | None, kind: Pass) -> int:
         """Add the operations of a stage for one microbatch; return the last of them."""
-        waits = {task for task in (after, before[s % chips]) if task is not None}
+        waits = {task for task in (after, before[on[s]]) if task is not None}
         tag, task = f"microbatch {i}", None
         own = stages[s].operations
         for operation in own if kind is Pass.FORWARD else reversed(own):
@@ -293,50 +288,52 @@ def pipeline_graph(
             task = build.add(
                 f"{operation.name}, {tag}",
                 takes,
-                resource=f"stage {s % chips}",
+                resource=f"stage {on[s]}",
                 after=sorted(waits) if task is None else [task],
                 kind="forward" if kind is Pass.FORWARD else "backward",
             )
         if task is None:  # a stage without operations hands on
             task = build.add(f"stage {s}, {tag}", after=sorted(waits), kind="hand over")
-        before[s % chips] = task
+        before[on[s]] = task
         return task
 
     def gathered_first(s: int, came: int | None) -> int:
         """Run the first microbatch, whose layers wait for weights that are sent round."""
         begun, pending = rounds[s]
-        waits = [task for task in (came, before[s % chips], begun) if task is not None]
+        waits = [task for task in (came, before[on[s]], begun) if task is not None]
         start = build.add(f"weights of stage {s}", after=waits, kind="hand over")
         ends = [run(s, 0, start, Pass.FORWARD)]
         for task, takes in pending:
             ends.append(build.add(f"rest of stage {s}", takes, after=[task], kind="hand over"))
         task = build.add(f"stage {s} is through", after=ends, kind="hand over")
-        before[s % chips] = task
+        before[on[s]] = task
         return task
 
     def send(s: int, i: int, after: int, kind: Pass) -> int:
         """Pass a microbatch on; only under GPipe the two directions never meet."""
         to = s + kind.step
-        if to == s or not 0 <= to <= last or chips == 1:
+        if to == s or not 0 <= to <= last or on[s] == on[to]:
             return after
         link = min(s, to)
+        wire = link if schedule.ends_meet else link % chips
         back = "" if kind is Pass.FORWARD or schedule is Schedule.GPIPE else " back"
         return build.add(
             f"send {s} to {to}, microbatch {i}",
             stages[link].send,
-            resource=f"link {link % chips}{back}",
+            resource=f"link {wire}{back}",
             after=[after],
             kind="transfer",
         )
 
-    rounds = {} if ending is None else _add_gathers(build, ending, len(stages), chips)
+    held = [chip_pieces(chip, chips, len(stages), schedule) for chip in range(chips)]
+    rounds = {} if ending is None else _add_gathers(build, ending, held)
     passed: dict[Item, int] = {}  # the task that passes a microbatch on
     final: dict[int, tuple[list[int], int]] = {}  # what the last pass waits for, and its end
     for s, i, kind in pass_order(len(stages), microbatches, schedule, interleave=interleave):
         if not (kind is Pass.FORWARD or training):
             continue
         came = passed.get((s - kind.step, i, kind))
-        waits = [task for task in (came, before[s % chips]) if task is not None]
+        waits = [task for task in (came, before[on[s]]) if task is not None]
         if kind is Pass.FORWARD and s in rounds and not i:
             done = gathered_first(s, came)
         else:
@@ -344,21 +341,23 @@ def pipeline_graph(
         final[s] = waits, done
         passed[s, i, kind] = send(s, i, done, kind)
     if ending is not None:
-        _add_ending(build, ending, final, chips)
+        through = [task for task in before if task is not None]
+        _add_ending(build, ending, final, held, through)
     return build.build()
 
 
 def _add_gathers(
-    build: TaskGraphBuilder, ending: Ending, count: int, chips: int
+    build: TaskGraphBuilder, ending: Ending, pieces: Sequence[Sequence[int]]
 ) -> dict[int, tuple[int, list[tuple[int, float]]]]:
-    """Add sending round the weights that the iteration before updated, of ``count`` pieces.
+    """Add sending round the weights that the iteration before updated, of each chip's ``pieces``.
 
     Return of each piece what its first microbatch begins behind, and which tasks it ends at least
     so many seconds behind. [s]
     """
-    step = ending.step
+    step, chips = ending.step, len(pieces)
     if not step.gather:
         return {}
+    count = sum(map(len, pieces))
     bucket = step.gather / ending.layers
     found: dict[int, tuple[int, list[tuple[int, float]]]] = {}
     for chip in range(chips):
@@ -368,10 +367,10 @@ def _add_gathers(
         each = held * ending.layers * chips / count  # layers of a piece
         if not step.ahead:
             whole = own("weights sent round", held * step.gather + sum(besides))
-            found.update({s: (whole, []) for s in range(chip, count, chips)})
+            found.update({s: (whole, []) for s in pieces[chip]})
             continue
         after: list[int] = []  # pieces in their order, which a link does not know
-        for s in range(chip, count, chips):
+        for s in pieces[chip]:
             one = bucket + besides[0] * (s == 0)
             begun = own(f"weights of the first layer, stage {s}", one, after=after)
             rest = own(f"weights of stage {s}", (each - 1) * bucket, after=[begun])
@@ -385,13 +384,18 @@ def _add_gathers(
 
 
 def _add_ending(
-    build: TaskGraphBuilder, ending: Ending, final: dict[int, tuple[list[int], int]], chips: int
+    build: TaskGraphBuilder,
+    ending: Ending,
+    final: dict[int, tuple[list[int], int]],
+    pieces: Sequence[Sequence[int]],
+    through: Sequence[int],
 ) -> None:
     """Add the sums of gradients, by layers where they are overlapped, and the updates.
 
-    ``final`` is what the last backward pass of every stage waits for, and its last task.
+    ``final`` is what the last backward pass of every stage waits for, and its last task;
+    ``through`` the last task of every chip, which has ``pieces``.
     """
-    step, count = ending.step, len(final)
+    step, count, chips = ending.step, len(final), len(pieces)
     last = step.last - (step.first if chips == 1 else 0.0)
     bucket, summed = step.sums / ending.layers, []
     for chip in range(chips):
@@ -401,9 +405,9 @@ def _add_ending(
         each = held * ending.layers * chips / count  # layers of a piece
         if not step.overlapped:
             whole = held * step.sums + sum(besides)
-            summed.append(build.add("sum of gradients", whole, after=[final[chip][1]], **own))
+            summed.append(build.add("sum of gradients", whole, after=[through[chip]], **own))
             continue
-        for s in reversed(range(chip, count, chips)):
+        for s in reversed(pieces[chip]):
             waits, done = final[s]
             one = ending.lead + ending.head[1] * (s == count - 1)
             begun = build.add(f"first layer back, stage {s}", one, after=waits, kind="hand over")

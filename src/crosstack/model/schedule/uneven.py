@@ -47,6 +47,9 @@ def uneven_ends(
     held[0], held[-1] = held[0] - fewer[0], held[-1] - fewer[-1]
     forward = [work[0] * share + sent for share in held[:-1]] + [work[0] * held[-1]]
     backward = [work[1] * held[0]] + [work[1] * share + sent for share in held[1:]]
+    if schedule is Schedule.ZB_V:  # a chip hands on to its own second piece
+        forward[stages - 1] -= sent
+        backward[stages] -= sent
     for stage, (there, both) in zip((0, -1), ends, strict=True):
         forward[stage] += there
         backward[stage] += both - there

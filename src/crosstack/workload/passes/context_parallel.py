@@ -52,14 +52,13 @@ NO_CONTEXT = ContextAxes()
 def context_axes(graph: Graph) -> ContextAxes:
     """Return the axes of a graph that chips which share a sequence split.
 
-    None where tokens are worked on one after the other, windows run over them, they were read
-    before, or nothing looks at all of them, and of what is not trained.
+    None where tokens are worked on one after the other or one at a time, windows run over them,
+    others were read before, or nothing looks at all of them.
     """
     carried = [b.carries[0][0] for b in graph.blocks if b.carries and not b.twin]
-    trained = any(block.twin for block in graph.blocks)
     own = {axis for name in carried for axis in graph.tensor[name].axes}
     tokens = [a for a in own if graph.uses[a] is AxisUse.TOKEN and graph.sizes[a] > 1]
-    if len(tokens) != 1 or not trained:
+    if len(tokens) != 1:
         return NO_CONTEXT
     token, keys = tokens[0], set[str]()
     for block, nest in graph.nests():
