@@ -201,6 +201,7 @@ def with_strategy(mapping: Mapping, strategies: Strategies, number: int) -> Mapp
         dimensions=plan.dimensions,
         zero=ZEROS[plan.zero],
         context_exchange=plan.context_exchange,
+        expert_tensor=plan.expert_tensor,
         overlap=plan.hidden,
         offload=plan.offloaded.kinds,
         recompute=RECOMPUTED[strategies.recompute[number]],

@@ -1,8 +1,8 @@
 """Parallelism: what every network dimension is used for, and how large free dimensions are.
 
 Sets and parameters: dimensions d with a size or none, a use or none; n chips.
-Variables: size s_d and use u_d in {tensor, pipeline, data, expert, context} of every dimension, and
-how chips that share sequences exchange keys and values.
+Variables: size s_d and use u_d in {tensor, pipeline, data, expert, context} of every dimension, how
+chips that share sequences exchange keys and values, and over how many chips each expert is cut.
 
 (1) the sizes multiply to n; given sizes and uses stay;
 (2) a dimension serves one parallelism (``ko2025dfmodel`` IV.C), or, where the rules let it be
@@ -12,8 +12,9 @@ how chips that share sequences exchange keys and values.
     hierarchy; of data, expert are nearest: their chips exchange tokens in every layer;
 (3) the batch divides by the data-parallel degree (of expert times data) and the microbatch size;
 (4) a degree that is given is the product of all sizes with that use;
-(5) experts divide by the expert and the tensor-parallel degree together; a model without experts,
-    or rules that do not spread them, have no dimension of expert;
+(5) experts divide by the expert and the tensor-parallel degree together where tensor-parallel
+    chips have some of them each, by the expert degree where those cut each of them; a model without
+    experts, or rules that do not spread them, have no dimension of expert;
 (6) chips that share sequences have two pieces of each, of as many tokens; of a model that is not
     trained with attention, or by rules that know no such chips, there are none; where they exchange
     heads (`crosstack.model.context`) these divide by the context and the tensor-parallel degree;
@@ -37,12 +38,15 @@ from crosstack.machine.system import Dimension, Parallelism, System
 from crosstack.mapping.degrees import FREE, Degrees, degree_of
 from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.mapping import Mapping as Decided
+from crosstack.mapping.sharding import given_choices
+from crosstack.model.choice_index import choice_index
 from crosstack.model.context import exchanges_for, shared_tokens
-from crosstack.model.mesh_plan import MeshPlan, make_plan, placed_use, spread
+from crosstack.model.mesh_plan import MeshPlan, cuts_experts, make_plan, placed_use, spread
 from crosstack.model.rules import Rules
 from crosstack.model.runnable import unrunnable
 from crosstack.model.tiles import divisors
 from crosstack.workload.kernels import Placement
+from crosstack.workload.passes.expert_parallel import cut_experts
 from crosstack.workload.transformer_training import ContextExchange
 from crosstack.workload.workload import Workload
 
@@ -85,13 +89,19 @@ Factors = tuple[tuple[Parallelism, int], ...]  # of one dimension, innermost fir
 
 
 def network_uses(
-    system: System, *, shared: bool, degrees: Degrees = FREE, experts: int = 1, tokens: int = 1
+    system: System,
+    *,
+    shared: bool,
+    degrees: Degrees = FREE,
+    experts: int = 1,
+    tokens: int = 1,
+    cut: bool = False,
 ) -> Iterator[tuple[tuple[int, ...], tuple[Parallelism, ...], tuple[int, ...]]]:
     """Yield every (sizes, uses, dimensions) of a mapping.
 
     ``shared``: whether dimensions whose chips all reach each other serve several parallelisms;
     ``experts``: over how many chips experts are spread at most, ``tokens``: what the number of
-    those that share a sequence divides. [1]
+    those that share a sequence divides [1]; ``cut``: whether tensor-parallel chips may cut experts.
     """
     most = {Parallelism.EXPERT: experts, Parallelism.CONTEXT: tokens}
     for sizes in network_sizes(system):
@@ -111,16 +121,19 @@ def network_uses(
             context = degree_of(Parallelism.CONTEXT, counts, uses)
             if tokens % context or not degrees.are_those_of(counts, uses):
                 continue
-            if experts_divide(counts, uses, experts):
+            if experts_divide(counts, uses, experts, cut=cut):
                 yield counts, uses, () if len(places) == len(sizes) else places
 
 
-def experts_divide(sizes: tuple[int, ...], uses: tuple[Parallelism, ...], experts: int) -> bool:
-    """Whether each chip has as many experts, split over its tensor-parallel ones besides."""
+def experts_divide(
+    sizes: tuple[int, ...], uses: tuple[Parallelism, ...], experts: int, *, cut: bool = False
+) -> bool:
+    """Whether chips have as many experts; tensor-parallel ones ``cut`` them, or have some each."""
     if Parallelism.EXPERT not in uses:
         return True
     expert = degree_of(Parallelism.EXPERT, sizes, uses)
-    return expert == 1 or experts % (expert * degree_of(Parallelism.TENSOR, sizes, uses)) == 0
+    shared = 1 if cut else degree_of(Parallelism.TENSOR, sizes, uses)
+    return expert == 1 or experts % (expert * shared) == 0
 
 
 def fills_servers(system: System) -> bool:
@@ -207,6 +220,7 @@ class Use:
     microbatches: tuple[int, ...]
     dimensions: tuple[int, ...] = ()
     context_exchange: ContextExchange = ContextExchange.RING
+    expert_tensor: int = 1
 
     @classmethod
     def of(cls, decided: Decided | MeshPlan, microbatches: tuple[int, ...]) -> Use:
@@ -217,6 +231,7 @@ class Use:
             microbatches=microbatches,
             dimensions=decided.dimensions,
             context_exchange=decided.context_exchange,
+            expert_tensor=decided.expert_tensor,
         )
 
     def plan(
@@ -224,7 +239,7 @@ class Use:
     ) -> MeshPlan | None:
         """Return the plan of one microbatch size; None where it does not divide the batch."""
         use = self.sizes, self.parallelism, microbatch
-        more = self.dimensions, self.context_exchange
+        more = self.dimensions, self.context_exchange, self.expert_tensor
         return make_plan(workload, system, *use, rules, *more)
 
     def plans(
@@ -264,16 +279,24 @@ def workload_uses(
     experts = spread(workload, rules)
     tokens, most = shared_tokens(workload, rules), most_sharing(workload, system, degrees)
     tokens = tokens if most > 1 else 1
-    uses_of = network_uses(system, shared=shared, degrees=degrees, experts=experts, tokens=tokens)
+    cut = _may_cut(workload, constraints, rules)
+    uses_of = network_uses(
+        system, shared=shared, degrees=degrees, experts=experts, tokens=tokens, cut=cut
+    )
     refused, left = None, False
     asked = Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA, Parallelism.CONTEXT
     for sizes, uses, dimensions in uses_of:
         tensor, pipeline, data, context = (degree_of(use, sizes, uses) for use in asked)
         if context > most:
             continue
-        not_run = unrunnable(workload, system.chip.framework, tensor=tensor, pipeline=pipeline)
-        if not_run is not None:
-            refused = refused or not_run
+        degree = {"tensor": tensor, "pipeline": pipeline}
+        not_run = {
+            chips: unrunnable(workload, system.chip.framework, **degree, expert_tensor=chips)
+            for chips in _cuts(sizes, uses, experts, degrees.expert_tensor, cut=cut)
+        }
+        cuts = [chips for chips, why in not_run.items() if why is None]
+        if not cuts:
+            refused = refused or next(filter(None, not_run.values()), None)
         elif batch % data:
             left = True
             yield None
@@ -282,9 +305,40 @@ def workload_uses(
             tried = _tried(batch // data, microbatch_size)
             for exchange in exchanges_for(workload, system.chip.framework, tensor, context):
                 if context == 1 or constraints.context_exchange in (None, exchange):
-                    yield Use(sizes, uses, tried, dimensions, exchange)
+                    for chips in cuts:
+                        yield Use(sizes, uses, tried, dimensions, exchange, chips)
     if refused is not None and not left:
         raise InputError(refused)
+
+
+def _may_cut(workload: Workload, constraints: Constraints, rules: Rules) -> bool:
+    """Whether experts may be cut with what is given of the sharding, which may be of whole ones."""
+    if not cuts_experts(workload, rules):
+        return False
+    graph = cut_experts(workload.graph)
+    try:
+        given_choices(graph, constraints.sharding, choice_index(graph, named=True))
+    except InputError:
+        if constraints.degrees.expert_tensor not in (None, 1):
+            raise
+        return False
+    return True
+
+
+def _cuts(
+    sizes: tuple[int, ...],
+    uses: tuple[Parallelism, ...],
+    experts: int,
+    given: int | None,
+    *,
+    cut: bool,
+) -> Iterator[int]:
+    """Yield over how many chips each expert may be cut: one, or all tensor-parallel ones. [1]"""
+    tensor = degree_of(Parallelism.TENSOR, sizes, uses)
+    if given in (None, 1) and experts_divide(sizes, uses, experts):
+        yield 1
+    if cut and tensor > 1 and given in (None, tensor):
+        yield tensor
 
 
 def most_sharing(workload: Workload, system: System, degrees: Degrees) -> float:

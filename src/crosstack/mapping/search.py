@@ -202,7 +202,8 @@ def _offer_start(state: SearchState, start: Mapping, time_taken: float) -> None:
         "separate_directions": not state.separate
         or (all(len(found) == 1 for found in directions) and order == sorted(order)),
         "partitions": state.slots is None or state.slots.hold(start.partitions),
-        "sharding": all(codes[i] == code for i, code in state.given.items()),
+        "sharding": state.index(start).inside(state.domains(start))[codes].all(),
+        "expert_tensor": given.degrees.expert_tensor in (None, start.expert_tensor),
     }
     if given.recompute is not None:
         kept["recompute_layers"] = given.recompute_layers == start.recompute_layers

@@ -35,7 +35,7 @@ from crosstack.mapping.pipeline import (
 )
 from crosstack.mapping.pricing import Domains, Pricing
 from crosstack.mapping.room import Demand, Room
-from crosstack.mapping.sharding import with_given
+from crosstack.mapping.sharding import given_choices, with_given
 from crosstack.mapping.slots import Slots
 from crosstack.mapping.stage_times import on_one_chip
 from crosstack.model.choice_index import ChoiceIndex, choice_index, sharding_codes
@@ -56,6 +56,7 @@ from crosstack.model.partition import (
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.allowed import layers_again
 from crosstack.workload.kernel_graph import Ints, KernelGraph
+from crosstack.workload.passes.expert_parallel import cut_experts
 from crosstack.workload.transformer_training import ZEROS
 from crosstack.workload.workload import Workload
 
@@ -119,15 +120,14 @@ class SearchState:
 
     def __post_init__(self) -> None:
         """Look at the main memory, and at what comes before time."""
-        given = with_given(self.index, self.given)
-        self.first = FirstCosts(self.rules.decisions, given)
+        self.first = FirstCosts(self.rules.decisions, with_given(self.index(), self.given))
         self.room = Room(
             workload=self.workload,
             system=self.system,
             arrays=self.arrays,
             rules=self.rules,
             table=self.table,
-            free=self.index.inside(given),
+            free=lambda plan: self.index(plan).inside(self.domains(plan)),
         )
 
     @property
@@ -141,11 +141,19 @@ class SearchState:
         later = not self.rules.iteration.sums_in_layers
         return later and bool(self.arrays.periodic_size.any())
 
-    @property
-    def index(self) -> ChoiceIndex:
-        """The choices of every kernel."""
+    def index(self, plan: MeshPlan | Mapping | None = None) -> ChoiceIndex:
+        """Return the choices of every kernel; those of a plan, or a mapping, that cuts experts."""
+        cut = plan is not None and plan.expert_tensor > 1
         named = self.rules.traffic.traces_layouts
-        return choice_index(self.arrays, self.workload.placement, named=named)
+        arrays = cut_experts(self.arrays) if cut else self.arrays
+        return choice_index(arrays, self.workload.placement, named=named)
+
+    def domains(self, plan: MeshPlan | Mapping) -> Domains:
+        """Return the choices of every kernel under a plan, or a mapping, and what is given."""
+        index, given = self.index(plan), self.given
+        if plan.expert_tensor > 1:
+            given = given_choices(cut_experts(self.arrays), self.constraints.sharding, index)
+        return with_given(index, given)
 
     # ------------------------------------------------------------ loads
 
@@ -154,7 +162,7 @@ class SearchState:
         key = (
             plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
             plan.n_microbatches, plan.periodic, plan.spilled, plan.recompute, plan.again, n_tiles,
-            plan.context_exchange, plan.hidden,
+            plan.context_exchange, plan.expert_tensor, plan.hidden,
         )  # fmt: skip
         if key not in self.choices:
             self.budget.spend(TABLE * self.arrays.n)
@@ -223,7 +231,7 @@ class SearchState:
             return _Ended((), plan.ends)
         key = (
             plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
-            plan.n_microbatches, plan.spilled, plan.zero, plan.context_exchange,
+            plan.n_microbatches, plan.spilled, plan.zero, plan.context_exchange, plan.expert_tensor,
             tuple(computed_again_of(end, plan.recompute) for end in self.workload.ends),
         )  # fmt: skip
         # The same work whether it is known or not, and so for any number of processes.
@@ -268,7 +276,7 @@ class SearchState:
     def open(self, node: SearchNode) -> float:
         """Set the domains of a node, without choices that another beats; return a bound. [s]"""
         choices = self.table(node.plan, node.n_tiles)
-        domains = with_given(self.index, self.given)
+        domains = self.domains(node.plan)
         if node.plan.tensor == 1:  # nothing is split, whatever the choice
             domains = tuple(d[:1] for d in domains)
         domains = self._tightened(domains, choices, node.plan)
@@ -458,7 +466,7 @@ class SearchState:
             dimensions=plan.dimensions,
             microbatch_size=plan.microbatch_size,
             n_tiles=node.n_tiles,
-            sharding=self.index.sharding(codes),
+            sharding=self.index(plan).sharding(codes),
             partitions=numbers_of(partitions, self.arrays.n),
             stages=stages,
             recompute=plan.recompute,
@@ -467,6 +475,7 @@ class SearchState:
             interleave=plan.interleave,
             zero=ZEROS[plan.zero],
             context_exchange=plan.context_exchange,
+            expert_tensor=plan.expert_tensor,
             overlap=plan.hidden,
             offload=plan.offloaded.kinds,
             ends=ended.mappings,
@@ -492,7 +501,7 @@ class SearchState:
     def codes(self, mapping: Mapping) -> Ints:
         """Return the choice that a mapping takes for every kernel."""
         return sharding_codes(
-            self.index, mapping.sharding, split=mapping.degree(Parallelism.TENSOR) > 1
+            self.index(mapping), mapping.sharding, split=mapping.degree(Parallelism.TENSOR) > 1
         )
 
     def plan_of(self, mapping: Mapping) -> MeshPlan:

@@ -36,6 +36,7 @@ from crosstack.model.end_cost import NO_END, EndCost
 from crosstack.model.offload import NOT_OFFLOADED, Offloading, offloading
 from crosstack.model.rules import Rules
 from crosstack.model.stage_layers import spared_layers
+from crosstack.model.tiles import divisors
 from crosstack.model.weight_update import (
     casting_of_a_byte,
     gradient_element,
@@ -46,7 +47,7 @@ from crosstack.records import known_again
 from crosstack.workload.kernel_graph import Floats, KernelGraph
 from crosstack.workload.kernels import Collective, Placement
 from crosstack.workload.passes.context_parallel import spread_context
-from crosstack.workload.passes.expert_parallel import spread_experts
+from crosstack.workload.passes.expert_parallel import cut_experts, spread_experts
 from crosstack.workload.transformer_training import (
     ContextExchange,
     Hidden,
@@ -94,7 +95,8 @@ class MeshPlan:
     else while layers exchange weights or gradients [1]. ``driven``: the chip, where a framework
     drives it; ``host`` is what its host takes to launch a copy of the graph, once a microbatch
     (`crosstack.model.dispatch`). [s]
-    ``expert`` of the ``data`` chips each have a part of the routed experts [1], and exchange tokens
+    ``expert`` of the ``data`` chips each have a part of the routed experts, each of which is cut
+    over ``expert_tensor`` of the ``tensor`` ones: one, or all [1]; those exchange tokens
     (``exchange``, over the bytes that one of them has); ``replicas`` have the same part, and
     ``expert_summed`` is what of ``summed`` they alone sum [B]. ``offloaded`` is what lies in the
     memory of the host, ``left`` what a copy of the graph leaves there for the backward pass of a
@@ -112,6 +114,7 @@ class MeshPlan:
     pipeline: int = 1
     data: int = 1
     expert: int = 1
+    expert_tensor: int = 1
     context: int = 1
     n_microbatches: int
     layers_per_stage: int
@@ -179,8 +182,12 @@ class MeshPlan:
 
     def graph(self, graph: KernelGraph) -> KernelGraph:
         """Return what a chip has of a graph whose sequences and experts the plan may spread."""
-        graph = spread_context(graph, self.context, self.context_exchange)
+        graph = spread_context(self.cut(graph), self.context, self.context_exchange)
         return spread_experts(graph, self.expert)
+
+    def cut(self, graph: KernelGraph) -> KernelGraph:
+        """Return a graph whose kernels may be split as this plan has its experts: cut, or whole."""
+        return cut_experts(graph) if self.expert_tensor > 1 else graph
 
     @property
     def alike(self) -> Any:
@@ -386,12 +393,27 @@ def spread(workload: Workload, rules: Rules) -> int:
     return workload.experts
 
 
-def experts_allowed(workload: Workload, experts: int, tensor: int) -> str:
-    """Say which chips may have parts of a workload's experts, ``tensor``-parallel ones beside."""
+def cuts_experts(workload: Workload, rules: Rules) -> bool:
+    """Whether tensor-parallel chips may cut each expert, instead of having some of them each.
+
+    In training alone, of graphs whose axes have names: of others nothing says what lies inside.
+    """
+    named = rules.traffic.traces_layouts and bool(workload.graph.layouts)
+    return named and workload.training and spread(workload, rules) > 1
+
+
+def experts_allowed(workload: Workload, experts: int, asked: int, tensor: int = 1) -> str:
+    """Say which chips may have parts of a workload's experts, and which are nearest to ``asked``.
+
+    ``tensor``-parallel chips share them besides.
+    """
     if experts == 1:
         return f"ep=1: {workload.name} has no experts that chips may have parts of"
     among = f", split over tp={tensor} chips besides" if tensor > 1 else ""
-    return f"ep=1, or a divisor of the {experts} experts{among}"
+    good = [n for n in divisors(experts) if n == 1 or experts % (n * tensor) == 0]
+    near = [*[n for n in good if n < asked][-1:], *[n for n in good if n > asked][:1]]
+    close = " or ".join(f"ep={n}" for n in near)
+    return f"ep=1, or a divisor of the {experts} experts{among}; nearest: {close}"
 
 
 def _none(size: Any) -> bool:
@@ -413,11 +435,12 @@ def make_plan(
     rules: Rules,
     dimensions: tuple[int, ...] = (),
     context_exchange: ContextExchange = ContextExchange.RING,
+    expert_tensor: int = 1,
 ) -> MeshPlan | None:
     """Return the plan of any workload, or None if the batch does not divide into microbatches.
 
-    ``sizes``, ``parallelism``, ``dimensions`` and ``context_exchange`` are those of
-    `crosstack.mapping.mapping.Mapping`; ``microbatch_size`` sequences a chip works on at a
+    ``sizes``, ``parallelism``, ``dimensions``, ``context_exchange`` and ``expert_tensor`` are those
+    of `crosstack.mapping.mapping.Mapping`; ``microbatch_size`` sequences a chip works on at a
     time. [1]
 
     Raises `InputError` for copies or dimensions that a workload with its placement does not allow.
@@ -434,7 +457,8 @@ def make_plan(
     if workload.global_batch_size % (plan.data * microbatch_size):
         return None
     count = microbatch_count(workload, plan.data, microbatch_size)
-    return replace(plan, microbatch_size=microbatch_size, n_microbatches=count)
+    some = {"microbatch_size": microbatch_size, "n_microbatches": count}
+    return replace(plan, **some, expert_tensor=expert_tensor)
 
 
 def _route(workload: Workload) -> TokenRoute:
