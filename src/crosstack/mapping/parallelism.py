@@ -57,6 +57,9 @@ _OUTER = (
 )
 _INNER = (Parallelism.TENSOR, Parallelism.CONTEXT, Parallelism.EXPERT)
 
+# Where it is free whether tensor-parallel chips cut experts, as a certificate says it.
+EXPERTS_WHOLE = "experts are cut only where ep x tp does not divide them"
+
 # Where it is free how many chips share a sequence: tokens of one that some do, and of each chip.
 SHARED_TOKENS, LEAST_TOKENS = 8192, 2048
 
@@ -279,7 +282,7 @@ def workload_uses(
     experts = spread(workload, rules)
     tokens, most = shared_tokens(workload, rules), most_sharing(workload, system, degrees)
     tokens = tokens if most > 1 else 1
-    cut = _may_cut(workload, constraints, rules)
+    whole, cut = expert_ways(workload, constraints, rules)
     uses_of = network_uses(
         system, shared=shared, degrees=degrees, experts=experts, tokens=tokens, cut=cut
     )
@@ -292,7 +295,7 @@ def workload_uses(
         degree = {"tensor": tensor, "pipeline": pipeline}
         not_run = {
             chips: unrunnable(workload, system.chip.framework, **degree, expert_tensor=chips)
-            for chips in _cuts(sizes, uses, experts, degrees.expert_tensor, cut=cut)
+            for chips in _cuts(sizes, uses, experts, degrees.expert_tensor, whole=whole, cut=cut)
         }
         cuts = [chips for chips, why in not_run.items() if why is None]
         if not cuts:
@@ -311,18 +314,27 @@ def workload_uses(
         raise InputError(refused)
 
 
-def _may_cut(workload: Workload, constraints: Constraints, rules: Rules) -> bool:
-    """Whether experts may be cut with what is given of the sharding, which may be of whole ones."""
-    if not cuts_experts(workload, rules):
-        return False
-    graph = cut_experts(workload.graph)
-    try:
-        given_choices(graph, constraints.sharding, choice_index(graph, named=True))
-    except InputError:
-        if constraints.degrees.expert_tensor not in (None, 1):
-            raise
-        return False
-    return True
+def expert_ways(workload: Workload, constraints: Constraints, rules: Rules) -> tuple[bool, bool]:
+    """Return whether experts may be whole, and cut, with what is given of the sharding.
+
+    Raises
+    ------
+    InputError
+        If that is neither of whole experts nor of any that are cut, or not of those that are given.
+    """
+    named, etp = rules.traffic.traces_layouts, constraints.degrees.expert_tensor
+    ways, refused = [etp in (None, 1), etp != 1 and cuts_experts(workload, rules)], None
+    for cut in (False, True):
+        if ways[cut]:
+            graph = cut_experts(workload.graph) if cut else workload.graph
+            index = choice_index(graph, workload.placement, named=named)
+            try:
+                given_choices(graph, constraints.sharding, index)
+            except InputError as error:
+                ways[cut], refused = False, refused or error
+    if refused is not None and not any(ways):
+        raise refused
+    return ways[False], ways[True]
 
 
 def _cuts(
@@ -331,13 +343,23 @@ def _cuts(
     experts: int,
     given: int | None,
     *,
+    whole: bool,
     cut: bool,
 ) -> Iterator[int]:
-    """Yield over how many chips each expert may be cut: one, or all tensor-parallel ones. [1]"""
-    tensor = degree_of(Parallelism.TENSOR, sizes, uses)
-    if given in (None, 1) and experts_divide(sizes, uses, experts):
+    """Yield over how many chips each expert may be cut: one, or all tensor-parallel ones. [1]
+
+    Where that is free, whole experts come to chips wherever they divide by all: they are larger
+    products, and of every token a chip is sent what its own experts need, not what those of all
+    need (`EXPERTS_WHOLE`).
+    """
+    tensor, expert = (
+        degree_of(use, sizes, uses) for use in (Parallelism.TENSOR, Parallelism.EXPERT)
+    )
+    whole = (whole or tensor == 1) and experts_divide(sizes, uses, experts)
+    if whole and given in (None, 1):
         yield 1
-    if cut and tensor > 1 and given in (None, tensor):
+    left = not whole or experts % (expert * tensor) > 0
+    if cut and tensor > 1 and (given == tensor or (given is None and left)):
         yield tensor
 
 
