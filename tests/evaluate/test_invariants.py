@@ -27,8 +27,10 @@ from crosstack.mapping.search import search
 from crosstack.mapping.strategies import Strategies, all_strategies
 from crosstack.model.rules import rules_named
 from crosstack.workload.architectures import Experts, Transformer, graphs
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.graph_workload import workload_of
 from crosstack.workload.kernel_graph import KernelGraph
+from crosstack.workload.passes.dispatched import dispatched
 from crosstack.workload.transformer_training import Hidden, Offload, Recompute, Schedule, Zero
 from crosstack.workload.workload import Workload
 
@@ -38,7 +40,7 @@ DENSE = Transformer(
     context=256,
 )  # fmt: skip
 MIXTURE = replace(DENSE, experts=Experts(count=4, active=2, feed_forward=1024))
-MODELS = {"dense": DENSE, "mixture": MIXTURE}
+MODELS = {"dense": DENSE, "mixture": MIXTURE, "sent": MIXTURE}  # tokens, in FP8, to experts
 AWAY = [
     (Offload.OPTIMIZER,), (Offload.STATE,), (Offload.ACTIVATIONS,),
     (Offload.OPTIMIZER, Offload.ACTIVATIONS),
@@ -50,6 +52,7 @@ BETTER = ("capacity", "memory", "network", "clock")
 def trained(model: str = "dense", batch: int = 16, *, ends: bool = True) -> Workload:
     """A few layers of a small model, forward and backward."""
     graph = graphs.training(MODELS[model], sequence=256, batch=batch)
+    graph = dispatched(graph, Dtype.FP8) if model == "sent" else graph
     return workload_of(graph, block="" if ends else "layers", items="batch", name=model)
 
 
@@ -64,11 +67,12 @@ def machine(chips: int = 8) -> System:
 
 @cache
 def drawn(
-    model: str, hidden: tuple[Hidden, ...] | None, ends: bool
+    model: str, hidden: tuple[Hidden, ...] | None, ends: bool, cut: int | None
 ) -> tuple[Strategies, BlockTable]:
-    """All strategies of a model on eight chips, by every schedule."""
+    """All strategies of a model on eight chips, by every schedule; ``cut``: chips of an expert."""
     workload = trained(model, ends=ends)
-    said = Constraints(overlap=hidden, kernel_by_kernel=True)
+    degrees = Degrees(expert_tensor=cut)
+    said = Constraints(overlap=hidden, kernel_by_kernel=True, degrees=degrees)
     strategies = all_strategies(workload, machine(), RULES, said, orders=tuple(Schedule))
     return strategies, BlockTable(
         workload=workload, system=machine(), rules=RULES, constraints=said, work_limit=1e2
@@ -79,7 +83,8 @@ def any_mapping(data: st.DataObject, *, ends: bool = True) -> tuple[Task, Mappin
     """A mapping of a strategy that is drawn, with the task that it is of."""
     model = data.draw(st.sampled_from(sorted(MODELS)))
     hidden = data.draw(st.sampled_from([None, (), (Hidden.GRADIENTS, Hidden.SENDS)]))
-    strategies, table = drawn(model, hidden, ends)
+    cut = None if model == "dense" else data.draw(st.sampled_from([None, 1, 2, 4]))
+    strategies, table = drawn(model, hidden, ends, cut)
     i = data.draw(st.integers(0, len(strategies) - 1))
     one = strategies.at(np.array([i]))
     strategy_times(one, table)

@@ -30,8 +30,9 @@ from crosstack.mapping.search import Progress, search
 from crosstack.mapping.slots import make_slots
 from crosstack.model.choices import make_choices, summing
 from crosstack.model.dispatch import host_time
+from crosstack.model.expert_degrees import spread
 from crosstack.model.iteration import iteration
-from crosstack.model.mesh_plan import MeshPlan, make_plan, spread
+from crosstack.model.mesh_plan import MeshPlan, make_plan
 from crosstack.model.partition import live_size, make_load, partition_cost, relaxed_load
 from crosstack.model.rules import Rules, rules_named
 from crosstack.model.schedule.allowed import some_layers_again, with_recompute, zero_stages

@@ -21,8 +21,9 @@ from crosstack.mapping.search import search
 from crosstack.model.choices import least_summing, make_choices
 from crosstack.model.collectives import LeastTime, NetworkUse, TokenRoute
 from crosstack.model.energy import energy_rates
+from crosstack.model.expert_degrees import spread
 from crosstack.model.memory import STATE
-from crosstack.model.mesh_plan import MeshPlan, make_plan, spread, state_held
+from crosstack.model.mesh_plan import MeshPlan, make_plan, state_held
 from crosstack.model.objective import Objective
 from crosstack.model.rules import rules_named
 from crosstack.workload.dtype import Dtype
@@ -336,7 +337,13 @@ class TestMappings:
         ("name", "degrees", "said"),
         [
             ("mixtral-8x22b", {"expert": 3}, "ep=1, or a divisor of the 8 experts"),
-            ("mixtral-8x22b", {"expert": 8, "tensor": 2}, "8 experts, split over tp=2 chips"),
+            ("mixtral-8x22b", {"expert": 3}, "nearest: ep=2 or ep=4"),
+            ("mixtral-8x22b", {"expert": 16, "tensor": 2, "expert_tensor": 1}, "nearest: ep=8.$"),
+            (
+                "llama3-8b",
+                {"tensor": 2, "expert_tensor": 2},
+                "etp=1: no chips cut experts of Llama",
+            ),
             ("llama3-8b", {"expert": 2}, "ep=1: Llama 3 8B, training has no experts"),
         ],
     )

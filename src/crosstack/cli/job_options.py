@@ -36,6 +36,7 @@ class JobOptions:
     context: int | None = None
     dtype: Dtype | None = None
     expert_imbalance: float | None = None
+    expert_dispatch: Dtype | None = None
     packed: int | None = None
     gradients: str | None = None
     optimizer: str | None = None
@@ -53,8 +54,8 @@ class JobOptions:
             message = f"given with --{kinds[0]}; allowed: one of them."
             raise InputError(Problem(f"--{kinds[1]}", message))
         names = (
-            "batch", "sequence", "context", "dtype", "expert_imbalance", "packed", "gradients",
-            "optimizer",
+            "batch", "sequence", "context", "dtype", "expert_imbalance", "expert_dispatch",
+            "packed", "gradients", "optimizer",
         )  # fmt: skip
         given = {name: getattr(self, name) for name in names}
         return {"kind": kinds[0] if kinds else "train", **given}
@@ -126,6 +127,7 @@ _WORDS = {
     **{f: f"--{f}" for f in ("batch", "sequence", "context", "dtype", "packed")},
     **{f: f"--{f}" for f in ("gradients", "optimizer")},
     "expert_imbalance": "--expert-imbalance",
+    "expert_dispatch": "--expert-dispatch",
     **MACHINE,
     "workload.global_batch_size": "--batch",
     "system.chip.rates": "--dtype",

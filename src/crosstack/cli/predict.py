@@ -60,6 +60,7 @@ class StepOptions:
     overlap: str | None = None
     offload: str | None = None
     expert_imbalance: float | None = None
+    expert_dispatch: str | None = None
     packed: int | None = None
     gradients: str | None = None
     optimizer: str | None = None

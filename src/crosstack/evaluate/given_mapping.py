@@ -13,7 +13,11 @@ from crosstack.mapping.mapping import Mapping
 from crosstack.model.choice_index import axis_names, sharding_codes
 from crosstack.model.choices import Choices
 from crosstack.model.context import context_refused
-from crosstack.model.mesh_plan import MeshPlan, experts_allowed, placed_use, spread
+from crosstack.model.expert_degrees import cuts_experts, experts_allowed, spread
+from crosstack.model.mesh_plan import (
+    MeshPlan,
+    placed_use,
+)
 from crosstack.model.rules import Rules
 from crosstack.model.runnable import unrunnable
 from crosstack.workload.kernel_graph import Ints, KernelGraph
@@ -54,12 +58,19 @@ def problems_of(
         message = f"got {stages} stages; allowed: 1, as repetitions of {workload.name} share"
         yield Problem("mapping.parallelism", f"{message} weights.")
     expert, tensor = mapping.degree(Parallelism.EXPERT), mapping.degree(Parallelism.TENSOR)
-    not_run = unrunnable(workload, system.chip.framework, tensor=tensor, pipeline=stages)
+    asked_of = {"tensor": tensor, "pipeline": stages, "expert_tensor": mapping.expert_tensor}
+    not_run = unrunnable(workload, system.chip.framework, **asked_of)
     if not_run is not None:
         yield not_run.at("mapping.parallelism")
     experts = spread(workload, rules)
-    if expert > 1 and experts % (expert * tensor):
-        allowed = experts_allowed(workload, experts, tensor)
+    cut = mapping.expert_tensor > 1
+    if cut and not cuts_experts(workload, rules):
+        message = f"got {tensor}; allowed: 1, as no chips cut experts of {workload.name}."
+        yield Problem("mapping.expert_tensor", message)
+        return
+    besides = 1 if cut else tensor
+    if expert > 1 and experts % (expert * besides):
+        allowed = experts_allowed(workload, experts, expert, besides)
         yield Problem("mapping.parallelism", f"got ep={expert}; allowed: {allowed}.")
         return
     context = mapping.degree(Parallelism.CONTEXT)

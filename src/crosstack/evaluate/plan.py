@@ -37,8 +37,8 @@ from crosstack.mapping.degrees import FREE, Degrees
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
 from crosstack.model.context import shared_tokens
 from crosstack.model.dispatch import waits_for_host
+from crosstack.model.expert_degrees import spread
 from crosstack.model.memory_account import ROWS, MemoryAccount
-from crosstack.model.mesh_plan import spread
 from crosstack.model.objective import Objective, Weights, value_of
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.records import brief, plain, require_type
@@ -101,7 +101,9 @@ class Plan:
         job = self.task.workload, self.rules
         most = {Parallelism.EXPERT: spread(*job), Parallelism.CONTEXT: shared_tokens(*job)}
         uses = [use for use in Parallelism if most.get(use, 2) > 1]
-        return Degrees(**{use.value: self.mapping.degree(use) for use in uses})
+        found = Degrees(**{use.value: self.mapping.degree(use) for use in uses})
+        cut = self.mapping.expert_tensor
+        return found if cut == 1 else replace(found, expert_tensor=cut)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as plain data, the layout of `to_json`; see ``docs/result.md``."""
@@ -214,6 +216,7 @@ def _general(mapping: Mapping) -> dict[str, Any]:
         "interleave": mapping.interleave,
         "zero": mapping.zero.value,
         "context_exchange": mapping.context_exchange.value,
+        "expert_tensor": mapping.expert_tensor,
         "overlap": None if mapping.overlap is None else plain(mapping.overlap),
         "offload": plain(mapping.offload),
         "n_tiles": mapping.n_tiles,

@@ -258,10 +258,10 @@ def strategy_task(
     summed = strategy.split is KernelSplit.CR
     rows = 1 if summed else strategy.kp1
     work = as_workload(workload, dtype, rows=rows * strategy.dp)
-    tensor = strategy.kp1 if summed else strategy.kp2
+    tensor = strategy.tensor
     degrees = Degrees(tensor=tensor, pipeline=strategy.lp, data=strategy.dp * rows)
     if work.experts > 1 or strategy.ep > 1:
-        degrees = replace(degrees, expert=strategy.ep)
+        degrees = replace(degrees, expert=strategy.ep, expert_tensor=strategy.etp)
     if work.attends or strategy.cp > 1:
         degrees = replace(degrees, context=strategy.cp)
     given = Constraints(degrees=degrees)

@@ -25,7 +25,6 @@ from crosstack.evaluate.blocks import BlockTable
 from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.next_plans import RankedStrategies
 from crosstack.evaluate.strategy_times import (
-    layers_again_of,
     mapping_of,
     memory_used,
     strategy_times,
@@ -33,11 +32,11 @@ from crosstack.evaluate.strategy_times import (
 )
 from crosstack.evaluate.time import evaluate
 from crosstack.mapping.blocks import layers_of_block
+from crosstack.mapping.decided import decided
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.mapping.search import search_state
 from crosstack.mapping.search_node import SearchState
 from crosstack.mapping.strategies import (
-    ORDERS,
     Strategies,
     all_strategies,
     times_of_layers,
@@ -164,20 +163,16 @@ class _Lean:
     def priced(self, number: int) -> tuple[Mapping, Evaluation] | None:
         """Return a strategy's mapping with what it takes; None where none is found that fits."""
         for kernels in self.found:
-            priced = _priced(with_strategy(kernels, self.strategies, number), self.table)
+            mapping = with_strategy(kernels, self.strategies, number, self.table)
+            priced = _priced(mapping, self.table)
             if priced is not None:
                 return priced
         if self.searched == MOST_SEARCHED:
             return None
         strategies, table = self.strategies, self.table
         plan = strategies.one(number, table.workload)
-        schedule = ORDERS[strategies.schedule[number]]
-        interleave = int(strategies.interleave[number])
-        given = {
-            "schedule": schedule,
-            "interleave": interleave,
-            "recompute_layers": layers_again_of(strategies, number),
-        }
+        own = decided(strategies.one(number, table.workload, whole=True))
+        given = {name: own[name] for name in ("schedule", "interleave", "recompute_layers")}
         try:
             found = table.searched(plan, table.system, **given)
         except InfeasibleError:  # which says nothing of the strategies behind it

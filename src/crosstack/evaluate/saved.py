@@ -72,6 +72,7 @@ def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
         zero=zero,
         offload=offload,
         context_exchange=exchanged or ContextExchange.RING,
+        expert_tensor=data.get("expert_tensor", 1),
         overlap=overlap,
     )
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from crosstack.evaluate.blocks import NOUGHT, BlockTable, BlockTerms
 from crosstack.machine.chip import Execution
+from crosstack.mapping.decided import decided
 from crosstack.mapping.mapping import Mapping
 from crosstack.mapping.strategies import (
     ORDERS,
-    RECOMPUTED,
     Strategies,
     column,
     exchanges,
@@ -28,7 +28,6 @@ from crosstack.model.memory import STATE, CopyMemory, static_size
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import ROUNDING, combine_arrays
 from crosstack.workload.kernel_graph import Bools, Floats, Ints
-from crosstack.workload.transformer_training import ZEROS
 from crosstack.workload.workload import Workload
 
 
@@ -187,30 +186,11 @@ def mapping_of(strategies: Strategies, number: int, table: BlockTable) -> Mappin
     plan = strategies.plans[strategies.use[number]]
     size = int(strategies.microbatch_size[number])
     block = table.solved[table.group(plan), size, int(strategies.recompute[number])]
-    return None if block is None else with_strategy(block.mapping, strategies, number)
+    return None if block is None else with_strategy(block.mapping, strategies, number, table)
 
 
-def with_strategy(mapping: Mapping, strategies: Strategies, number: int) -> Mapping:
+def with_strategy(
+    mapping: Mapping, strategies: Strategies, number: int, table: BlockTable
+) -> Mapping:
     """Return the kernels of a mapping under one of some strategies."""
-    plan = strategies.plans[strategies.use[number]]
-    return replace(
-        mapping,
-        microbatch_size=int(strategies.microbatch_size[number]),
-        sizes=plan.sizes,
-        parallelism=plan.parallelism,
-        dimensions=plan.dimensions,
-        zero=ZEROS[plan.zero],
-        context_exchange=plan.context_exchange,
-        overlap=plan.hidden,
-        offload=plan.offloaded.kinds,
-        recompute=RECOMPUTED[strategies.recompute[number]],
-        recompute_layers=layers_again_of(strategies, number),
-        schedule=ORDERS[strategies.schedule[number]],
-        interleave=int(strategies.interleave[number]),
-    )
-
-
-def layers_again_of(strategies: Strategies, number: int) -> int | None:
-    """Return how many layers of each piece of a stage compute again; None: all. [1]"""
-    share = float(strategies.again[number])
-    return None if share == 1 else round(share * int(strategies.layers[number]))
+    return replace(mapping, **decided(strategies.one(number, table.workload, whole=True)))

@@ -328,6 +328,7 @@ def _planned(
         rules,
         general.dimensions,
         general.context_exchange,
+        general.expert_tensor,
     )
     require(
         plan is not None,

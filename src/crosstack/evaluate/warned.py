@@ -18,6 +18,7 @@ from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.rules import Rules
 from crosstack.model.runnable import uneven
+from crosstack.model.stage_layers import layers_of
 from crosstack.model.stage_paths import exchange_paths
 from crosstack.units import format_quantity
 from crosstack.workload.kernels import Axis, Placement
@@ -25,6 +26,7 @@ from crosstack.workload.passes.context_parallel import crosses
 from crosstack.workload.transformer_training import ContextExchange, Zero
 
 MOST_IDLE = 0.25  # of the work of a stage, while it waits for others
+MOST_EMPTY = 0.1  # of the places for layers, that no layer and no end of the model stands in
 MOST_EXPOSED = 0.05  # of the time of a stage, that weights on their way take
 FULL = 0.95  # of main memory
 TILE = 128  # rows or columns that a product is cut into at a time [1]
@@ -44,8 +46,8 @@ def warnings_of(task: Task, rules: Rules, mapping: Mapping, found: Evaluation) -
         return ()  # its distribution is published
     about = _Warned(task, rules, mapping, found)
     parts = (
-        about.divided(), about.across_servers(), about.thin(), about.idle(), about.exposed(),
-        about.keys_on_their_way(), about.launches(), about.full(),
+        about.divided(), about.unequal_stages(), about.across_servers(), about.thin(), about.idle(),
+        about.exposed(), about.keys_on_their_way(), about.launches(), about.full(),
     )  # fmt: skip
     return tuple(words for part in parts for words in part)
 
@@ -64,9 +66,30 @@ class _Warned:
 
     def divided(self) -> Iterator[str]:
         """Degrees that frameworks refuse: the fullest chip has more than its share."""
-        tensor, pipeline = (self.degree(use) for use in (Parallelism.TENSOR, Parallelism.PIPELINE))
-        for words in uneven(self.task.workload, tensor=tensor, pipeline=pipeline):
+        tensor, cut = self.degree(Parallelism.TENSOR), self.mapping.expert_tensor
+        for words in uneven(self.task.workload, tensor=tensor, expert_tensor=cut):
             yield f"{words}: chips have unequal parts, and most frameworks refuse it."
+
+    def unequal_stages(self) -> Iterator[str]:
+        """Stages that hold fewer layers than others, beyond what ends of the model stand for.
+
+        Frameworks run those: what they cost is the wait for the fullest.
+        """
+        stages, layers = self.degree(Parallelism.PIPELINE), self.task.workload.graph_repetitions
+        if stages == 1 or self.found.stages:
+            return
+        if stages > layers:
+            yield f"{stages - layers:,} of {stages:,} stages hold no layer."
+            return
+        plan = mapped_plan(self.task.workload, self.task.system, self.mapping, self.rules)
+        places = plan.layers_per_stage * stages
+        empty = places - layers - sum(plan.spared)
+        if empty > MOST_EMPTY * places:
+            held = layers_of(plan, np.arange(stages))
+            yield (
+                f"stages hold {held.min():,.0f} to {held.max():,.0f} of {layers:,} layers: "
+                f"{empty / places:.0%} of the places are empty while the fullest works."
+            )
 
     def across_servers(self) -> Iterator[str]:
         """Tensor parallelism over links that are slower than the innermost."""
@@ -103,9 +126,6 @@ class _Warned:
         if stages == 1:
             return
         count = found.n_microbatches
-        held = -(-self.task.workload.graph_repetitions // found.layers_per_stage)
-        if not found.stages and held < stages:
-            yield f"{stages - held:,} of {stages:,} stages hold no layer."
         if count < stages:
             yield f"{count:,} microbatches for {stages:,} stages: some idle at any time."
         elif found.bubble_factor > 1 + MOST_IDLE:

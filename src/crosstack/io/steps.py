@@ -47,9 +47,9 @@ def job_named(name: str, kind: JobKind | str = JobKind.TRAIN, **numbers: Any) ->
     kind : JobKind or str
         ``train``, ``prefill`` or ``decode``.
     **numbers
-        ``batch``, ``sequence``, ``context``, ``dtype``, ``expert_imbalance``, ``packed``,
-        ``gradients`` and ``optimizer`` of `Job`; what is None is as published, where that is known
-        of training, else as usual.
+        ``batch``, ``sequence``, ``context``, ``dtype``, ``expert_imbalance``,
+        ``expert_dispatch``, ``packed``, ``gradients`` and ``optimizer`` of `Job`; what is None is
+        as published, where that is known of training, else as usual.
     """
     model = model_named(name)
     given = {field: value for field, value in numbers.items() if value is not None}

@@ -16,7 +16,6 @@ import numpy as np
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.pricing import Bend
 from crosstack.mapping.search_node import BOUND, SearchNode, SearchState
-from crosstack.mapping.sharding import with_given
 from crosstack.model.choices import make_choices
 from crosstack.model.collectives import NOTHING
 from crosstack.model.mesh_plan import MeshPlan
@@ -35,7 +34,7 @@ def chips_of_block(plan: MeshPlan) -> tuple[object, ...]:
 def chips_of_tokens(plan: MeshPlan) -> tuple[object, ...]:
     """Return what tells the chips that share sequences and experts of a plan from others."""
     shared = plan.context, plan.context_exchange, plan.context_times
-    return plan.expert, plan.exchange, *shared
+    return plan.expert, plan.expert_tensor, plan.exchange, *shared
 
 
 def block_of(state: SearchState, plan: MeshPlan) -> tuple[object, ...]:
@@ -114,7 +113,7 @@ def _pure_bound(state: SearchState, plan: MeshPlan, *, together: bool = False) -
 
 def _layer_bound(state: SearchState, plan: MeshPlan, *, together: bool) -> float:
     choices, network = state.table(plan, 1), 0.0
-    domains = with_given(choices.index, state.given)
+    domains = state.domains(plan)
     load = state.relaxed(SearchNode(plan, 1, domains))
     if together:
         hidden = (1 - plan.taken) * choices.exchange_time
@@ -143,6 +142,6 @@ def network_floor(state: SearchState, plan: MeshPlan) -> float:
         given = state.workload, state.arrays, plan, 1, state.rules
         state.budget.spend(BOUND * state.arrays.n)
         choices = make_choices(*given)
-        domains = with_given(choices.index, state.given)
+        domains = state.domains(plan)
         state.blocks[key] = state.network_bound(domains, choices)
     return state.blocks[key]

@@ -11,8 +11,9 @@ from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Constraints, GeneralDecisions
 from crosstack.mapping.parallelism import network_uses
 from crosstack.model.context import context_refused, shared_tokens
+from crosstack.model.expert_degrees import cuts_experts, experts_allowed, spread
 from crosstack.model.memory import recomputations, weight_gradients
-from crosstack.model.mesh_plan import MeshPlan, experts_allowed, spread
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.runnable import runs_schedule, schedules_allowed
 from crosstack.model.schedule.allowed import may_follow, schedules, some_layers_again
@@ -91,7 +92,7 @@ def _dimensions(workload: Workload, system: System, constraints: Constraints, ru
     for i, d in enumerate(system.network):
         if d.parallelism is Parallelism.EXPERT:
             good, said = experts % (d.size or 1) == 0, f"{d.parallelism} of {d.size or 'any'} chips"
-            allowed = experts_allowed(workload, experts, 1)
+            allowed = experts_allowed(workload, experts, d.size or 1)
             good = good and (experts > 1 or d.size == 1)
             require(good, f"system.network[{i}].parallelism", said, allowed)
         if d.parallelism is Parallelism.CONTEXT:
@@ -107,15 +108,20 @@ def _dimensions(workload: Workload, system: System, constraints: Constraints, ru
 
 def _degrees(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:
     degrees, field, n_chips = constraints.degrees, "constraints.degrees", system.n_chips
-    if not degrees.given:
+    if not degrees.by_word:
         return
     said, placed = str(degrees), workload.placement is not Placement.SEARCHED
     require(not placed, field, said, f"none for {workload.name}, which brings its own")
     experts = spread(workload, rules)
+    cut = cuts_experts(workload, rules)
     if degrees.expert is not None:
-        wide = degrees.expert * (degrees.tensor or 1)
-        good = degrees.expert == 1 or experts % wide == 0
-        require(good, field, said, experts_allowed(workload, experts, degrees.tensor or 1))
+        besides = 1 if cut or degrees.expert_tensor is not None else degrees.tensor or 1
+        good = degrees.expert == 1 or experts % (degrees.expert * besides) == 0
+        allowed = experts_allowed(workload, experts, degrees.expert, besides)
+        require(good, field, said, allowed)
+    alone = degrees.expert_tensor in (None, 1) or cut
+    allowed = f"etp=1: no chips cut experts of {workload.name} by rules {rules.name}"
+    require(alone, field, said, allowed)
     context, tokens = degrees.context or 1, shared_tokens(workload, rules)
     asked: dict[str, Any] = {"tensor": degrees.tensor or 1, "context": context}
     asked["exchange"] = constraints.context_exchange
@@ -126,11 +132,13 @@ def _degrees(workload: Workload, system: System, constraints: Constraints, rules
     fits = product == n_chips if others.all_given else n_chips % product == 0
     part = "" if others.all_given else " a divisor of"
     require(fits, field, said, f"degrees whose product is{part} {n_chips}, the number of chips")
-    batch, data = workload.global_batch_size, degrees.data or degrees.expert or 1
+    batch, data = workload.global_batch_size, degrees.data or degrees.expert_chips or 1
     which = "a dp" if degrees.data else "an ep"
     require(batch % data == 0, field, said, f"{which} that divides the batch of {batch}")
     shared = rules.collectives.share_dimensions
-    uses = network_uses(system, shared=shared, degrees=degrees, experts=experts, tokens=tokens)
+    uses = network_uses(
+        system, shared=shared, degrees=degrees, experts=experts, tokens=tokens, cut=cut
+    )
     some = next(uses, None)
     sizes = " x ".join(str(d.size or "free") for d in system.network)
     allowed = f"degrees that the dimensions of the network, {sizes}, can be used for"

@@ -8,6 +8,7 @@ from crosstack.errors import InfeasibleError, InputError, LimitError, Problem
 from crosstack.machine.chip import Execution
 from crosstack.mapping.incumbent import Lack
 from crosstack.mapping.parallelism import (
+    EXPERTS_WHOLE,
     LEAST_TOKENS,
     SHARED_TOKENS,
     fills_servers,
@@ -16,8 +17,8 @@ from crosstack.mapping.parallelism import (
 )
 from crosstack.mapping.search_node import SearchState
 from crosstack.model.context import shared_tokens
+from crosstack.model.expert_degrees import cuts_experts, spread
 from crosstack.model.memory import recomputations
-from crosstack.model.mesh_plan import spread
 from crosstack.model.objective import Objective
 from crosstack.units import format_quantity
 from crosstack.workload.kernels import Placement
@@ -89,6 +90,9 @@ def _add_of_training(state: SearchState, free: list[str], given: list[str]) -> N
     system, constraints, workload = state.system, state.constraints, state.workload
     if spread(workload, state.rules) > 1:
         (free if constraints.degrees.expert is None else given).append("chips of experts")
+    if cuts_experts(workload, state.rules) and constraints.degrees.tensor != 1:
+        cut = constraints.degrees.expert_tensor
+        given.append(EXPERTS_WHOLE if cut is None else "over how many chips each expert is cut")
     if shared_tokens(workload, state.rules) > 1:
         open_ = constraints.degrees.context is None
         chips = most_sharing(workload, system, constraints.degrees)

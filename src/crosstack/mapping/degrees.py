@@ -1,7 +1,10 @@
 """How many chips split tensors, layers and the batch, as far as that is given: ``tp=8,pp=4``.
 
 Chips that have parts of the experts are among those that split the batch, so ``ep`` divides ``dp``
-and all chips are ``tp x cp x pp x dp``, as in Megatron: ``cp`` of them share each sequence.
+and all chips are ``tp x cp x pp x dp``, as in Megatron: ``cp`` of them share each sequence. All
+``tp`` chips share those parts besides: ``etp`` says whether they cut each expert (``etp=tp``, which
+leaves ``ep`` as it is) or have some experts each (``etp=1``). Then ``ep`` counts those chips, too,
+as there are so many parts of the experts: ``ep x etp`` chips have all of them, whatever is said.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from dataclasses import dataclass
 from crosstack.errors import InputError, Problem, require, require_whole
 from crosstack.machine.system import Parallelism
 
-_DEGREE = re.compile(r"(tp|pp|dp|ep|cp)=(\d{1,15})", re.IGNORECASE)
+_DEGREE = re.compile(r"(tp|pp|dp|etp|ep|cp)=(\d{1,15})", re.IGNORECASE)
 _WORDS = {
     "tp": Parallelism.TENSOR,
     "pp": Parallelism.PIPELINE,
@@ -22,7 +25,12 @@ _WORDS = {
     "ep": Parallelism.EXPERT,
     "cp": Parallelism.CONTEXT,
 }
-_ALLOWED = "degrees such as tp=8,pp=4,dp=16, cp=4 or ep=8, part of dp; one that is left out is free"
+_CUT = "etp"
+_FIELDS = {word: use.value for word, use in _WORDS.items()} | {_CUT: "expert_tensor"}
+_ALLOWED = (
+    "degrees such as tp=8,pp=4,dp=16, cp=4 or ep=8, part of dp, or etp=1 of those; one that is "
+    "left out is free"
+)
 
 
 def degree_of(use: Parallelism, sizes: Sequence[int], uses: Sequence[Parallelism]) -> int:
@@ -31,12 +39,39 @@ def degree_of(use: Parallelism, sizes: Sequence[int], uses: Sequence[Parallelism
     return math.prod(size for size, own in zip(sizes, uses, strict=True) if own in kinds)
 
 
+def expert_chips(expert: int, expert_tensor: int | None, tensor: int) -> int:
+    """Return how many data-parallel chips have parts of the experts: ``ep etp / tp``. [1]
+
+    Parameters
+    ----------
+    expert, expert_tensor, tensor : int
+        ``ep``, ``etp`` and ``tp``; an ``etp`` that is not said (None) is as good as ``tp``. [1]
+
+    Raises
+    ------
+    InputError
+        If ``etp`` is neither 1 nor ``tp``, or with 1 the experts are in fewer parts than there are
+        tensor-parallel chips.
+    """
+    cut = tensor if expert_tensor is None else expert_tensor
+    allowed = f"1, or tp={tensor}: tensor-parallel chips have some experts each, or cut all"
+    require(cut in (1, tensor), "expert_tensor", cut, allowed)
+    if cut == tensor:
+        return expert
+    fewer = expert // tensor * tensor
+    near = " or ".join(f"ep={n}" for n in (fewer, fewer + tensor) if n)
+    allowed = f"a multiple of tp={tensor} with etp=1, as each of those chips has other experts"
+    require(expert % tensor == 0, "expert", expert, f"{allowed}; nearest: {near}")
+    return expert // tensor
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Degrees:
     """Chips of each parallelism; None: free. [1]
 
     ``expert`` of the ``data`` chips have a part of the routed experts each; ``context`` chips share
-    a sequence.
+    a sequence. ``expert_tensor`` chips cut each expert: one, or all tensor-parallel ones; where it
+    is given, ``expert`` is how many parts the experts are in, see `expert_chips`.
     """
 
     tensor: int | None = None
@@ -44,14 +79,20 @@ class Degrees:
     data: int | None = None
     expert: int | None = None
     context: int | None = None
+    expert_tensor: int | None = None
 
     def __post_init__(self) -> None:
         """Check the numbers that are given."""
         for use, degree in self.given.items():
             require_whole(use.value, degree, what="chips")
-        if self.expert is not None and self.data is not None:
+        if self.expert_tensor is not None:
+            require_whole("expert_tensor", self.expert_tensor, what="chips")
+        chips = self.expert_chips
+        if chips is not None and self.data is not None:
             allowed = f"a divisor of the data-parallel degree, {self.data}"
-            require(self.data % self.expert == 0, "expert", self.expert, allowed)
+            if self.expert != chips:
+                allowed += f", times tp={self.tensor} with etp=1"
+            require(self.data % chips == 0, "expert", self.expert, allowed)
 
     @property
     def given(self) -> dict[Parallelism, int]:
@@ -61,6 +102,14 @@ class Degrees:
         return {use: degree for use, degree in pairs if degree is not None}
 
     @property
+    def expert_chips(self) -> int | None:
+        """Data-parallel chips that have parts of the experts; None: free, or for tp to say. [1]"""
+        if self.tensor is None:
+            return None if self.expert_tensor == 1 else self.expert
+        chips = expert_chips(self.expert or self.tensor, self.expert_tensor, self.tensor)
+        return None if self.expert is None else chips
+
+    @property
     def all_given(self) -> bool:
         """Whether none is free, but for how many of the data-parallel chips share experts."""
         return None not in (self.tensor, self.pipeline, self.data, self.context)
@@ -68,7 +117,7 @@ class Degrees:
     @property
     def n_chips(self) -> int:
         """Chips of all that are given. [1]"""
-        data = self.expert if self.data is None else self.data
+        data = self.expert_chips if self.data is None else self.data
         return math.prod(each or 1 for each in (self.tensor, self.pipeline, data, self.context))
 
     def may_have(self, use: Parallelism, size: int) -> bool:
@@ -79,13 +128,21 @@ class Degrees:
 
     def are_those_of(self, sizes: Sequence[int], uses: Sequence[Parallelism]) -> bool:
         """Whether dimensions of so many chips, used so, have these degrees."""
-        return all(degree_of(use, sizes, uses) == each for use, each in self.given.items())
+        given, tensor = self.given, degree_of(Parallelism.TENSOR, sizes, uses)
+        if self.expert_tensor not in (None, 1, tensor):
+            return False
+        if self.expert_tensor == 1 and self.expert is not None:
+            if self.expert % tensor:
+                return False
+            given[Parallelism.EXPERT] = self.expert // tensor
+        return all(degree_of(use, sizes, uses) == each for use, each in given.items())
 
     @property
     def by_word(self) -> dict[str, int]:
         """Degree of every parallelism that has one, by its word. [1]"""
         given = self.given
-        return {word: given[use] for word, use in _WORDS.items() if use in given}
+        found = {word: given[use] for word, use in _WORDS.items() if use in given}
+        return found if self.expert_tensor is None else found | {_CUT: self.expert_tensor}
 
     def __str__(self) -> str:
         """Return the degrees as `parse_degrees` reads them."""
@@ -104,7 +161,7 @@ def parse_degrees(text: str) -> Degrees:
         If the text is none, names one twice, or a degree is 0.
     """
     found = [_DEGREE.fullmatch(part.strip()) for part in text[:200].split(",")]
-    named = {_WORDS[one[1].lower()].value: int(one[2]) for one in found if one}
+    named = {_FIELDS[one[1].lower()]: int(one[2]) for one in found if one}
     if len(named) < len(found):
         raise InputError(Problem("degrees", f"got {text[:60]!r}; allowed: {_ALLOWED}."))
     try:

@@ -45,6 +45,7 @@ def mapping_order(mapping: Mapping) -> tuple[object, ...]:
         mapping.interleave,
         mapping.zero.number,
         list(ContextExchange).index(mapping.context_exchange),
+        mapping.expert_tensor,
         mapping.overlap or (),
         mapping.offload,
         mapping.n_tiles,

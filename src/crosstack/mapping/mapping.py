@@ -207,6 +207,7 @@ class GeneralDecisions(NamedTuple):
     interleave: int
     zero: Zero
     context_exchange: ContextExchange
+    expert_tensor: int
     overlap: tuple[Hidden, ...] | None
     offload: tuple[Offload, ...]
     dimensions: tuple[int, ...]
@@ -229,6 +230,9 @@ class Mapping:
         See `Constraints`.
     context_exchange, overlap, offload
         The same.
+    expert_tensor : int
+        Chips that each routed expert is cut over: one, so that tensor-parallel chips have some of
+        them each, or all of those. [1]
     sharding : tuple of Axis
         One per kernel, in the order of the graph.
     partitions : tuple of int
@@ -258,6 +262,7 @@ class Mapping:
     interleave: int = 1
     zero: Zero = Zero.NONE
     context_exchange: ContextExchange = ContextExchange.RING
+    expert_tensor: int = 1
     overlap: tuple[Hidden, ...] | None = None
     offload: tuple[Offload, ...] = ()
     dimensions: tuple[int, ...] = ()
@@ -283,6 +288,8 @@ class Mapping:
             require(dealt == count, "cores", dealt, f"one per kernel ({count})")
         require_whole("microbatch_size", self.microbatch_size)
         require_whole("interleave", self.interleave)
+        allowed = f"1, or tp={(tensor := self.degree(Parallelism.TENSOR))}"
+        require(self.expert_tensor in (1, tensor), "expert_tensor", self.expert_tensor, allowed)
         if self.recompute_layers is not None:
             require_whole("recompute_layers", self.recompute_layers)
         _check_layers_again(self.recompute, self.recompute_layers)

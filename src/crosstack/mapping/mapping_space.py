@@ -16,7 +16,7 @@ import numpy as np
 
 from crosstack.mapping.ideals import enumerate_ideals, make_order, memberships, topological_chains
 from crosstack.mapping.mapping import Task
-from crosstack.mapping.parallelism import workload_uses
+from crosstack.mapping.parallelism import expert_ways, workload_uses
 from crosstack.mapping.sharding import given_choices
 from crosstack.mapping.slots import Slots, make_slots
 from crosstack.model.choice_index import choice_index
@@ -25,6 +25,7 @@ from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.model.schedule.allowed import some_layers_again
 from crosstack.model.tiles import divisors
 from crosstack.workload.kernel_graph import Floats, Ints, KernelGraph
+from crosstack.workload.passes.expert_parallel import cut_experts
 from crosstack.workload.transformer_training import Schedule
 
 MOST_IDEALS = 200_000  # that are listed to count sequences of partitions
@@ -156,6 +157,8 @@ def _tiles(task: Task, rules: Rules) -> Factor:
 
 def _sharding(task: Task, arrays: KernelGraph, rules: Rules) -> Factor:
     named = rules.traffic.traces_layouts
+    whole, _ = expert_ways(task.workload, task.constraints, rules)
+    arrays = arrays if whole else cut_experts(arrays)
     index = choice_index(arrays, task.workload.placement, named=named)
     axes = np.diff(index.start)
     axes[list(given_choices(arrays, task.constraints.sharding, index))] = 1

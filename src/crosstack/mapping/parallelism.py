@@ -1,8 +1,8 @@
 """Parallelism: what every network dimension is used for, and how large free dimensions are.
 
 Sets and parameters: dimensions d with a size or none, a use or none; n chips.
-Variables: size s_d and use u_d in {tensor, pipeline, data, expert, context} of every dimension, and
-how chips that share sequences exchange keys and values.
+Variables: size s_d and use u_d in {tensor, pipeline, data, expert, context} of every dimension, how
+chips that share sequences exchange keys and values, and over how many chips each expert is cut.
 
 (1) the sizes multiply to n; given sizes and uses stay;
 (2) a dimension serves one parallelism (``ko2025dfmodel`` IV.C), or, where the rules let it be
@@ -12,8 +12,9 @@ how chips that share sequences exchange keys and values.
     hierarchy; of data, expert are nearest: their chips exchange tokens in every layer;
 (3) the batch divides by the data-parallel degree (of expert times data) and the microbatch size;
 (4) a degree that is given is the product of all sizes with that use;
-(5) experts divide by the expert and the tensor-parallel degree together; a model without experts,
-    or rules that do not spread them, have no dimension of expert;
+(5) experts divide by the expert and the tensor-parallel degree together where tensor-parallel
+    chips have some of them each, by the expert degree where those cut each of them; a model without
+    experts, or rules that do not spread them, have no dimension of expert;
 (6) chips that share sequences have two pieces of each, of as many tokens; of a model that
     attends to no other tokens of its own, or by rules that know no such chips, there are none;
     where they exchange heads (`crosstack.model.context`) these divide by the context and the
@@ -38,12 +39,16 @@ from crosstack.machine.system import Dimension, Parallelism, System
 from crosstack.mapping.degrees import FREE, Degrees, degree_of
 from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.mapping import Mapping as Decided
+from crosstack.mapping.sharding import given_choices
+from crosstack.model.choice_index import choice_index
 from crosstack.model.context import exchanges_for, shared_tokens
-from crosstack.model.mesh_plan import MeshPlan, make_plan, placed_use, spread
+from crosstack.model.expert_degrees import cuts_experts, spread
+from crosstack.model.mesh_plan import MeshPlan, make_plan, placed_use
 from crosstack.model.rules import Rules
 from crosstack.model.runnable import unrunnable
 from crosstack.model.tiles import divisors
 from crosstack.workload.kernels import Placement
+from crosstack.workload.passes.expert_parallel import cut_experts
 from crosstack.workload.transformer_training import ContextExchange
 from crosstack.workload.workload import Workload
 
@@ -53,6 +58,9 @@ _OUTER = (
     (Parallelism.DATA, Parallelism.PIPELINE),
 )
 _INNER = (Parallelism.TENSOR, Parallelism.CONTEXT, Parallelism.EXPERT)
+
+# Where it is free whether tensor-parallel chips cut experts, as a certificate says it.
+EXPERTS_WHOLE = "experts are cut only where ep x tp does not divide them"
 
 # Where it is free how many chips share a sequence: tokens of one that some do, and of each chip.
 SHARED_TOKENS, LEAST_TOKENS = 8192, 2048
@@ -86,13 +94,19 @@ Factors = tuple[tuple[Parallelism, int], ...]  # of one dimension, innermost fir
 
 
 def network_uses(
-    system: System, *, shared: bool, degrees: Degrees = FREE, experts: int = 1, tokens: int = 1
+    system: System,
+    *,
+    shared: bool,
+    degrees: Degrees = FREE,
+    experts: int = 1,
+    tokens: int = 1,
+    cut: bool = False,
 ) -> Iterator[tuple[tuple[int, ...], tuple[Parallelism, ...], tuple[int, ...]]]:
     """Yield every (sizes, uses, dimensions) of a mapping.
 
     ``shared``: whether dimensions whose chips all reach each other serve several parallelisms;
     ``experts``: over how many chips experts are spread at most, ``tokens``: what the number of
-    those that share a sequence divides. [1]
+    those that share a sequence divides [1]; ``cut``: whether tensor-parallel chips may cut experts.
     """
     most = {Parallelism.EXPERT: experts, Parallelism.CONTEXT: tokens}
     for sizes in network_sizes(system):
@@ -112,16 +126,19 @@ def network_uses(
             context = degree_of(Parallelism.CONTEXT, counts, uses)
             if tokens % context or not degrees.are_those_of(counts, uses):
                 continue
-            if experts_divide(counts, uses, experts):
+            if experts_divide(counts, uses, experts, cut=cut):
                 yield counts, uses, () if len(places) == len(sizes) else places
 
 
-def experts_divide(sizes: tuple[int, ...], uses: tuple[Parallelism, ...], experts: int) -> bool:
-    """Whether each chip has as many experts, split over its tensor-parallel ones besides."""
+def experts_divide(
+    sizes: tuple[int, ...], uses: tuple[Parallelism, ...], experts: int, *, cut: bool = False
+) -> bool:
+    """Whether chips have as many experts; tensor-parallel ones ``cut`` them, or have some each."""
     if Parallelism.EXPERT not in uses:
         return True
     expert = degree_of(Parallelism.EXPERT, sizes, uses)
-    return expert == 1 or experts % (expert * degree_of(Parallelism.TENSOR, sizes, uses)) == 0
+    shared = 1 if cut else degree_of(Parallelism.TENSOR, sizes, uses)
+    return expert == 1 or experts % (expert * shared) == 0
 
 
 def fills_servers(system: System) -> bool:
@@ -208,6 +225,7 @@ class Use:
     microbatches: tuple[int, ...]
     dimensions: tuple[int, ...] = ()
     context_exchange: ContextExchange = ContextExchange.RING
+    expert_tensor: int = 1
 
     @classmethod
     def of(cls, decided: Decided | MeshPlan, microbatches: tuple[int, ...]) -> Use:
@@ -218,6 +236,7 @@ class Use:
             microbatches=microbatches,
             dimensions=decided.dimensions,
             context_exchange=decided.context_exchange,
+            expert_tensor=decided.expert_tensor,
         )
 
     def plan(
@@ -225,7 +244,7 @@ class Use:
     ) -> MeshPlan | None:
         """Return the plan of one microbatch size; None where it does not divide the batch."""
         use = self.sizes, self.parallelism, microbatch
-        more = self.dimensions, self.context_exchange
+        more = self.dimensions, self.context_exchange, self.expert_tensor
         return make_plan(workload, system, *use, rules, *more)
 
     def plans(
@@ -265,16 +284,24 @@ def workload_uses(
     experts = spread(workload, rules)
     tokens, most = shared_tokens(workload, rules), most_sharing(workload, system, degrees)
     tokens = tokens if most > 1 else 1
-    uses_of = network_uses(system, shared=shared, degrees=degrees, experts=experts, tokens=tokens)
+    whole, cut = expert_ways(workload, constraints, rules)
+    uses_of = network_uses(
+        system, shared=shared, degrees=degrees, experts=experts, tokens=tokens, cut=cut
+    )
     refused, left = None, False
     asked = Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA, Parallelism.CONTEXT
     for sizes, uses, dimensions in uses_of:
         tensor, pipeline, data, context = (degree_of(use, sizes, uses) for use in asked)
         if context > most:
             continue
-        not_run = unrunnable(workload, system.chip.framework, tensor=tensor, pipeline=pipeline)
-        if not_run is not None:
-            refused = refused or not_run
+        degree = {"tensor": tensor, "pipeline": pipeline}
+        not_run = {
+            chips: unrunnable(workload, system.chip.framework, **degree, expert_tensor=chips)
+            for chips in _cuts(sizes, uses, experts, degrees.expert_tensor, whole=whole, cut=cut)
+        }
+        cuts = [chips for chips, why in not_run.items() if why is None]
+        if not cuts:
+            refused = refused or next(filter(None, not_run.values()), None)
         elif batch % data:
             left = True
             yield None
@@ -283,9 +310,59 @@ def workload_uses(
             tried = _tried(batch // data, microbatch_size)
             for exchange in exchanges_for(workload, system.chip.framework, tensor, context):
                 if context == 1 or constraints.context_exchange in (None, exchange):
-                    yield Use(sizes, uses, tried, dimensions, exchange)
+                    for chips in cuts:
+                        yield Use(sizes, uses, tried, dimensions, exchange, chips)
     if refused is not None and not left:
         raise InputError(refused)
+
+
+def expert_ways(workload: Workload, constraints: Constraints, rules: Rules) -> tuple[bool, bool]:
+    """Return whether experts may be whole, and cut, with what is given of the sharding.
+
+    Raises
+    ------
+    InputError
+        If that is neither of whole experts nor of any that are cut, or not of those that are given.
+    """
+    named, etp = rules.traffic.traces_layouts, constraints.degrees.expert_tensor
+    ways, refused = [etp in (None, 1), etp != 1 and cuts_experts(workload, rules)], None
+    for cut in (False, True):
+        if ways[cut]:
+            graph = cut_experts(workload.graph) if cut else workload.graph
+            index = choice_index(graph, workload.placement, named=named)
+            try:
+                given_choices(graph, constraints.sharding, index)
+            except InputError as error:
+                ways[cut], refused = False, refused or error
+    if refused is not None and not any(ways):
+        raise refused
+    return ways[False], ways[True]
+
+
+def _cuts(
+    sizes: tuple[int, ...],
+    uses: tuple[Parallelism, ...],
+    experts: int,
+    given: int | None,
+    *,
+    whole: bool,
+    cut: bool,
+) -> Iterator[int]:
+    """Yield over how many chips each expert may be cut: one, or all tensor-parallel ones. [1]
+
+    Where that is free, whole experts come to chips wherever they divide by all: they are larger
+    products, and of every token a chip is sent what its own experts need, not what those of all
+    need (`EXPERTS_WHOLE`).
+    """
+    tensor, expert = (
+        degree_of(use, sizes, uses) for use in (Parallelism.TENSOR, Parallelism.EXPERT)
+    )
+    whole = (whole or tensor == 1) and experts_divide(sizes, uses, experts)
+    if whole and given in (None, 1):
+        yield 1
+    left = not whole or experts % (expert * tensor) > 0
+    if cut and tensor > 1 and (given == tensor or (given is None and left)):
+        yield tensor
 
 
 def most_sharing(workload: Workload, system: System, degrees: Degrees) -> float:

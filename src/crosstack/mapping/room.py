@@ -73,14 +73,14 @@ class Least:
 
 @dataclass(slots=True, kw_only=True)
 class Room:
-    """The main memory of one problem; ``table`` prices the choices of a plan, ``free`` are left."""
+    """The main memory of one problem; ``table`` prices a plan's choices, ``free`` are left."""
 
     workload: Workload
     system: System
     arrays: KernelGraph
     rules: Rules
     table: Callable[[MeshPlan, int], Choices]
-    free: Bools
+    free: Callable[[MeshPlan], Bools]
     held: dict[object, dict[str, Floats]] = field(default_factory=dict)
     totals: dict[object, Floats] = field(default_factory=dict)
     demands: dict[object, Demand] = field(default_factory=dict)
@@ -384,7 +384,7 @@ class Room:
         if key not in self.held:
             choices, sign = self.table(plan, 1), -1 if most else 1
             self.held[key] = {
-                name: sign * choices.index.least(sign * getattr(choices, name), self.free)
+                name: sign * choices.index.least(sign * getattr(choices, name), self.free(plan))
                 for name in COPY_COLUMNS
             }
         return copy_memory(self.workload, self.arrays, plan, self.rules, **self.held[key])
@@ -396,14 +396,16 @@ class Room:
             # A ragged last tile adds less than the length of a sequence to an extent.
             tables = [self.table(plan, n) for n in (1, self.workload.sequence_length)]
             loose = ~kept_tensors(self.arrays).output
-            made = [-t.index.least(-t.output_total, self.free)[loose].sum() for t in tables]
+            free = self.free(plan)
+            made = [-t.index.least(-t.output_total, free)[loose].sum() for t in tables]
             self.moving[key] = float(sum(made))
         return self.moving[key]
 
 
 def _way(plan: MeshPlan) -> tuple[object, ...]:
     """Return what tells the chips that share a copy of the graph from others, wherever they lie."""
-    return plan.tensor, plan.split, plan.expert, plan.context, plan.context_exchange
+    shared = plan.expert, plan.expert_tensor, plan.context, plan.context_exchange
+    return plan.tensor, plan.split, *shared
 
 
 def _some_may(plan: MeshPlan) -> bool:

@@ -47,7 +47,7 @@ from crosstack.mapping.coverage import covered, nothing_found
 from crosstack.mapping.ideals import TableCache
 from crosstack.mapping.incumbent import PROOF, Incumbent, Lack, masks_of
 from crosstack.mapping.mapping import Certificate, Constraints, EndMapping, Mapping, Status, Stop
-from crosstack.mapping.parallelism import Use
+from crosstack.mapping.parallelism import Use, expert_ways
 from crosstack.mapping.pricing import Pricing
 from crosstack.mapping.search_node import EndSearch, SearchNode, SearchState
 from crosstack.mapping.seeds import plant
@@ -201,7 +201,8 @@ def _offer_start(state: SearchState, start: Mapping, time_taken: float) -> None:
         "separate_directions": not state.separate
         or (all(len(found) == 1 for found in directions) and order == sorted(order)),
         "partitions": state.slots is None or state.slots.hold(start.partitions),
-        "sharding": all(codes[i] == code for i, code in state.given.items()),
+        "sharding": state.index(start).inside(state.domains(start))[codes].all(),
+        "expert_tensor": given.degrees.expert_tensor in (None, start.expert_tensor),
     }
     if given.recompute is not None:
         kept["recompute_layers"] = given.recompute_layers == start.recompute_layers
@@ -247,6 +248,7 @@ def search_state(
     slots, separate = make_slots(arrays, constraints, rules)
     alone = rules.decisions.one_by_one(arrays.n, constraints.max_partitions)
     index = choice_index(arrays, workload.placement, named=rules.traffic.traces_layouts)
+    whole, _ = expert_ways(workload, constraints, rules)
     return SearchState(
         workload=workload,
         system=system,
@@ -255,7 +257,7 @@ def search_state(
         gap=gap,
         pricing=Pricing(workload=workload, system=system, rules=rules, weights=weights),
         arrays=arrays,
-        given=given_choices(arrays, constraints.sharding, index),
+        given=given_choices(arrays, constraints.sharding, index) if whole else {},
         slots=slots,
         separate=separate,
         unfused=constraints.kernel_by_kernel or (alone and not constraints.partitions),

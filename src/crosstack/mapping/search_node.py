@@ -18,6 +18,7 @@ from crosstack.machine.chip import Execution, Overlap
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.branching import FirstCosts, branches, first_shardings, tightened
 from crosstack.mapping.budget import CALL, Budget
+from crosstack.mapping.decided import decided
 from crosstack.mapping.following import choices_excess, following_bound, one_by_one_bound
 from crosstack.mapping.fusion import Fusion, fuse, make_problem, sequence_cost, simple_bound
 from crosstack.mapping.ideals import TableCache
@@ -36,7 +37,7 @@ from crosstack.mapping.pipeline import (
 )
 from crosstack.mapping.pricing import Bend, Domains, Pricing
 from crosstack.mapping.room import Demand, Room
-from crosstack.mapping.sharding import with_given
+from crosstack.mapping.sharding import given_choices, with_given
 from crosstack.mapping.slots import Slots
 from crosstack.mapping.stage_times import on_one_chip
 from crosstack.model.choice_index import ChoiceIndex, choice_index, sharding_codes
@@ -55,9 +56,8 @@ from crosstack.model.partition import (
     relaxed_load,
 )
 from crosstack.model.rules import Rules
-from crosstack.model.schedule.allowed import layers_again
 from crosstack.workload.kernel_graph import Ints, KernelGraph
-from crosstack.workload.transformer_training import ZEROS
+from crosstack.workload.passes.expert_parallel import cut_experts
 from crosstack.workload.workload import Workload
 
 SMALL_GRAPH = 80  # kernels up to which every node is bounded with its layouts
@@ -125,15 +125,14 @@ class SearchState:
 
     def __post_init__(self) -> None:
         """Look at the main memory, and at what comes before time."""
-        given = with_given(self.index, self.given)
-        self.first = FirstCosts(self.rules.decisions, given)
+        self.first = FirstCosts(self.rules.decisions, with_given(self.index(), self.given))
         self.room = Room(
             workload=self.workload,
             system=self.system,
             arrays=self.arrays,
             rules=self.rules,
             table=self.table,
-            free=self.index.inside(given),
+            free=lambda plan: self.index(plan).inside(self.domains(plan)),
         )
 
     @property
@@ -147,11 +146,19 @@ class SearchState:
         later = not self.rules.iteration.sums_in_layers
         return later and bool(self.arrays.periodic_size.any())
 
-    @property
-    def index(self) -> ChoiceIndex:
-        """The choices of every kernel."""
+    def index(self, plan: MeshPlan | Mapping | None = None) -> ChoiceIndex:
+        """Return the choices of every kernel; those of a plan, or a mapping, that cuts experts."""
+        cut = plan is not None and plan.expert_tensor > 1
         named = self.rules.traffic.traces_layouts
-        return choice_index(self.arrays, self.workload.placement, named=named)
+        arrays = cut_experts(self.arrays) if cut else self.arrays
+        return choice_index(arrays, self.workload.placement, named=named)
+
+    def domains(self, plan: MeshPlan | Mapping) -> Domains:
+        """Return the choices of every kernel under a plan, or a mapping, and what is given."""
+        index, given = self.index(plan), self.given
+        if plan.expert_tensor > 1:
+            given = given_choices(cut_experts(self.arrays), self.constraints.sharding, index)
+        return with_given(index, given)
 
     # ------------------------------------------------------------ loads
 
@@ -160,7 +167,7 @@ class SearchState:
         key = (
             plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
             plan.n_microbatches, plan.periodic, plan.spilled, plan.recompute, plan.again, n_tiles,
-            plan.context_exchange, plan.hidden,
+            plan.context_exchange, plan.expert_tensor, plan.hidden,
         )  # fmt: skip
         if key not in self.choices:
             self.budget.spend(TABLE * self.arrays.n)
@@ -229,7 +236,7 @@ class SearchState:
             return _Ended((), plan.ends)
         key = (
             plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
-            plan.n_microbatches, plan.spilled, plan.zero, plan.context_exchange,
+            plan.n_microbatches, plan.spilled, plan.zero, plan.context_exchange, plan.expert_tensor,
             tuple(computed_again_of(end, plan.recompute) for end in self.workload.ends),
         )  # fmt: skip
         # The same work whether it is known or not, and so for any number of processes.
@@ -280,7 +287,7 @@ class SearchState:
     def open(self, node: SearchNode) -> float:
         """Set the domains of a node, without choices that another beats; return a bound. [s]"""
         choices = self.table(node.plan, node.n_tiles)
-        domains = with_given(self.index, self.given)
+        domains = self.domains(node.plan)
         if node.plan.tensor == 1:  # nothing is split, whatever the choice
             domains = tuple(d[:1] for d in domains)
         domains = self._tightened(domains, choices, node.plan)
@@ -467,22 +474,11 @@ class SearchState:
         assert ended is not None
         assert ended.costs == plan.ends
         mapping = Mapping(
-            sizes=plan.sizes,
-            parallelism=plan.parallelism,
-            dimensions=plan.dimensions,
-            microbatch_size=plan.microbatch_size,
+            **decided(plan),
             n_tiles=node.n_tiles,
-            sharding=self.index.sharding(codes),
+            sharding=self.index(plan).sharding(codes),
             partitions=numbers_of(partitions, self.arrays.n),
             stages=stages,
-            recompute=plan.recompute,
-            recompute_layers=layers_again(plan),
-            schedule=plan.schedule,
-            interleave=plan.interleave,
-            zero=ZEROS[plan.zero],
-            context_exchange=plan.context_exchange,
-            overlap=plan.hidden,
-            offload=plan.offloaded.kinds,
             ends=ended.mappings,
         )
         self.incumbent.keep(total, mapping)
@@ -507,7 +503,7 @@ class SearchState:
     def codes(self, mapping: Mapping) -> Ints:
         """Return the choice that a mapping takes for every kernel."""
         return sharding_codes(
-            self.index, mapping.sharding, split=mapping.degree(Parallelism.TENSOR) > 1
+            self.index(mapping), mapping.sharding, split=mapping.degree(Parallelism.TENSOR) > 1
         )
 
     def plan_of(self, mapping: Mapping) -> MeshPlan:

@@ -352,8 +352,8 @@ def _better_choices(state: SearchState) -> None:
     node, codes, masks = _best_node(state)
     if node.plan.graph_stages > 1 or node.plan.tensor == 1 or state.rules.decisions.before_time:
         return
-    for i, domain in enumerate(state.index.domains()):
-        for code in () if i in state.given else domain:
+    for i, domain in enumerate(state.domains(node.plan)):
+        for code in domain:
             if code == codes[i]:
                 continue
             other = codes.copy()

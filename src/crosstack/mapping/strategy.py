@@ -1,7 +1,8 @@
 """Parallelism strategies ``RC-{kp1}-{kp2}-d{dp}-p{lp}`` and ``CR-{kp1}-d{dp}-p{lp}``.
 
-Behind either, ``-c{cp}`` says how many chips share each sequence, and ``-e{ep}`` how many of the
-``dp`` replicas have parts of the experts each.
+Behind either, ``-c{cp}`` says how many chips share each sequence, ``-e{ep}`` how many of the ``dp``
+replicas have parts of the experts each, and ``-t{etp}`` over how many of the tensor-parallel chips
+each expert is cut (`crosstack.mapping.degrees`).
 
 Source: ``ardalani2022deepflow``, section 3.3. *RC* cuts the first matrix of a product into ``kp1``
 blocks of rows and the second into ``kp2`` blocks of columns (inner products). *CR* cuts the first
@@ -16,18 +17,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from crosstack.errors import InputError, Problem, nearest, require, require_whole, unknown_name
+from crosstack.mapping.degrees import expert_chips
 from crosstack.model.tiles import divisors
 from crosstack.workload.product import product_of
 
-_MORE = r"-d(?P<dp>\d+)-p(?P<lp>\d+)(-c(?P<cp>\d+))?(-e(?P<ep>\d+))?"
+_MORE = r"-d(?P<dp>\d+)-p(?P<lp>\d+)(-c(?P<cp>\d+))?(-e(?P<ep>\d+))?(-t(?P<etp>\d+))?"
 _RC = re.compile(r"RC-(?P<kp1>\d+)-(?P<kp2>\d+)" + _MORE, re.I)
 _CR = re.compile(r"CR-(?P<kp1>\d+)" + _MORE, re.I)
-_DEGREE = re.compile(r"(tp|cp|pp|dp|ep)=(\d+)", re.IGNORECASE)
+_DEGREE = re.compile(r"(tp|cp|pp|dp|etp|ep)=(\d+)", re.IGNORECASE)
 # Columns of a product, chips of a sequence, stages, replicas, and those with parts of the experts.
-_FIELD = {"tp": "kp2", "cp": "cp", "pp": "lp", "dp": "dp", "ep": "ep"}
+_FIELD = {"tp": "kp2", "cp": "cp", "pp": "lp", "dp": "dp", "ep": "ep", "etp": "etp"}
 _ALLOWED = (
-    "RC-{kp1}-{kp2}-d{dp}-p{lp}, CR-{kp1}-d{dp}-p{lp} or tp={kp2},cp={cp},pp={lp},dp={dp},ep={ep}, "
-    "such as RC-4-2-d8-p1, CR-4-d2-p1 or tp=8,pp=4"
+    "RC-{kp1}-{kp2}-d{dp}-p{lp}, CR-{kp1}-d{dp}-p{lp} or tp={kp2},cp={cp},pp={lp},dp={dp},ep={ep},"
+    "etp={etp}, such as RC-4-2-d8-p1, CR-4-d2-p1 or tp=8,pp=4"
 )
 
 
@@ -56,7 +58,8 @@ class Strategy:
     """A kernel split with its degrees, data-parallel replicas and pipeline stages. [1]
 
     ``ep`` of the replicas each have a part of the routed experts; ``cp`` chips share the tokens of
-    each sequence. [1]
+    each sequence. ``etp`` chips cut each expert: one, or all tensor-parallel ones; None: as is
+    decided. Where it is said, ``ep`` is how many parts the experts are in. [1]
     """
 
     split: KernelSplit = KernelSplit.RC
@@ -66,6 +69,7 @@ class Strategy:
     lp: int = 1
     ep: int = 1
     cp: int = 1
+    etp: int | None = None
 
     def __post_init__(self) -> None:
         """Check every degree."""
@@ -73,14 +77,32 @@ class Strategy:
             require_whole(dimension.value, self.degree(dimension), what="chips")
         for name in ("ep", "cp"):
             require_whole(name, getattr(self, name), what="chips")
+        if self.etp is not None:
+            require_whole("etp", self.etp, what="chips")
+        chips = self.expert_chips
         allowed = f"a divisor of the data-parallel degree, {self.dp}"
-        require(self.dp % self.ep == 0, "ep", self.ep, allowed)
+        if self.ep != chips:
+            allowed += f", times tp={self.tensor} with etp=1"
+        require(self.dp % chips == 0, "ep", self.ep, allowed)
         if self.split is KernelSplit.CR:
             require(self.kp2 == 1, "kp2", self.kp2, "1 under CR, which splits one axis only")
 
     def degree(self, dimension: ParallelDimension) -> int:
         """Return how many chips a dimension uses. [1]"""
         return int(getattr(self, dimension.value))
+
+    @property
+    def tensor(self) -> int:
+        """Tensor-parallel chips. [1]"""
+        return self.kp1 if self.split is KernelSplit.CR else self.kp2
+
+    @property
+    def expert_chips(self) -> int:
+        """Data-parallel chips that have parts of the experts. [1]"""
+        try:
+            return expert_chips(self.ep, self.etp, self.tensor)
+        except InputError as error:
+            raise error.renamed({"expert": "ep", "expert_tensor": "etp"}) from None
 
     @property
     def n_chips(self) -> int:
@@ -91,14 +113,17 @@ class Strategy:
         """Return the strategy as `parse_strategy` reads it."""
         columns = f"-{self.kp2}" if self.split is KernelSplit.RC else ""
         more = "".join(f"-{name[0]}{n}" for name in ("cp", "ep") if (n := getattr(self, name)) > 1)
+        more += "" if self.etp is None else f"-t{self.etp}"
         return f"{self.split}-{self.kp1}{columns}-d{self.dp}-p{self.lp}{more}"
 
 
 def parse_strategy(text: str) -> Strategy:
     """Read a strategy from its name, or from degrees such as ``tp=8,pp=4,dp=16``.
 
-    Tensor-parallel chips are the columns of RC; a degree that is left out is 1. Chips with parts of
-    the experts are data-parallel ones, so ``ep`` divides ``dp``.
+    Tensor-parallel chips are the columns of RC; a degree that is left out is 1, but for ``etp``,
+    which is decided. Chips with parts of the experts are data-parallel ones, so ``ep`` divides
+    ``dp``; with ``etp=1`` they are tensor-parallel ones besides, so it divides ``tp dp``, and is
+    ``tp`` if it is left out.
 
     Raises
     ------
@@ -116,8 +141,11 @@ def parse_strategy(text: str) -> Strategy:
         close = nearest(text, ("RC-4-2-d8-p1", "CR-4-d8-p1", "tp=8,pp=4,dp=16"), 1)
         hint = f' Did you mean a form like "{close[0]}"?' if close else ""
         raise InputError(Problem("strategy", f"got {text[:60]!r}; allowed: {_ALLOWED}.{hint}"))
+    named = {name: int(n) for name, n in found.items() if n}
+    if named.get("etp") == 1:
+        named.setdefault("ep", named.get("kp2" if split is KernelSplit.RC else "kp1", 1))
     try:
-        return Strategy(split=split, **{name: int(n) for name, n in found.items() if n})
+        return Strategy(split=split, **named)
     except InputError as error:
         raise error.under("strategy") from None
 

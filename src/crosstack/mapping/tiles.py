@@ -43,7 +43,7 @@ def useful_tiles(state: SearchState, plan: MeshPlan) -> list[int]:
     All that depends on the number of tiles grows with work and output, which the plan enters by
     its tensor-parallel degree, and by over how many chips experts and sequences are spread, alone.
     """
-    key = plan.tensor, plan.expert, plan.context, plan.context_exchange
+    key = plan.tensor, plan.expert, plan.expert_tensor, plan.context, plan.context_exchange
     if key in state.useful_tiles:
         return state.useful_tiles[key]
     tiles = _tile_counts(state, plan)

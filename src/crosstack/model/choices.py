@@ -149,7 +149,7 @@ def make_choices(
     index : ChoiceIndex or None
         That of `index_of`, where it is known.
     """
-    index = index_of(workload, arrays, rules) if index is None else index
+    index = index_of(workload, plan.cut(arrays), rules) if index is None else index
     arrays = plan.graph(arrays)
     row, known = index.kernel, _spread(arrays, index)
     edges = edges_of(arrays, index, rules.traffic)
@@ -201,7 +201,7 @@ def make_choices(
         together=together[row] if together.ndim else np.broadcast_to(together, row.shape),
         shared=rules.traffic.shares_conversions,
     )
-    exchanged = np.where(arrays.exchanged[row], shard * element, 0.0)
+    exchanged = np.where(arrays.exchanged[row], shard * arrays.sent_element[row], 0.0)
     exchange = plan.exchange.time(exchanged, together=together[row] if together.ndim else together)
     partial = edges.produced == PARTIAL
     summed = np.where(known.summed & ~partial, output_total, 0.0)
@@ -282,7 +282,7 @@ def least_activations(
 
     Under whatever choices; see `activation_sizes`.
     """
-    index = index_of(workload, arrays, rules)
+    index = index_of(workload, plan.cut(arrays), rules)
     arrays = plan.graph(arrays)
     (m, _, columns), shares = _cut(_spread(arrays, index), index, plan)
     kept, again, _ = activation_sizes(workload, arrays, plan, m * columns, shares, rules)

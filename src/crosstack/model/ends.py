@@ -78,7 +78,7 @@ def block_of_end(plan: MeshPlan, end: End) -> MeshPlan:
     """
     nothing: dict[str, Any] = dict.fromkeys(("summed", "expert_summed", "update", "casting"), 0.0)
     if not (end.graph.experts > 0).any():
-        nothing |= {"expert": 1, "exchange": NOTHING}
+        nothing |= {"expert": 1, "expert_tensor": 1, "exchange": NOTHING}
     one = replace(plan_of_end(plan, end), **nothing, periodic=NOTHING)
     return replace(one, n_microbatches=1, zero=Zero.NONE.number)
 
@@ -132,7 +132,7 @@ def _least_kept(workload: Workload, end: End, plan: MeshPlan, rules: Rules) -> t
     """
     if not (workload.training and rules.memory.keeps_activations):
         return 0.0, 0.0
-    ways = plan.tensor, plan.expert, plan.split
+    ways = plan.tensor, plan.expert, plan.expert_tensor, plan.split
     if ways not in (known := _kept_of_end(workload, end, rules)):
         kinds = recomputations(end.graph, rules) if holds_layers(end) else (Recompute.NONE,)
         own = replace(plan_of_end(plan, end), recompute=kinds[-1])
@@ -143,7 +143,7 @@ def _least_kept(workload: Workload, end: End, plan: MeshPlan, rules: Rules) -> t
 @lru_cache(maxsize=64)
 def _kept_of_end(
     workload: Workload, end: End, rules: Rules
-) -> dict[tuple[int, int, tuple[int, int, int]], tuple[float, float]]:
+) -> dict[tuple[int, int, int, tuple[int, int, int]], tuple[float, float]]:
     """Return what `_least_kept` knows of an end, by how many chips split it and how."""
     return {}
 

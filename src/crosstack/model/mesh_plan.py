@@ -46,7 +46,7 @@ from crosstack.records import known_again
 from crosstack.workload.kernel_graph import Floats, KernelGraph
 from crosstack.workload.kernels import Collective, Placement
 from crosstack.workload.passes.context_parallel import spread_context
-from crosstack.workload.passes.expert_parallel import spread_experts
+from crosstack.workload.passes.expert_parallel import cut_experts, spread_experts
 from crosstack.workload.transformer_training import (
     ContextExchange,
     Hidden,
@@ -94,7 +94,8 @@ class MeshPlan:
     else while layers exchange weights or gradients [1]. ``driven``: the chip, where a framework
     drives it; ``host`` is what its host takes to launch a copy of the graph, once a microbatch
     (`crosstack.model.dispatch`). [s]
-    ``expert`` of the ``data`` chips each have a part of the routed experts [1], and exchange tokens
+    ``expert`` of the ``data`` chips each have a part of the routed experts, each of which is cut
+    over ``expert_tensor`` of the ``tensor`` ones: one, or all [1]; those exchange tokens
     (``exchange``, over the bytes that one of them has); ``replicas`` have the same part, and
     ``expert_summed`` is what of ``summed`` they alone sum [B]. ``offloaded`` is what lies in the
     memory of the host, ``left`` what a copy of the graph leaves there for the backward pass of a
@@ -112,6 +113,7 @@ class MeshPlan:
     pipeline: int = 1
     data: int = 1
     expert: int = 1
+    expert_tensor: int = 1
     context: int = 1
     n_microbatches: int
     layers_per_stage: int
@@ -179,8 +181,12 @@ class MeshPlan:
 
     def graph(self, graph: KernelGraph) -> KernelGraph:
         """Return what a chip has of a graph whose sequences and experts the plan may spread."""
-        graph = spread_context(graph, self.context, self.context_exchange)
+        graph = spread_context(self.cut(graph), self.context, self.context_exchange)
         return spread_experts(graph, self.expert)
+
+    def cut(self, graph: KernelGraph) -> KernelGraph:
+        """Return a graph whose kernels may be split as this plan has its experts: cut, or whole."""
+        return cut_experts(graph) if self.expert_tensor > 1 else graph
 
     @property
     def alike(self) -> Any:
@@ -376,25 +382,6 @@ def with_offloaded(
     return replace(plan, offloaded=offloading(workload, system, rules, kinds, **sizes))
 
 
-def spread(workload: Workload, rules: Rules) -> int:
-    """Return over how many chips the experts of all layers may be spread at most. [1]
-
-    1 without experts, and by rules that know no such chips.
-    """
-    alone = not rules.collectives.spreads_experts or rules.iteration.sums_in_layers
-    if alone or workload.placement is not Placement.SEARCHED:
-        return 1
-    return workload.experts
-
-
-def experts_allowed(workload: Workload, experts: int, tensor: int) -> str:
-    """Say which chips may have parts of a workload's experts, ``tensor``-parallel ones beside."""
-    if experts == 1:
-        return f"ep=1: {workload.name} has no experts that chips may have parts of"
-    among = f", split over tp={tensor} chips besides" if tensor > 1 else ""
-    return f"ep=1, or a divisor of the {experts} experts{among}"
-
-
 def _none(size: Any) -> bool:
     """Whether nothing is of routed experts that fewer chips share: the number, not an array."""
     return isinstance(size, float) and not size
@@ -414,11 +401,12 @@ def make_plan(
     rules: Rules,
     dimensions: tuple[int, ...] = (),
     context_exchange: ContextExchange = ContextExchange.RING,
+    expert_tensor: int = 1,
 ) -> MeshPlan | None:
     """Return the plan of any workload, or None if the batch does not divide into microbatches.
 
-    ``sizes``, ``parallelism``, ``dimensions`` and ``context_exchange`` are those of
-    `crosstack.mapping.mapping.Mapping`; ``microbatch_size`` sequences a chip works on at a
+    ``sizes``, ``parallelism``, ``dimensions``, ``context_exchange`` and ``expert_tensor`` are those
+    of `crosstack.mapping.mapping.Mapping`; ``microbatch_size`` sequences a chip works on at a
     time. [1]
 
     Raises `InputError` for copies or dimensions that a workload with its placement does not allow.
@@ -435,7 +423,8 @@ def make_plan(
     if workload.global_batch_size % (plan.data * microbatch_size):
         return None
     count = microbatch_count(workload, plan.data, microbatch_size)
-    return replace(plan, microbatch_size=microbatch_size, n_microbatches=count)
+    some = {"microbatch_size": microbatch_size, "n_microbatches": count}
+    return replace(plan, **some, expert_tensor=expert_tensor)
 
 
 def _route(workload: Workload) -> TokenRoute:

@@ -2,11 +2,13 @@
 
 Chips that share the tensors of a layer have whole heads and equal parts of the feed-forward network
 each; heads of keys and values are shared out, or had by as many chips each as there are too many. A
-vocabulary is padded, so any degree does. Stages hold whole layers, and as many each unless the
-framework allows others. Sources: ``narayanan2021megatron`` (sections 2.2 and 2.3),
-``nvidia_megatron_core``, ``liang2024torchtitan``. Axes that a graph does not name are not asked.
-Stages take microbatches in the orders that the framework has (``nvidia_megatron_schedules``,
-``pytorch_pipelining``); one stage alone takes one after the other, there and back.
+vocabulary is padded, so any degree does. Experts are in parts of as many (which is asked of every
+plan, whatever drives it), and one that is cut is in equal parts of its width. Stages hold whole
+layers, and as many each unless the framework allows others. Sources: ``narayanan2021megatron``
+(sections 2.2 and 2.3), ``nvidia_megatron_core``, ``liang2024torchtitan``. Axes that a graph does
+not name are not asked. Stages take microbatches in the orders that the framework has
+(``nvidia_megatron_schedules``, ``pytorch_pipelining``); one stage alone takes one after the other,
+there and back.
 """
 
 from __future__ import annotations
@@ -28,7 +30,12 @@ PATH = "constraints.degrees"
 
 
 def unrunnable(
-    workload: Workload, framework: Framework | None, *, tensor: int, pipeline: int
+    workload: Workload,
+    framework: Framework | None,
+    *,
+    tensor: int,
+    pipeline: int,
+    expert_tensor: int = 1,
 ) -> Problem | None:
     """Return why a framework does not run a workload by such degrees; None where it does. [1]
 
@@ -37,7 +44,8 @@ def unrunnable(
     if framework is None:
         return None
     even = not framework.uneven_stages
-    for lacks, degree, word in ((_tensor, tensor, "tp"), (_pipeline, pipeline, "pp")):
+    asked = (_tensor, tensor, "tp"), (_pipeline, pipeline, "pp"), (_expert, expert_tensor, "etp")
+    for lacks, degree, word in asked:
         why = next(lacks(workload, degree, even), None)
         if why is not None:
             good = [n for n in range(1, 2 * degree + 1) if not any(lacks(workload, n, even))]
@@ -70,10 +78,10 @@ def schedules_allowed(framework: Framework | None, schedule: Schedule) -> str:
     return f"{', '.join(framework.schedules)} with {framework.name}{nearest}"
 
 
-def uneven(workload: Workload, *, tensor: int, pipeline: int) -> tuple[str, ...]:
+def uneven(workload: Workload, *, tensor: int, expert_tensor: int = 1) -> tuple[str, ...]:
     """Return, of each degree that does not divide a model, what it would be first of all. [1]"""
     found = []
-    for lacks, degree, word in ((_tensor, tensor, "tp"), (_pipeline, pipeline, "pp")):
+    for lacks, degree, word in ((_tensor, tensor, "tp"), (_expert, expert_tensor, "etp")):
         whys = itertools.islice(lacks(workload, degree, True), 1)
         found += [f"{word}={degree} is not {why}" for why in whys]
     return tuple(found)
@@ -88,6 +96,14 @@ def _tensor(workload: Workload, degree: int, even: bool) -> Iterator[str]:
     for axis, words in _REPEATED.items():
         if axis in sizes and sizes[axis] % degree and degree % sizes[axis]:
             yield f"a divisor or a multiple of {sizes[axis]:,} {words}"
+
+
+def _expert(workload: Workload, degree: int, even: bool) -> Iterator[str]:
+    """Yield what so many chips that each expert is cut over would have to divide, and do not."""
+    sizes = {} if workload.made_of is None else workload.made_of.graph.sizes
+    width = sizes.get("expert_width", degree)
+    if width % degree:
+        yield f"a divisor of {width:,} columns of an expert"
 
 
 def _pipeline(workload: Workload, degree: int, even: bool) -> Iterator[str]:

@@ -26,7 +26,7 @@ def _exchanges(graph: KernelGraph) -> tuple[tuple[float, bool, tuple[int, ...]],
     again = [computed_again(graph, kind) for kind in RECOMPUTED]
     return tuple(
         (
-            float(graph.output_size[i]),
+            float(graph.output_size[i] / graph.output_element[i] * graph.sent_element[i]),
             not graph.backward[i],
             tuple(1 + int(twice[i]) for twice in again),
         )

@@ -17,6 +17,7 @@ from crosstack.workload.dtype import Dtype
 from crosstack.workload.graph_workload import require_trained, workload_of
 from crosstack.workload.lstm import LstmModel, language_model
 from crosstack.workload.optimizer import Optimizer, optimizer_named
+from crosstack.workload.passes.dispatched import OF_RECIPE, dispatched
 from crosstack.workload.passes.quantized import RECIPES, quantized
 from crosstack.workload.product import Product, product
 from crosstack.workload.residual_graph import IMAGES, residual_graph
@@ -24,6 +25,8 @@ from crosstack.workload.transformer_training import (
     ImageTraining,
     Training,
     TransformerTraining,
+    has_experts,
+    require_dispatch,
     require_imbalance,
     require_packed,
 )
@@ -75,6 +78,10 @@ class Job:
     expert_imbalance : float
         Tokens of the fullest expert over an even share of them, 1 or more: all others wait for it
         (``shazeer2017moe``). [1]
+    expert_dispatch : Dtype or str, optional
+        What training sends tokens to experts in, ``bf16``, ``fp8``, ``mxfp8`` or ``fp8-blocks``
+        (`crosstack.workload.passes.dispatched`); where it is left out, as layers work on them, but
+        for a ``dtype`` of ``fp8-blocks``, which sends those.
     packed : int, optional
         Tokens of each of the documents that a sequence to train on is packed of, the last one
         shorter where they do not fill it; tokens see their own document alone
@@ -101,6 +108,7 @@ class Job:
     context: int | None = None
     dtype: Dtype | str = Dtype.BF16
     expert_imbalance: Number = 1.0
+    expert_dispatch: Dtype | str | None = None
     packed: Count | None = None
     block: str = ""
     gradients: Dtype | str | None = None
@@ -126,6 +134,10 @@ class Job:
         else:
             self._check_images()
         require_imbalance(self.model, self.expert_imbalance)
+        sent = require_dispatch(self.model, self.expert_dispatch)
+        object.__setattr__(self, "expert_dispatch", sent)
+        good = sent is None or self.kind is JobKind.TRAIN
+        require(good, "expert_dispatch", str(sent), f"none to {self.kind}; to train")
         gradients = None if self.gradients is None else Dtype(self.gradients)
         require_trained(self.kind is JobKind.TRAIN, gradients, self.updating)
 
@@ -209,7 +221,17 @@ class Job:
             JobKind.TRAIN: training, JobKind.FORWARD: forward, JobKind.PREFILL: prefill
         }  # fmt: skip
         made = makers[self.kind](self.model, sequence=self.sequence, **much)
-        return quantized(made, recipe) if recipe else made
+        made = quantized(made, recipe) if recipe else made
+        sent = self.sent_in
+        return made if sent is None else dispatched(made, sent)
+
+    @property
+    def sent_in(self) -> Dtype | None:
+        """What tokens go to experts in; None: as they are."""
+        if self.expert_dispatch is not None:
+            return Dtype(self.expert_dispatch)
+        training = self.kind is JobKind.TRAIN and has_experts(self.model)
+        return OF_RECIPE.get(Dtype(self.dtype)) if training else None
 
     @property
     def workload(self) -> Workload:
@@ -257,6 +279,7 @@ def _trained(step: TransformerTraining | ImageTraining, dtype: Dtype) -> Job:
     if isinstance(step, ImageTraining):
         return Job(**said)
     said |= {"sequence": step.sequence, "packed": step.packed}
+    said["expert_dispatch"] = step.expert_dispatch
     return Job(expert_imbalance=step.expert_imbalance or 1.0, **said)
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from crosstack.errors import InputError, Problem, require, require_whole
 from crosstack.records import known_again, require_type
 from crosstack.workload.dtype import Dtype, dtype_of_word
+from crosstack.workload.functions import Function
 from crosstack.workload.kernels import (
     Axis,
     Communication,
@@ -75,6 +76,7 @@ class KernelGraph:
     how many groups that tokens are sent to a kernel works on the places of some, 0 if on none, as
     in lists; ``places``: which of its axes those places are, ``none`` where it adds up over them;
     ``exchanged``: whether what it makes goes from chips of tokens to those of groups or back;
+    ``dispatched``: bytes of each element that goes to groups on its way, 0 as it is made [B];
     ``expert_degree``: over how many data-parallel chips groups are spread
     (`crosstack.workload.passes.expert_parallel`); ``tokens`` (n, 8), ``across`` (n, 3) and
     ``attends``: where there are tokens of sequences that ``context_degree`` chips share
@@ -156,6 +158,7 @@ class KernelGraph:
     periodic_size: Floats
     expert_degree: int = 1
     context_degree: int = 1
+    dispatched: float = 0.0
     # All columns as one value, and its hash, once they were asked for.
     value: tuple[Any, ...] | None = field(default=None, init=False)
     digest: int | None = field(default=None, init=False)
@@ -206,6 +209,17 @@ class KernelGraph:
         others = [self.dtypes[i] for i in np.flatnonzero(~self.gemm).tolist()]
         found = Counter(others or self.dtypes)
         return max(found, key=lambda each: found[each])
+
+    @property
+    @known_again(16)
+    def sent_element(self) -> Floats:
+        """Bytes of an element of what is exchanged, on its way to groups or back, shape (n,). [B]
+
+        What kernels gather goes to groups; what comes back is added up, and is as it is made.
+        """
+        gathers = np.array([name == Function.GATHER for name in self.functions], dtype=np.bool_)
+        there = gathers & self.exchanged & (self.dispatched > 0)
+        return np.asarray(np.where(there, self.dispatched, self.output_element))
 
     @property
     def word(self) -> int:

@@ -33,7 +33,7 @@ before (``join_*``).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -371,7 +371,7 @@ def _arrays(kernels: Sequence[LoweredKernel]) -> KernelGraph:
         for group, (*inputs, output) in kernel.splits.items():
             row = table[i, AXIS_CODE[TILING[group]]]
             row[: len(inputs)], row[2] = [*map(layouts.index, inputs)], layouts.index(output)
-    return graph_of_columns(
+    made = graph_of_columns(
         columns,
         [kernel.input_sizes for kernel in kernels],
         edges,
@@ -386,6 +386,16 @@ def _arrays(kernels: Sequence[LoweredKernel]) -> KernelGraph:
         splits=table,
         layouts=layouts,
     )
+    return replace(made, dispatched=_dispatched(kernels, columns["exchanged"]))
+
+
+def _dispatched(kernels: Sequence[LoweredKernel], exchanged: Sequence[bool]) -> float:
+    """Return bytes of an element that goes to experts, 0 where it is as it is made. [B]
+
+    The parameter of what gathers tokens for them (`crosstack.workload.passes.dispatched`).
+    """
+    made = (kernel.nest.operation for kernel, sent in zip(kernels, exchanged, strict=True) if sent)
+    return max((each.parameter for each in made if each.function is Function.GATHER), default=0.0)
 
 
 def _edges_and_joins(kernels: Sequence[LoweredKernel]) -> tuple[list[Edge], list[Join]]:

@@ -125,6 +125,8 @@ def step_of(job: Job) -> TransformerTraining | ImageTraining:
     assert job.sequence is not None  # required where the job is made
     said |= {"sequence": job.sequence, "expert_imbalance": job.expert_imbalance}
     said["packed"] = job.packed
+    sent = job.expert_dispatch
+    said["expert_dispatch"] = None if sent is None else Dtype(sent)
     return TransformerTraining(model=job.model, **said)
 
 

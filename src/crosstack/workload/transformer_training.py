@@ -20,6 +20,7 @@ from crosstack.records import Checked, Count, Number, require_types
 from crosstack.workload.architectures import Model, ResidualNetwork, Transformer
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.optimizer import Optimizer
+from crosstack.workload.passes.dispatched import DISPATCHES
 
 
 class Exchange(StrEnum):
@@ -265,6 +266,7 @@ CHOICES: dict[str, type[StrEnum]] = {
     "zero": Zero,
     "context_exchange": ContextExchange,
     "gradients": Dtype,
+    "expert_dispatch": Dtype,
 }
 
 
@@ -352,6 +354,8 @@ class TransformerTraining(Training):
         exchange keys and values.
     expert_imbalance, packed : float, int
         As of a `Job`. [1]
+    expert_dispatch : Dtype
+        As of a `Job`.
     tokens : float
         Of a whole training run, of which a step is a part; 0 where only a step is asked for. [1]
     ideal_stages, communication : int, float
@@ -364,6 +368,7 @@ class TransformerTraining(Training):
     exchange: Exchange | None = None
     context_exchange: ContextExchange | None = None
     expert_imbalance: Number | None = None
+    expert_dispatch: Dtype | None = None
     packed: Count | None = None
     tokens: Number = 0.0
     ideal_stages: Count = 1
@@ -373,6 +378,7 @@ class TransformerTraining(Training):
         super(TransformerTraining, self).__post_init__()
         if self.expert_imbalance is not None:
             require_imbalance(self.model, self.expert_imbalance)
+        require_dispatch(self.model, self.expert_dispatch)
         if self.packed is not None:
             require_packed(self.packed, self.sequence)
 
@@ -401,9 +407,30 @@ def require_imbalance(model: Model, imbalance: float) -> None:
     """Raise `InputError` unless a model may have experts that are so unevenly full. [1]"""
     require_quantity("expert_imbalance", imbalance, "1")
     require(imbalance >= 1, "expert_imbalance", imbalance, "1 or more: an even share")
-    spread = isinstance(model, Transformer) and model.experts is not None
-    even = spread or imbalance == 1
+    even = has_experts(model) or imbalance == 1
     require(even, "expert_imbalance", imbalance, f"1: {model.name} has no experts")
+
+
+def has_experts(model: Model) -> bool:
+    """Whether a model has experts that tokens are sent to."""
+    return isinstance(model, Transformer) and model.experts is not None
+
+
+def require_dispatch(model: Model, dtype: Dtype | str | None) -> Dtype | None:
+    """Return what a model sends tokens to its experts in, if that is said.
+
+    Raises
+    ------
+    InputError
+        For a model without experts, or a type that nothing is sent in.
+    """
+    if dtype is None:
+        return None
+    allowed = f"none: {model.name} has no experts"
+    require(has_experts(model), "expert_dispatch", str(dtype), allowed)
+    if dtype not in DISPATCHES:
+        raise unknown_name("expert_dispatch", "tokens are sent in", str(dtype), list(DISPATCHES))
+    return Dtype(dtype)
 
 
 def transformer_training(step: object) -> TransformerTraining:

@@ -10,17 +10,19 @@ what goes with them are 1/e, and products are of fewer and larger matrices. Sour
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
 from crosstack.errors import require
+from crosstack.workload.functions import Function
 from crosstack.workload.kernel_graph import AXIS_CODE, Floats, KernelGraph
 from crosstack.workload.kernels import Axis
 
-M, K, N = (AXIS_CODE[axis] for axis in (Axis.M, Axis.K, Axis.N))
+OUTER, M, K, N = (AXIS_CODE[axis] for axis in (Axis.OUTER, Axis.M, Axis.K, Axis.N))
+WHOLE = 0  # the place of a tensor that all chips have, among the layouts of a graph
 
 
 def most_spread(graphs: Iterable[KernelGraph]) -> int:
@@ -102,3 +104,47 @@ def expert_gradients(graph: KernelGraph) -> Floats:
     """
     its = np.minimum(graph.periodic_size, graph.output_size)
     return np.asarray(its * (graph.experts > 0) * (graph.expert_degree > 1))
+
+
+@lru_cache(maxsize=256)
+def cut_experts(graph: KernelGraph) -> KernelGraph:
+    """Return a graph whose experts each are cut over the tensor-parallel chips.
+
+    Those chips then have a part of every expert of theirs, not all of some of them: products of
+    experts are split along the width inside or what they add up over, all else along its elements
+    or its places. Source: ``shoeybi2019megatron`` (section 3) of each expert,
+    ``nvidia_megatron_core`` (expert tensor parallelism).
+
+    Notes
+    -----
+    Places of a chip are those that its own part of the tokens is sent to: gathered from tokens that
+    are split along the sequence, they are split along the places, as many of each expert on every
+    chip, and scattered back the same way, with nothing sent in between.
+    """
+    there = graph.experts > 0
+    if not (there.any() and graph.layouts):
+        return graph
+    splits = graph.splits.copy()
+    splits[there, OUTER] = -1
+    functions = np.array(graph.functions)
+    gathers = there & (functions == Function.GATHER.value) & (splits[:, N, 0] == WHOLE)
+    scatters = ~there & (functions == Function.SCATTER.value)
+    tokens = {
+        int(splits[i, N, 2])
+        for i, j, operand in _edges(graph)
+        if gathers[j] and not operand and not there[i] and splits[i, N, 2] > WHOLE
+    }
+    if len(tokens) == 1:
+        (token,) = tokens
+        splits[gathers & (splits[:, N, 2] >= 0), N, 0] = token
+        for i, j, operand in _edges(graph):
+            if scatters[j] and not operand and there[i] and splits[i, N, 2] > WHOLE:
+                places = int(splits[i, N, 2])
+                splits[j, N] = places, places if graph.two_inputs[j] else -1, token
+    return replace(graph, splits=splits)
+
+
+def _edges(graph: KernelGraph) -> Iterator[tuple[int, int, int]]:
+    """Yield the maker, the reader and the operand of every edge."""
+    columns = graph.source, graph.target, graph.operand
+    return zip(*(column.tolist() for column in columns), strict=True)
