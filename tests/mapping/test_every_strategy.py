@@ -51,8 +51,8 @@ def trained(model: Transformer, batch: int) -> Workload:
 def every_strategy(model: Transformer, batch: int) -> Iterator[dict[str, Any]]:
     """Yield degrees, microbatch sizes, what is computed again and what is shared; all there are.
 
-    Chips cut experts, or do not where those divide: a search that is free asks the first alone
-    where they do not, so that this is what shows that it loses nothing.
+    Tensor-parallel chips cut experts, or are free to: a search that is free cuts them only where
+    they do not divide, and this is what shows that it loses nothing by that.
     """
     experts = 1 if model.experts is None else model.experts.count
     for tensor, pipeline in itertools.product(DEGREES, repeat=2):

@@ -201,7 +201,7 @@ def _offer_start(state: SearchState, start: Mapping, time_taken: float) -> None:
         "separate_directions": not state.separate
         or (all(len(found) == 1 for found in directions) and order == sorted(order)),
         "partitions": state.slots is None or state.slots.hold(start.partitions),
-        "sharding": state.index(start).inside(state.domains(start))[codes].all(),
+        "sharding": state.index_of(start).inside(state.domains(start))[codes].all(),
         "expert_tensor": given.degrees.expert_tensor in (None, start.expert_tensor),
     }
     if given.recompute is not None:

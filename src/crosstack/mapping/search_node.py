@@ -125,14 +125,14 @@ class SearchState:
 
     def __post_init__(self) -> None:
         """Look at the main memory, and at what comes before time."""
-        self.first = FirstCosts(self.rules.decisions, with_given(self.index(), self.given))
+        self.first = FirstCosts(self.rules.decisions, with_given(self.index, self.given))
         self.room = Room(
             workload=self.workload,
             system=self.system,
             arrays=self.arrays,
             rules=self.rules,
             table=self.table,
-            free=lambda plan: self.index(plan).inside(self.domains(plan)),
+            free=lambda plan: self.index_of(plan).inside(self.domains(plan)),
         )
 
     @property
@@ -146,16 +146,22 @@ class SearchState:
         later = not self.rules.iteration.sums_in_layers
         return later and bool(self.arrays.periodic_size.any())
 
-    def index(self, plan: MeshPlan | Mapping | None = None) -> ChoiceIndex:
-        """Return the choices of every kernel; those of a plan, or a mapping, that cuts experts."""
-        cut = plan is not None and plan.expert_tensor > 1
+    @property
+    def index(self) -> ChoiceIndex:
+        """The choices of every kernel, of experts that are whole."""
+        return self._index(self.arrays)
+
+    def index_of(self, plan: MeshPlan | Mapping) -> ChoiceIndex:
+        """Return the choices of every kernel under a plan, or a mapping, which may cut experts."""
+        return self._index(cut_experts(self.arrays)) if plan.expert_tensor > 1 else self.index
+
+    def _index(self, arrays: KernelGraph) -> ChoiceIndex:
         named = self.rules.traffic.traces_layouts
-        arrays = cut_experts(self.arrays) if cut else self.arrays
         return choice_index(arrays, self.workload.placement, named=named)
 
     def domains(self, plan: MeshPlan | Mapping) -> Domains:
         """Return the choices of every kernel under a plan, or a mapping, and what is given."""
-        index, given = self.index(plan), self.given
+        index, given = self.index_of(plan), self.given
         if plan.expert_tensor > 1:
             given = given_choices(cut_experts(self.arrays), self.constraints.sharding, index)
         return with_given(index, given)
@@ -476,7 +482,7 @@ class SearchState:
         mapping = Mapping(
             **decided(plan),
             n_tiles=node.n_tiles,
-            sharding=self.index(plan).sharding(codes),
+            sharding=self.index_of(plan).sharding(codes),
             partitions=numbers_of(partitions, self.arrays.n),
             stages=stages,
             ends=ended.mappings,
@@ -503,7 +509,7 @@ class SearchState:
     def codes(self, mapping: Mapping) -> Ints:
         """Return the choice that a mapping takes for every kernel."""
         return sharding_codes(
-            self.index(mapping), mapping.sharding, split=mapping.degree(Parallelism.TENSOR) > 1
+            self.index_of(mapping), mapping.sharding, split=mapping.degree(Parallelism.TENSOR) > 1
         )
 
     def plan_of(self, mapping: Mapping) -> MeshPlan:
