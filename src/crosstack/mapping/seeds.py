@@ -112,7 +112,8 @@ def _map(
     """
     last = 0
     for mapped, own in enumerate(_open_blocks(state, some, members, split), start=1):
-        before, first = state.incumbent.best, some.plan(state, int(own[0]))
+        before = state.incumbent.best
+        first = some.plan(state, int(own[some.held[own].argmin()]))  # one that fits, if any does
         candidates = [
             one
             for n_tiles in _ladder(useful_tiles(state, first))
