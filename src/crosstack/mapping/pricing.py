@@ -147,6 +147,9 @@ class Pricing:
             plan = plan_together(plan)
         whole, less = self.offered(plan, layer), self.offered(plan, layer * (1 - STEP))
         slope = max(whole - less, 0.0) / (layer * STEP) if layer else 0.0
+        if not self.weights.only_time:  # of a cost, some is what the objective adds besides time
+            price = self.of(plan)
+            slope = min(slope, price.second * price.per_layer)
         return Bend(layer, whole * (1 - ROUNDING), slope * (1 - ROUNDING))
 
     def least_of(self, plan: MeshPlan, bend: Bend | None, layer: float) -> float:
