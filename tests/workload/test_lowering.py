@@ -66,7 +66,8 @@ class TestArrays:
         old = llm_graph(training=False, hidden=24, sequence_length=10, n_heads=3, head_size=8)
         new = gpt_forward(sequence=10, heads=3, head=8)
         arrays = lowered(new, new.blocks[0].name, work=lambda operation: 1.0)
-        assert differing(old, arrays) == []
+        # Which axis is tokens that chips may share, names of axes say alone.
+        assert differing(old, arrays) == ["tokens", "across", "attends"]
 
     def test_a_backward_pass_written_by_hand_has_the_same_arrays_in_both_forms(self):
         old = llm_graph(training=True, hidden=24, sequence_length=10, n_heads=3, head_size=8)
