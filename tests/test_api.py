@@ -173,8 +173,8 @@ def test_a_word_that_is_no_change_of_a_step_is_refused():
 def test_what_comes_back_prints_in_ten_lines():
     served = crosstack.serve(LLAMA, NODE, context=(128, 4096), tensor=(1, 8), batch=[1, 64])
     predicted = crosstack.predict(TRAIN, NODE, "tp=8", microbatches=8, recompute="full")
-    degrees = crosstack.Degrees(tensor=8)
-    explained = crosstack.explain(JOB, NODE, constraints=Constraints(degrees=degrees))
+    given = Constraints(degrees=crosstack.Degrees(tensor=8), microbatch_size=1)
+    explained = crosstack.explain(JOB, NODE, constraints=given)
     for found in (served, predicted, explained):
         assert 1 < len(str(found).splitlines()) <= 10
         assert len(repr(found)) <= 800

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,24 @@ def run_command(*arguments: object) -> Outcome:
 def run() -> Run:
     """Return a function that runs ``crosstack`` with arguments."""
     return run_command
+
+
+@pytest.fixture(scope="session")
+def saved_by(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Outcome, str | None]]:
+    """Return a function that says how a command ends and what ``--json`` saves.
+
+    What many tests ask is run once for all of them; that a command says the same each time is a
+    test of its own.
+    """
+
+    @cache
+    def answer(*arguments: object) -> tuple[Outcome, str | None]:
+        out = tmp_path_factory.mktemp("saved") / "saved.json"
+        outcome = run_command(*arguments, "--json", out)
+        printed = replace(outcome, out=outcome.out.replace(f"wrote {out}\n", ""))
+        return printed, out.read_text() if out.exists() else None
+
+    return answer
 
 
 @pytest.fixture(scope="session")

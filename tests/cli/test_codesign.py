@@ -24,19 +24,30 @@ QUICK = (
     "--set", "choices={node: [N7, N3], packages: [1, 2]}",
     "--set", "search={evaluations: 20}",
 )  # fmt: skip
+FEW = (*QUICK, "--set", "search.evaluations=8")
 
 
-def test_the_front_is_printed_and_saved(run, tmp_path):
-    out, svg, store = (tmp_path / name for name in ("out.json", "out.svg", "front.store"))
-    arguments = ("codesign", EXAMPLE, *QUICK, "--store", store, "--json", out)
-    outcome = run(*arguments, "--svg", svg)
+@pytest.fixture(scope="module")
+def front(run, tmp_path_factory):
+    """Return what was saved, with a page, a picture and a store beside it, and what was printed."""
+    folder = tmp_path_factory.mktemp("front")
+    files = {"json": "front.json", "html": "page.html", "svg": "front.svg", "store": "front.store"}
+    outputs = [f"--{kind}={folder / name}" for kind, name in files.items()]
+    outcome = run("codesign", EXAMPLE, *QUICK, *outputs)
     assert outcome.code == 0
-    found = json.loads(out.read_text())
+    return folder / "front.json", outcome.out
+
+
+def test_the_front_is_printed_and_saved(front, run, tmp_path):
+    (saved, printed), out = front, tmp_path / "out.json"
+    store, svg = (saved.with_suffix(f".{kind}") for kind in ("store", "svg"))
+    arguments = ("codesign", EXAMPLE, *QUICK, "--store", store, "--json", out)
+    found = json.loads(saved.read_text())
     assert found["candidates"] == 20
     times = [member["time_s"] for member in found["front"]]
     assert times == sorted(times)
     assert {member["status"] for member in found["front"]} == {"optimal"}
-    assert f"{len(times)}" in outcome.out
+    assert f"{len(times)}" in printed
     assert "most for the price" in svg.read_text()
     assert run(*arguments).code == 2
     assert run(*arguments, "--resume").code == 0
@@ -48,13 +59,13 @@ def test_the_front_is_printed_and_saved(run, tmp_path):
 
 
 def test_a_price_that_is_not_given_is_said_to_count_as_nothing(run):
-    outcome = run("codesign", EXAMPLE, *QUICK, "--set", "prices={memory: 15 USD/GB}")
+    outcome = run("codesign", EXAMPLE, *FEW, "--set", "prices={memory: 15 USD/GB}")
     assert "counted as 0 package, link, switch, switch_power" in " ".join(outcome.out.split())
 
 
 def test_a_member_can_be_mapped_on_its_own(run, tmp_path):
     out = tmp_path / "out.json"
-    run("codesign", EXAMPLE, *QUICK, "--json", out)
+    run("codesign", EXAMPLE, *FEW, "--json", out)
     member = json.loads(out.read_text())["front"][0]
     task = tmp_path / "task.yaml"
     workload = "workload: {prefill: {model: llama-68m, sequence: 64, batch: 8}}\n"
@@ -157,7 +168,7 @@ nodes:
 def test_a_node_without_a_price_asks_for_one(run, tmp_path):
     library = tmp_path / "library.yaml"
     library.write_text(NODE)
-    arguments = ("codesign", EXAMPLE, *QUICK, "--library", library)
+    arguments = ("codesign", EXAMPLE, *FEW, "--library", library)
     outcome = run(*arguments)
     assert outcome.code == 2
     assert "prices.wafer.price: required: the library has none for N3." in outcome.err
@@ -169,23 +180,12 @@ def test_a_point_belongs_to_its_library(run, tmp_path):
     library, store = tmp_path / "library.yaml", tmp_path / "front.store"
     library.write_text(NODE)
     prices = ("--set", "prices.wafer={price: 5000 USD, defect_density: 0.1 /cm^2}")
-    arguments = ("codesign", EXAMPLE, *QUICK, *prices, "--store", store)
+    arguments = ("codesign", EXAMPLE, *FEW, *prices, "--store", store)
     assert run(*arguments).code == 0
     assert "from the store" in run(*arguments, "--resume").out
     before = Store.open(store).count()
     assert run(*arguments, "--resume", "--library", library).code == 0
     assert Store.open(store).count() > before
-
-
-@pytest.fixture(scope="module")
-def front(run, tmp_path_factory):
-    """Return what was saved, and what was printed."""
-    folder = tmp_path_factory.mktemp("front")
-    outcome = run(
-        "codesign", EXAMPLE, *QUICK, "--json", folder / "front.json", "--html", folder / "page.html"
-    )
-    assert outcome.code == 0
-    return folder / "front.json", outcome.out
 
 
 def test_a_saved_front_is_shown_and_reported_as_it_was(front, run, tmp_path):

@@ -13,13 +13,15 @@ STEP = (*SMALL, "--gap", 0.9)
 
 
 @pytest.fixture
-def mapped(run, tmp_path):
+def mapped(saved_by, tmp_path):
     """Return a function that maps and returns the outcome and what is saved."""
 
     def map_model(*arguments):
-        saved = tmp_path / "result.json"
-        outcome = run("map", *arguments, "--json", saved)
-        return outcome, json.loads(saved.read_text()) if saved.exists() else None
+        outcome, saved = saved_by("map", *arguments)
+        if saved is None:
+            return outcome, None
+        (tmp_path / "result.json").write_text(saved)
+        return outcome, json.loads(saved)
 
     return map_model
 
@@ -199,9 +201,10 @@ def test_a_file_says_itself_what_is_done(run, small):
     ]
 
 
+@pytest.mark.slow  # in every run: what does not fit of a file, and of a prediction
 def test_what_does_not_fit_says_what_would_make_it_fit(run):
     outcome = run("map", "llama3-70b", "--on", "h100-dgx", "--batch", 8, "--sequence", 2048,
-        "--given", "cp=1,schedule=1f1b", "--work-limit", "2e4")  # fmt: skip
+        "--given", "cp=1,schedule=1f1b,zero=1,recompute=full", "--work-limit", "2e4")  # fmt: skip
     assert outcome.code == 3
     assert "infeasible: main memory" in outcome.err
     assert "What would make it fit" in outcome.err

@@ -16,12 +16,21 @@ QUICK = (
 )  # fmt: skip
 
 
-def test_the_best_choice_is_saved_with_its_search(run, tmp_path):
-    out, svg, store = (tmp_path / name for name in ("out.json", "out.svg", "chips.store"))
+@pytest.fixture(scope="module")
+def best(run, tmp_path_factory):
+    """Return what was saved, with a page, a picture and a store beside it, and what was printed."""
+    saved = tmp_path_factory.mktemp("best") / "best.json"
+    outputs = [f"--{name}={saved.with_suffix(f'.{name}')}" for name in ("html", "svg", "store")]
+    outcome = run("optimize", EXAMPLE, *QUICK, "--json", saved, *outputs)
+    assert outcome.code == 0, outcome.err
+    return saved, outcome.out
+
+
+def test_the_best_choice_is_saved_with_its_search(best, run, tmp_path):
+    saved, _ = best
+    out, svg, store = tmp_path / "out.json", saved.with_suffix(".svg"), saved.with_suffix(".store")
     arguments = ("optimize", EXAMPLE, *QUICK, "--store", store)
-    outcome = run(*arguments, "--json", out, "--svg", svg)
-    assert outcome.code == 0
-    found = json.loads(out.read_text())
+    found = json.loads(saved.read_text())
     assert found["choice"]["node"] == "N7"
     assert found["bound"] <= found["best"] == found["metrics"]["time"]
     assert len(found["choices"]) == 2
@@ -80,17 +89,6 @@ def test_what_cannot_fit_is_infeasible(run):
     outcome = run("optimize", EXAMPLE, *QUICK, "--set", "model=lstm-lm")
     assert outcome.code == 3
     assert "main memory" in outcome.err
-
-
-@pytest.fixture(scope="module")
-def best(run, tmp_path_factory):
-    """Return what was saved, and what was printed."""
-    folder = tmp_path_factory.mktemp("best")
-    outcome = run(
-        "optimize", EXAMPLE, *QUICK, "--json", folder / "best.json", "--html", folder / "best.html"
-    )
-    assert outcome.code == 0, outcome.err
-    return folder / "best.json", outcome.out
 
 
 def test_a_saved_best_is_shown_and_reported_as_it_was(best, run, tmp_path):

@@ -61,6 +61,7 @@ def test_a_step_that_does_not_fit_says_so(run):
     assert outcome.code == 3
     assert outcome.out.startswith("What would make it fit, cheapest first")
     assert "--given" in outcome.out
+    assert len(outcome.problems) == 1
     for words in ("main memory", "recomputation full", "optimizer state"):
         assert words in " ".join(outcome.err.split())
 
@@ -82,11 +83,11 @@ def test_printed_traffic_over_printed_bandwidth_is_the_printed_time(run, sides, 
         assert moved / rate == pytest.approx(parse_quantity(takes, "s"), rel=2e-3)  # as rounded
 
 
-def test_what_the_optimizer_keeps_for_a_weight_is_an_option(run, tmp_path):
+def test_what_the_optimizer_keeps_for_a_weight_is_an_option(run, saved_by):
     asked = ("--set", "packages=1", "--model", "lstm-lm-40k", "--batch", 64, "--given",
              "RC-1-1-d1-p1")  # fmt: skip
     adam, none = (
-        predicted(run, tmp_path / "step.json", *asked, "--optimizer", size)["memory"]["rows"]
+        predicted(saved_by, *asked, "--optimizer", size)["memory"]["rows"]
         for size in ("12 B", "0 B")
     )
     assert adam["optimizer_state"] == pytest.approx([6 * size for size in adam["weights"]])
@@ -98,10 +99,11 @@ def test_what_the_optimizer_keeps_for_a_weight_is_an_option(run, tmp_path):
         assert "--optimizer: " in refused.err
 
 
-def test_printed_and_drawn_pieces_add_up_to_the_step(run, tmp_path):
+def test_printed_and_drawn_pieces_add_up_to_the_step(run, saved_by, tmp_path):
     out, page = tmp_path / "step.json", tmp_path / "step.html"
-    outcome = run("predict", EXAMPLE, *CLUSTER, "--microbatches", "8", "--json", out)
-    found = json.loads(out.read_text())
+    outcome, saved = saved_by("predict", EXAMPLE, *CLUSTER, "--microbatches", "8")
+    out.write_text(saved)
+    found = json.loads(saved)
     assert sum(found["parts"].values()) == pytest.approx(found["time"], rel=1e-9)
     lines = outcome.out.splitlines()
     first = next(i for i, line in enumerate(lines) if "the busiest: what the step" in line) + 2
@@ -173,17 +175,17 @@ def test_a_trace_needs_a_place_to_go(run):
 CLUSTER = ("--set", "packages=512", "--model", "gpt3-175b", "--given", "RC-1-8-d8-p8")
 
 
-def predicted(run, out, *arguments):
-    outcome = run("predict", EXAMPLE, *arguments, "--json", out)
+def predicted(saved_by, *arguments):
+    outcome, saved = saved_by("predict", EXAMPLE, *arguments)
     assert (outcome.code, outcome.err) == (0, "")
-    return json.loads(out.read_text())
+    return json.loads(saved)
 
 
-def test_one_command_goes_from_a_node_and_a_budget_to_a_step_on_512_chips(run, tmp_path):
+def test_one_command_goes_from_a_node_and_a_budget_to_a_step_on_512_chips(saved_by):
     asked = (*CLUSTER, "--microbatches", "8")
     readme = (EXAMPLE.parents[2] / "README.md").read_text()
     assert f"crosstack predict examples/chips/n5_hbm3.yaml {' '.join(asked)}\n" in readme
-    found = predicted(run, tmp_path / "step.json", *asked)
+    found = predicted(saved_by, *asked)
     assert found["n_chips"] == 512
     # Six operations a weight and token, twelve for scores and values: no machine beats its rate.
     work = 6 * 64 * 2048 * (96 * 12 * 12288**2 + 51200 * 12288 + 96 * 2 * 2048 * 12288)
@@ -192,11 +194,9 @@ def test_one_command_goes_from_a_node_and_a_budget_to_a_step_on_512_chips(run, t
     assert found["memory"]["total"] < found["chip"]["memory_capacity"]
 
 
-def test_a_denser_node_is_faster(run, tmp_path):
-    here = predicted(run, tmp_path / "n5.json", *CLUSTER, "--microbatches", "8")
-    there = predicted(
-        run, tmp_path / "n3.json", *CLUSTER, "--microbatches", "8", "--set", "node=N3"
-    )
+def test_a_denser_node_is_faster(saved_by):
+    here = predicted(saved_by, *CLUSTER, "--microbatches", "8")
+    there = predicted(saved_by, *CLUSTER, "--microbatches", "8", "--set", "node=N3")
     assert there["chip"]["throughput"] > here["chip"]["throughput"]
     assert there["time"] < here["time"]
 
@@ -381,7 +381,6 @@ def test_what_does_not_fit_fits_once_less_is_kept(run):
     assert "main memory" in kept.err
     assert run("predict", EXAMPLE, *LONG, *given, "--schedule", "1f1b").code == 0
     assert run("predict", EXAMPLE, *LONG, *given, "--recompute", "full").code == 0
-    assert run("predict", EXAMPLE, *LONG).code == 0
 
 
 @pytest.mark.parametrize(
@@ -405,7 +404,7 @@ RUN = ("--microbatches", 128, "--schedule", "1f1b", "--recompute", "attention", 
 
 def test_a_graph_of_ones_own_is_predicted_and_traced_as_it_is_mapped(run, tmp_path):
     graph = "examples/graphs/my_transformer.yaml"
-    asked = (graph, "--on", "h100-dgx", "--chips", "16", "--given", "tp=4,pp=2,dp=2")
+    asked = (graph, "--on", "h100-dgx", "--chips", "4", "--given", "tp=2,pp=1,dp=2")
     said, mapped, chart = (tmp_path / name for name in ("said.json", "mapped.json", "chart.svg"))
     assert run("predict", *asked, "--json", str(said)).code == 0
     assert run("map", *asked, "--json", str(mapped)).code == 0
@@ -428,7 +427,6 @@ def test_the_argument_is_a_model_where_a_machine_is_named(run):
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("llama3-405b", "--on", "h100-dgx", "--given", "tp=8"), 3, "main memory"),
         (("llama3-70b",), 2, "llama3-70b: a model; give a machine beside it, with --on."),
         (("llama3-7b", *LLAMA), 2, '--model: no model is called "llama3-7b". Did you mean'),
         (("qwen3-8b", *LLAMA, "--batch", 64), 2, "--sequence: required"),

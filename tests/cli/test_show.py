@@ -90,14 +90,15 @@ def test_a_saved_mapping_is_shown_as_it_was_printed(run, small):
 
 
 @pytest.fixture
-def prediction(run, tmp_path):
+def prediction(saved_by, tmp_path):
     """Return a saved prediction and what was printed."""
 
     def make(*arguments):
         out = tmp_path / "prediction.json"
-        outcome = run("predict", *arguments, "--json", out)
+        outcome, saved = saved_by("predict", *arguments)
         assert outcome.code == 0, outcome.err
-        return out, outcome.out.replace(f"wrote {out}\n", "")
+        out.write_text(saved)
+        return out, outcome.out
 
     return make
 

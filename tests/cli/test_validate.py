@@ -11,21 +11,24 @@ from crosstack.published import runner
 from crosstack.published.measured_steps import measured_steps, run_step
 from crosstack.published.runner import suite_summary
 
-HELD = next(row for row in map(run_step, measured_steps()[4:]) if row.holds)
-OTHER = replace(HELD, suite="measured")
+
+@pytest.fixture(scope="module")
+def held():
+    """Return a row that holds."""
+    return next(row for row in map(run_step, measured_steps()[4:]) if row.holds)
 
 
 @pytest.fixture
-def two_suites(monkeypatch):
+def two_suites(monkeypatch, held):
     """Leave two suites of a row each, and return what runs before the second one's row."""
     before = []
 
     def second(progress):
         for act in before:
             act(progress)
-        return [OTHER]
+        return [replace(held, suite="measured")]
 
-    monkeypatch.setattr(runner, "SUITES", {"steps": lambda progress: [HELD], "measured": second})
+    monkeypatch.setattr(runner, "SUITES", {"steps": lambda progress: [held], "measured": second})
     return before
 
 
@@ -45,10 +48,11 @@ def test_suites_printed_one_by_one_are_what_the_file_gets(two_suites, run, tmp_p
 
 
 @pytest.mark.parametrize("style", ["json", "md"])
-def test_what_came_of_a_suite_is_told_beside_a_page_or_json(two_suites, run, style):
+def test_what_came_of_a_suite_is_told_beside_a_page_or_json(two_suites, held, run, style):
     outcome = run("validate", "--format", style)
-    said = suite_summary("steps", [HELD])
-    assert outcome.err == f"steps: {said}\nmeasured: {suite_summary('measured', [OTHER])}\n"
+    said = suite_summary("steps", [held])
+    other = suite_summary("measured", [replace(held, suite="measured")])
+    assert outcome.err == f"steps: {said}\nmeasured: {other}\n"
     if style == "json":
         assert len(json.loads(outcome.out)) == 2
     else:

@@ -31,8 +31,8 @@ def test_what_has_no_tokens_is_refused_before_it_is_mapped(run):
     assert "allowed for models of language" in outcome.err
 
 
-ASKED = ("map", "llama-68m", "--on", "h100-dgx", "--batch", 16, "--sequence", 512,
-         "--work-limit", 1000)  # fmt: skip
+FREE = ("map", "llama-68m", "--on", "h100-dgx", "--batch", 16, "--sequence", 512)
+ASKED = (*FREE, "--given", "tp=1,pp=1,dp=8", "--work-limit", 1000)
 
 
 def test_a_saved_run_is_shown_again(run, tmp_path):
@@ -79,9 +79,9 @@ def test_a_trace_of_the_answer_is_saved(run, tmp_path):
 def test_a_prediction_says_the_same_as_the_mapping_of_its_decisions(run, tmp_path):
     given = ("--given", "tp=2,pp=1,dp=4", "--recompute", "none", "--zero", 0, "--tokens", "1T")
     said, mapped = tmp_path / "said.json", tmp_path / "mapped.json"
-    predicted = run("predict", *ASKED[1:-2], *given, "--microbatches", 1, "--json", said)
+    predicted = run("predict", *FREE[1:], *given, "--microbatches", 1, "--json", said)
     more = ("--microbatch-size", 4, "--work-limit", 4e5)
-    found = run(*ASKED[:-2], *given, *more, "--json", mapped)
+    found = run(*FREE, *given, *more, "--json", mapped)
     whole = json.loads(mapped.read_text())
     plan = json.loads(said.read_text())["plan"]
     assert {name: plan[name] for name in ("step", "run", "memory")} == {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -53,6 +54,7 @@ def chip():
     return generate(described.template, described.budget).chip.with_memory(capacity=None)
 
 
+@cache
 def predicted(step, text, chip, settings=None):
     strategy = parse_strategy(text) if isinstance(text, str) else text
     system = system_of_packages(chip, n_packages=strategy.n_chips)
@@ -231,10 +233,22 @@ def test_a_training_run_is_as_many_steps_as_its_tokens_take(chip):
     assert predicted(GPT, "tp=8", chip).run_time is None
 
 
-@pytest.mark.parametrize("text", ["tp=1", "tp=8,pp=8", "tp=8,pp=3,dp=2", "tp=4,pp=2,dp=8"])
-@pytest.mark.parametrize(
-    ("schedule", "interleave"), [("gpipe", 1), ("1f1b", 1), ("1f1b", 2), ("zb-h1", 1)]
-)
+# Every split and every order once; the other pairs run the same code.
+QUICK = [
+    ("tp=1", "1f1b", 1), ("tp=1", "1f1b", 2), ("tp=8,pp=8", "gpipe", 1),
+    ("tp=8,pp=3,dp=2", "1f1b", 2), ("tp=8,pp=3,dp=2", "zb-h1", 1), ("tp=4,pp=2,dp=8", "1f1b", 1),
+]  # fmt: skip
+PIECES = [
+    pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
+    for case in (
+        (text, *order)
+        for text in ("tp=1", "tp=8,pp=8", "tp=8,pp=3,dp=2", "tp=4,pp=2,dp=8")
+        for order in (("gpipe", 1), ("1f1b", 1), ("1f1b", 2), ("zb-h1", 1))
+    )
+]
+
+
+@pytest.mark.parametrize(("text", "schedule", "interleave"), PIECES)
 def test_pieces_of_a_step_add_up_to_it_and_the_timeline_takes_as_long(
     text, schedule, interleave, chip
 ):

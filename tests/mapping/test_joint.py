@@ -237,10 +237,10 @@ class TestSeveralLayers:
         ("apart", "boundary", "gap"),
         [
             (True, Boundary.FREE, 0.001),
-            (False, Boundary.FREE, 0.02),
+            pytest.param(False, Boundary.FREE, 0.02, marks=pytest.mark.slow),
             # Weight gradients pass memory, which then bounds what is least known of: the kernels
             # that may run in any partition, whose buffers no bound counts.
-            (True, Boundary.MEMORY, 0.01),
+            pytest.param(True, Boundary.MEMORY, 0.01, marks=pytest.mark.slow),
             (False, Boundary.MEMORY, 0.012),
         ],
     )

@@ -197,7 +197,9 @@ def every_evaluation() -> list[tuple[str, Evaluation]]:
     return found
 
 
-@pytest.mark.parametrize("objective", [Objective.TIME, Objective.ENERGY])
+@pytest.mark.parametrize(
+    "objective", [Objective.TIME, pytest.param(Objective.ENERGY, marks=pytest.mark.slow)]
+)
 def test_the_search_finds_the_best_of_all_mappings(objective):
     every, best = every_evaluation(), set()
     fastest = {

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from builders.examples import fewer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -228,6 +229,7 @@ class TestSchedules:
     @given(
         send=st.floats(0, 5), layer=st.floats(1e-3, 2), floor=st.floats(0, 1), share=st.floats(0, 1)
     )
+    @fewer(0.3)
     def test_what_is_dropped_is_never_faster(self, send, layer, floor, share, roomy, overlap):
         line = AffineTime(fixed=2 * send)
         plan = replace(self.PLAN, stage_transfer=line, forward=share)

@@ -30,7 +30,7 @@ from crosstack.model.schedule.pipeline import pipeline_graph
 from crosstack.model.stage_paths import exchange_paths
 from crosstack.model.stages import Pipeline
 from crosstack.workload.job import Job
-from crosstack.workload.transformer_training import ZEROS, Schedule, Zero
+from crosstack.workload.transformer_training import ZEROS, Recompute, Schedule, Zero
 
 RULES = rules_named("crosstack")
 
@@ -323,7 +323,10 @@ def test_shares_inside_a_server_are_eighths_on_every_server():
     model = library.model("llama3.2-1b")
     job = Job(model=model, batch=256, sequence=2048)
     system = library.system_on("h100-dgx", chips=16)
-    given = Constraints(microbatch_size=1, degrees=Degrees(tensor=1, pipeline=1, data=16))
+    given = Constraints(
+        microbatch_size=1, recompute=Recompute.FULL,
+        degrees=Degrees(tensor=1, pipeline=1, data=16, context=1, expert=1),
+    )  # fmt: skip
     whole, among_all, near = (
         crosstack.optimise(job, system, constraints=replace(given, zero=z)).evaluation
         for z in (Zero.NONE, Zero.WEIGHTS, Zero.HYBRID)
@@ -353,7 +356,9 @@ def test_shares_inside_a_server_are_eighths_on_every_server():
 def test_a_step_with_shares_takes_as_long_as_its_events(zero, given):
     job = Job(model=library.model("llama3.2-1b"), batch=32, sequence=2048)
     system = library.system_on("h100-dgx", chips=16)
-    found = crosstack.predict(job, system, given, zero=zero)
+    found = crosstack.predict(
+        job, system, given, zero=zero, microbatches=2, recompute="none", interleave=1
+    )
     assert sum(time for _, time in found.parts) == pytest.approx(found.time, rel=1e-9)
     (timeline,) = found.timelines()
     assert timeline.makespan == pytest.approx(found.time, rel=1e-9)

@@ -25,6 +25,7 @@ DATA = ROOT.parent / "shared" / "data" / "dfmodel"
 SLOW = {
     "memory-sweep",
     "stacked-memory",
+    "systems-hpl",
     "systems-llm",
     "technology-scaling",
     "co-optimised-nodes",

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from builders.suites import space_results
 
 from crosstack.published.dfmodel.system_space import (
     AXES,
@@ -27,18 +28,14 @@ def _claims(workload: str) -> list[RatioClaim]:
     return [claim for claim in CLAIMS if claim.workload == workload]
 
 
-def _results(workload: str) -> list[PointResult]:
-    return [result_of(point) for point in design_space((workload,))]
-
-
 @pytest.fixture(scope="module")
 def dlrm() -> list[PointResult]:
-    return _results("dlrm")
+    return space_results("dlrm")
 
 
 @pytest.fixture(scope="module")
 def others() -> dict[str, list[PointResult]]:
-    return {name: _results(name) for name in ("llm", "hpl", "fft")}
+    return {name: space_results(name) for name in ("llm", "hpl", "fft")}
 
 
 def _label(claim: RatioClaim) -> str:

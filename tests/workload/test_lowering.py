@@ -235,7 +235,13 @@ class TestRegistry:
         assert sum(sizes) * model.layers == sum(graph.size(t.name) for t in layer)
         assert len(sizes) == 6
 
-    @pytest.mark.parametrize("name", names("models"))
+    @pytest.mark.parametrize(
+        "name",
+        [
+            pytest.param(name, marks=() if place % 3 == 0 else pytest.mark.slow)
+            for place, name in enumerate(names("models"))
+        ],
+    )
     def test_every_block_of_every_model_has_arrays(self, name):
         model = library.model(name)
         made = (

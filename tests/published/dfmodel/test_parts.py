@@ -38,7 +38,7 @@ def test_rules_of_dfmodel_have_a_field_for_everything_already(name):
     assert as_dfmodel(rules_named(name)) == rules_named(name)
 
 
-@pytest.mark.parametrize("count", [None, 4, 17])
+@pytest.mark.parametrize("count", [None, pytest.param(4, marks=pytest.mark.slow), 17])
 @pytest.mark.parametrize("training", [True, False])
 def test_parts_in_which_nothing_is_different_count_what_the_default_counts(
     a_system, a_chip, a_dimension, training, count
