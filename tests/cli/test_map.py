@@ -205,7 +205,7 @@ INFEASIBLE = {
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(what, marks=() if what in ("SRAM", "main memory") else pytest.mark.slow)
+        pytest.param(what, marks=() if what == "main memory" else pytest.mark.slow)
         for what in INFEASIBLE
     ],
 )

@@ -46,6 +46,9 @@ from crosstack.workload.transformer_training import Exchange, Recompute, Schedul
 RULES = default_rules()
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/chips/n5_hbm3.yaml"
 GPT = replace(step_named("gpt-22b"), batch=64)
+DECIDED = replace(
+    GPT, microbatches=8, recompute=Recompute.NONE, schedule=Schedule.ONE_F_ONE_B, interleave=1
+)
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +62,13 @@ def predicted(step, text, chip, settings=None):
     strategy = parse_strategy(text) if isinstance(text, str) else text
     system = system_of_packages(chip, n_packages=strategy.n_chips)
     return predict(step, strategy, system, Dtype.BF16, settings, rules=RULES)
+
+
+def on_server(step, **settings):
+    """A step on eight GPUs that share every kernel, whatever their memory holds."""
+    system = library.system_on("h100-dgx", chips=8)
+    told = StepSettings(enforces_capacity=False, **settings)
+    return predict(step, parse_strategy("tp=8"), system, Dtype.BF16, told, rules=RULES)
 
 
 # ---------------------------------------------------------------- the same number
@@ -226,11 +236,11 @@ def test_a_remainder_is_work_of_the_fullest_chip(chip):
     assert found.time == whole.time
 
 
-def test_a_training_run_is_as_many_steps_as_its_tokens_take(chip):
+def test_a_training_run_is_as_many_steps_as_its_tokens_take():
     tokens = 3.0 * GPT.batch * GPT.sequence
-    found = predicted(replace(GPT, tokens=tokens), "tp=8", chip)
+    found = on_server(replace(DECIDED, tokens=tokens))
     assert found.run_time == pytest.approx(3 * found.time)
-    assert predicted(GPT, "tp=8", chip).run_time is None
+    assert on_server(DECIDED).run_time is None
 
 
 # Every split and every order once; the other pairs run the same code.
@@ -306,10 +316,9 @@ def test_what_a_step_says_is_what_is_mapped():
     assert given.degrees == Degrees(tensor=2, pipeline=2, data=2, context=1)
 
 
-def test_the_state_of_the_optimizer_is_as_large_as_it_is_said_to_be(chip):
+def test_the_state_of_the_optimizer_is_as_large_as_it_is_said_to_be():
     usual, none = (
-        predicted(GPT, "tp=8", chip, settings)
-        for settings in (None, StepSettings(optimizer=optimizer_named("0 B")))
+        on_server(DECIDED, **settings) for settings in ({}, {"optimizer": optimizer_named("0 B")})
     )
     weights = usual.memory.stages[0].weights / 2
     assert usual.memory.stages[0].optimizer_state == pytest.approx(12 * weights)

@@ -97,8 +97,17 @@ def worst_difference(study, table, picked) -> float:
     return worst
 
 
-@pytest.mark.parametrize("use", ["pipeline", "data", "tensor"])
-@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize(
+    ("rules", "use"),
+    [
+        # Every use by default, every rule set once.
+        pytest.param(
+            rules, use, marks=() if rules == "crosstack" or use == "pipeline" else pytest.mark.slow
+        )
+        for rules in RULES
+        for use in ("pipeline", "data", "tensor")
+    ],
+)
 def test_a_given_mapping_on_many_machines_is_that_on_each(write, rules, use):
     study = study_with(write, rules, use)
     table = sweep(study, jobs=1, table="arrow")
@@ -108,7 +117,7 @@ def test_a_given_mapping_on_many_machines_is_that_on_each(write, rules, use):
     assert worst_difference(study, table, picked) < 1e-12
 
 
-@pytest.mark.parametrize("use", ["data", "tensor"])
+@pytest.mark.parametrize("use", [pytest.param("data", marks=pytest.mark.slow), "tensor"])
 @pytest.mark.parametrize(
     ("inside", "outside"),
     [

@@ -158,7 +158,10 @@ def test_a_point_is_the_same_alone_and_among_others(choices):
     assert problem.design(points[1]).metrics.time == together[1]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(name, marks=() if name == "cma-es" else pytest.mark.slow) for name in METHODS],
+)
 def test_a_search_that_was_stopped_goes_on_from_its_store(method, tmp_path):
     quick = (
         "chips=4", "batch=128", "choices={node: [N7]}", "strategies=[RC-1-1-d4-p1]",

@@ -33,7 +33,10 @@ MAPPED = [
     ("llama_70b_8x8x8_h100", ("--set", "constraints.kernel_by_kernel=true", "--work-limit", "1e5")),
 ]
 MAPPED_TASKS = list(dict.fromkeys(name for name, _ in MAPPED))
-LONG = "llama_70b_512_h100"
+LONG = {
+    "gpt3_1t_sn30", "gpt_1t_wafer", "domain_and_second_memory", "llama3_8b_training",
+    "llama_70b_8x8x8_h100", "llama_70b_512_h100",
+}  # fmt: skip
 MAP_NAMES = (
     "status", "time_s", "bound_s", "layer_time_s", "latency_s", "utilization", "memory_used_b",
     "system_price_usd", "system_power_w", "microbatch_size", "n_microbatches", "n_tiles",
@@ -114,7 +117,7 @@ def read(path):
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=pytest.mark.slow if n == LONG else ()) for n in MAPPED_TASKS],
+    [pytest.param(n, marks=pytest.mark.slow if n in LONG else ()) for n in MAPPED_TASKS],
 )
 def test_maps(name, run, golden, row, tmp_path):
     rows, out = [], tmp_path / "map.json"
@@ -181,6 +184,7 @@ def test_serving(run, golden, row, tmp_path):
     golden.check(FAMILY, "serve-sweep", rows)
 
 
+@pytest.mark.slow
 def test_speculation(run, golden, row, tmp_path):
     rows, out = [], tmp_path / "speculation.json"
     machine = EXAMPLES / "llama3_8b_sn40l.yaml"

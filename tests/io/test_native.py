@@ -8,6 +8,7 @@ from inspect import signature
 from pathlib import Path
 
 import pytest
+from builders.examples import fewer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -496,6 +497,7 @@ def tasks(draw):
 
 
 @given(tasks())
+@fewer(0.5)
 def test_what_is_written_reads_back_equal(task):
     assert read(write_task(task)) == task
 

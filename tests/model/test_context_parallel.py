@@ -344,8 +344,18 @@ def mapped(
 
 
 class TestMappings:
-    @pytest.mark.parametrize("exchange", ContextExchange)
-    @pytest.mark.parametrize("name", ["llama", "mixtral"])
+    @pytest.mark.parametrize(
+        ("name", "exchange"),
+        [
+            *(("llama", exchange) for exchange in ContextExchange),
+            ("mixtral", ULYSSES),
+            *(
+                pytest.param("mixtral", exchange, marks=pytest.mark.slow)
+                for exchange in ContextExchange
+                if exchange is not ULYSSES
+            ),
+        ],
+    )
     def test_a_mapping_takes_what_the_search_says(self, name, exchange):
         workload = tiny(name)
         given = {"tensor": 1, "context": 2, "pipeline": 2}

@@ -19,14 +19,17 @@ from crosstack.model.rules import rules_named
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.job import Job
 from crosstack.workload.optimizer import OPTIMIZERS, optimizer_named
-from crosstack.workload.transformer_training import Zero
+from crosstack.workload.transformer_training import Recompute, Zero
 
 MODEL = library.model("llama3.2-1b")  # its head is the table of tokens
 PARAMETERS = MODEL.parameters.total
 JOB = Job(model=MODEL, batch=8, sequence=2048)
 EIGHT = library.system_on("h100-dgx", chips=8)
 GIVEN = Constraints(
-    microbatch_size=1, degrees=Degrees(tensor=1, pipeline=1, data=8), zero=Zero.NONE
+    microbatch_size=1,
+    degrees=Degrees(tensor=1, pipeline=1, data=8, context=1),
+    zero=Zero.NONE,
+    recompute=Recompute.NONE,
 )
 
 
