@@ -93,6 +93,7 @@ def answer_data(answer: Plan) -> dict[str, Any]:
         "interleave": m.interleave,
         "zero": m.zero,
         "context_exchange": m.context_exchange,
+        "expert_tensor": m.expert_tensor,
         "overlap": m.overlap,
         "offload": list(m.offload),
         "n_tiles": m.n_tiles,

@@ -297,7 +297,7 @@ def unrolled(
             if not state.too_heavy(plan):
                 together = plan.schedule.both_ends
                 layer = block_bound(state, plan, together=together)
-                floor = state.total(plan_together(plan) if together else plan, layer)
+                floor = state.pricing.total(plan_together(plan) if together else plan, layer)
                 yield _above(bound, floor), PLAN, SearchNode(plan, 1, None)
         return
     some, rest.first = rest.first or bounded(state, rest.uses), None

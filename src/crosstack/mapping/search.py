@@ -466,7 +466,7 @@ def _advance(
             return
         more = state.room.with_more_again(item.plan, state.constraints)
         if more is not None and not state.too_heavy(more):
-            floor = max(bound, state.total(more, block_bound(state, more)))
+            floor = max(bound, state.pricing.total(more, block_bound(state, more)))
             yield floor, depth, SearchNode(more, 1, None)
         plan = state.ended(item.plan)
         if plan is not None:

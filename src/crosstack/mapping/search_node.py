@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
 
 import numpy as np
 
@@ -261,10 +260,6 @@ class SearchState:
             self.ended_plans[key] = _Ended(mappings, ends)
         return self.ended_plans[key]
 
-    def total(self, plan: MeshPlan, layer: float) -> float:
-        """Return the objective for a layer's cost; see `Pricing.total`."""
-        return self.pricing.total(plan, layer)
-
     def offered(self, plan: MeshPlan, layer: float) -> float:
         """Return the objective for a layer's cost, exactly; see `Pricing.offered`."""
         self.spend_on_passes(plan)
@@ -492,8 +487,10 @@ class SearchState:
     def complete(self, node: SearchNode) -> None:
         """Try whole shardings of a node: the best for weighted sums of its terms."""
         node.tried = True
-        tried = [(simple_bound(self.load(node, codes)), codes) for codes in self.shardings(node)]
-        for _, codes in sorted(tried, key=itemgetter(0)):  # later ones are cut short
+        found = self.shardings(node)
+        if found[1:]:  # the least bound first: later ones are cut short
+            found.sort(key=lambda codes: simple_bound(self.load(node, codes)))
+        for codes in found:
             self.settle(node, codes, self.incumbent.best)
 
     def shardings(self, node: SearchNode) -> list[Ints]:

@@ -230,7 +230,7 @@ def _price(
             one = np.array([place])
             total = float(some.totals(state, one, layers[i : i + 1], beside[i : i + 1])[0])
         ended = state.ended(some.plan(state, place)) if total < best else None
-        if ended is None or not state.total(ended, layer) < best:
+        if ended is None or not state.pricing.total(ended, layer) < best:
             continue
         node = SearchNode(ended, candidate.n_tiles, None)
         load = state.load(node, candidate.codes)
@@ -366,7 +366,7 @@ def _better_choices(state: SearchState) -> None:
                 continue
             taken, best = sequence_cost(load, masks) + load.extra, state.incumbent.best
             there = state.summing(node, other)
-            if not state.total(there.plan, taken) < best:  # before all events are run
+            if not state.pricing.total(there.plan, taken) < best:  # before all events are run
                 continue
             if state.offered(there.plan, taken) < best:
                 state.offer(there, other, load, masks, taken)
