@@ -125,10 +125,9 @@ def free_time(machine: str) -> float:
 
 
 # A search takes 10 to 20 s: each machine with one or two of what may be given, so that each of
-# those is tried on two machines, and those that once were faster than the free search are there.
+# those is tried, and those that once were faster than the free search are there.
 TRIED = [
     ("70B on 8 x 64 H100", "tensor parallel in the first dimension"),
-    ("70B on 8 x 64 H100", "one sequence a microbatch"),
     ("70B on 8 x 8 x 8 H100", "kernel by kernel"),
     pytest.param(
         "70B on 8 x 8 x 8 H100", "as many tiles as a sequence has blocks of 64",
@@ -136,7 +135,6 @@ TRIED = [
             strict=True, reason="8.2105 s, 8.2096 s with tiles given: both end at the limit on work"
         ),
     ),
-    ("175B on a pod of TPU v4", "tensor parallel in the first dimension"),
     ("175B on a pod of TPU v4", "kernel by kernel"),
     ("22B on a server of A100", "as many tiles as a sequence has blocks of 64"),
     ("8B forward on a server of A100", "one sequence a microbatch"),
@@ -150,9 +148,9 @@ def test_a_freer_question_is_never_slower_on_machines_of_today(machine, given):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("machine", ["70B on 8 x 8 x 8 H100", "175B on a pod of TPU v4"])
-def test_a_free_search_is_no_slower_than_one_with_every_parallelism_given(machine):
+def test_a_free_search_is_no_slower_than_one_with_every_parallelism_given():
     # With tensor x pipeline given, a search used to find mappings that a freer one did not.
+    machine = "70B on 8 x 8 x 8 H100"
     llm, system = MACHINES[machine]
     times = []
     for given in itertools.product(("tensor", "pipeline", "data"), repeat=3):
