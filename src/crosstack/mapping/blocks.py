@@ -22,7 +22,7 @@ from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import ChipLoad
 from crosstack.model.schedule.allowed import with_recompute
 from crosstack.workload.kernel_graph import Floats
-from crosstack.workload.transformer_training import Recompute
+from crosstack.workload.transformer_training import Recompute, Schedule
 
 
 def chips_of_block(plan: MeshPlan) -> tuple[object, ...]:
@@ -45,9 +45,13 @@ def block_of(state: SearchState, plan: MeshPlan) -> tuple[object, ...]:
 
 
 def unburdened_plan(state: SearchState, plan: MeshPlan) -> MeshPlan:
-    """Return a plan that takes no longer than any of a block for what they share."""
+    """Return a plan that takes no longer than any of a block for what they share.
+
+    By a schedule that any number of microbatches may follow.
+    """
     largest = plan.microbatch_size if state.temporal else state.workload.global_batch_size
-    return replace(plan, microbatch_size=largest, n_microbatches=1, interleave=1, periodic=NOTHING)
+    one = replace(plan, microbatch_size=largest, n_microbatches=1, interleave=1, periodic=NOTHING)
+    return replace(one, schedule=Schedule.GPIPE)
 
 
 def unburdened(load: ChipLoad) -> ChipLoad:
