@@ -14,10 +14,7 @@ from crosstack.model.choice_index import axis_names, sharding_codes
 from crosstack.model.choices import Choices
 from crosstack.model.context import context_refused
 from crosstack.model.expert_degrees import cuts_experts, experts_allowed, spread
-from crosstack.model.mesh_plan import (
-    MeshPlan,
-    placed_use,
-)
+from crosstack.model.mesh_plan import MeshPlan, placed_use
 from crosstack.model.rules import Rules
 from crosstack.model.runnable import unrunnable
 from crosstack.workload.kernel_graph import Ints, KernelGraph

@@ -120,13 +120,8 @@ def _of_training(task: Task, arrays: KernelGraph, rules: Rules) -> Iterator[Fact
         words = f"at most {most}: divisors of layers"
         if given.schedule is None:
             ran = task.system.chip.framework
-            others = (
-                sum(
-                    order.searched
-                    for order in (ran.schedules if ran and ran.schedules else Schedule)
-                )
-                - 1
-            )
+            orders = ran.schedules if ran and ran.schedules else tuple(Schedule)
+            others = sum(order.searched for order in orders) - 1
             words = f"at most {most}: divisors of layers; or one, by {others} other schedules"
             most += others
         elif given.interleave is not None or given.schedule is not Schedule.ONE_F_ONE_B:
