@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from builders.every_plan import every_plan
 from builders.seeds import few_and_many
 
 import crosstack
@@ -14,25 +15,13 @@ from crosstack.machine.system import DimensionKind
 from crosstack.mapping.blocks import block_bound, block_of
 from crosstack.mapping.mapping import Constraints, Status
 from crosstack.mapping.search import search_state
-from crosstack.mapping.search_node import SearchNode, SearchState
-from crosstack.model.mesh_plan import MeshPlan
+from crosstack.mapping.search_node import SearchNode
 from crosstack.model.partition import partition_cost
 from crosstack.model.rules import rules_named
 from crosstack.workload.kernels import Axis
 
 RULES = rules_named("crosstack")
 SEQUENCE_TILED = (Axis.N, Axis.NONE, Axis.NONE)
-
-
-def every_plan(state: SearchState) -> list[MeshPlan]:
-    uses = state.uses()
-    return [
-        plan
-        for use in uses
-        if use is not None
-        for microbatch in use.microbatches
-        for plan in state.plans(use, microbatch)
-    ]
 
 
 def random_groups(load, rng: random.Random) -> list[int]:
@@ -81,7 +70,7 @@ def test_no_layer_of_any_plan_beats_the_bound_of_its_block(random_task, seeds, t
 def test_plans_that_differ_in_what_others_than_tensor_parallel_chips_do_are_one_block(random_task):
     workload, system = random_task(1, 4, dimensions=2, kinds=(DimensionKind.SWITCH,), n_chips=16)
     state = search_state(replace(workload, global_batch_size=16), system, Constraints(), RULES)
-    plans = every_plan(state)
+    plans = list(every_plan(state))
     blocks = {block_of(state, plan) for plan in plans}
     assert 0 < 20 * len(blocks) < len(plans)
 

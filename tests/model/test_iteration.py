@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders.examples import fewer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,10 +21,9 @@ from crosstack.model.iteration import (
     stage_time,
     steepest,
 )
-from crosstack.model.kept_by_two import microbatches_kept
 from crosstack.model.mesh_plan import AffineTime, MeshPlan
 from crosstack.model.rules import rules_named
-from crosstack.model.schedule.allowed import by_schedule, interleavings, never_slower
+from crosstack.model.schedule.allowed import interleavings
 from crosstack.model.schedule.closed import pass_time
 from crosstack.model.schedule.events import simulate
 from crosstack.model.schedule.passes import Operation, Stage
@@ -223,49 +221,6 @@ class TestSchedules:
     )
     def test_otherwise_there_is_one(self, changes):
         assert self.pieces(**changes) == (1,)
-
-    @pytest.mark.parametrize("overlap", Overlap)
-    @pytest.mark.parametrize("roomy", [True, False])
-    @given(
-        send=st.floats(0, 5), layer=st.floats(1e-3, 2), floor=st.floats(0, 1), share=st.floats(0, 1)
-    )
-    @fewer(0.3)
-    def test_what_is_dropped_is_never_faster(self, send, layer, floor, share, roomy, overlap):
-        line = AffineTime(fixed=2 * send)
-        plan = replace(self.PLAN, stage_transfer=line, forward=share)
-        every = by_schedule(plan, Schedule.ONE_F_ONE_B, None, EACH)
-        kept = never_slower(every, floor * layer, overlap, EACH, roomy=roomy)
-        for one in every:
-            time = iteration(one, layer, overlap, EACH).time
-            least = min(
-                iteration(other, layer, overlap, EACH).time
-                for other in kept
-                if roomy or microbatches_kept(other, 0) <= microbatches_kept(one, 0)
-            )
-            assert least <= time * (1 + 1e-12)
-
-    def test_a_bound_drops_nothing(self):
-        # Of 8 stages and 16 microbatches of 3 s, passes of 1 s: 4 pieces take 48 + 7 x 3 / 4 s,
-        # from both ends 48 + 3 x 2 s, of which the paths know 51 s.
-        plan = a_plan(
-            pipeline=8, sizes=(8,), n_microbatches=16, layers_per_stage=4, n_layers=32,
-            microbatch_size=1, training=True, forward=1 / 3, weight_gradients=1 / 3,
-            stage_transfer=AffineTime(),
-        )  # fmt: skip
-        cut, dual = replace(plan, interleave=4), replace(plan, schedule=Schedule.DUALPIPE)
-        times = [iteration(one, 3 / 4, Overlap.ALL, EACH).time for one in (cut, dual)]
-        assert times == pytest.approx([53.25, 54.0])
-        kept = never_slower([cut, dual], 3 / 4, Overlap.ALL, EACH, roomy=True)
-        assert kept == [cut, dual]
-
-    def test_short_sends_keep_the_most_pieces_alone_and_memory_keeps_one(self):
-        every = by_schedule(self.PLAN, Schedule.ONE_F_ONE_B, None, EACH)
-        roomy, scarce = (
-            never_slower(every, 10.0, Overlap.ALL, EACH, roomy=roomy) for roomy in (True, False)
-        )
-        assert [plan.interleave for plan in roomy] == [12]
-        assert never_slower(every[:1], 10.0, Overlap.ALL, EACH, roomy=True) == every[:1]
-        assert [plan.interleave for plan in scarce] == [1, 12]
 
 
 both = st.sampled_from([ONCE, EACH])

@@ -25,13 +25,13 @@ from crosstack.mapping.blocks import (
 )
 from crosstack.mapping.budget import CALL
 from crosstack.mapping.parallelism import Use
+from crosstack.mapping.pricing import Bend
 from crosstack.mapping.room import Least
 from crosstack.mapping.search_node import SearchNode, SearchState
 from crosstack.mapping.strategies import (
     ORDERS,
     RECOMPUTED,
     Strategies,
-    plan_together,
     strategies_of,
     with_shares,
 )
@@ -115,6 +115,11 @@ class BoundedStrategies:
                 self.bends[number] = bend.layer, bend.least, bend.slope
         return float(self.bends[number, 1])
 
+    def bend(self, number: int) -> Bend | None:
+        """Return the line below the objective of one that `sharpen` found, if it did."""
+        layer, least, slope = self.bends[number].tolist()
+        return Bend(layer, least, slope) if least else None
+
     def tell_lack(self, state: SearchState) -> None:
         """Tell what is closest to fitting of what does not."""
         heavy = np.flatnonzero(~self.light)
@@ -145,10 +150,11 @@ class BoundedStrategies:
 
 @dataclass(frozen=True, slots=True)
 class OfUse:
-    """Plans of one use and one microbatch size that are not made yet."""
+    """Strategies of one use and one microbatch size, with their bounds; plans are not made yet."""
 
-    use: Use
-    microbatch_size: int
+    some: BoundedStrategies
+    places: Ints
+    bounds: Floats
 
 
 class _NoMore:
@@ -293,26 +299,21 @@ def unrolled(
 ) -> Iterator[tuple[float, int, Item]]:
     """Yield plans that were not made yet, or items of fewer of them."""
     if isinstance(rest, OfUse):
-        for plan in state.plans(rest.use, rest.microbatch_size):
-            if not state.too_heavy(plan):
-                together = plan.schedule.both_ends
-                layer = block_bound(state, plan, together=together)
-                floor = state.pricing.total(plan_together(plan) if together else plan, layer)
-                yield _above(bound, floor), PLAN, SearchNode(plan, 1, None)
+        its = rest.some
+        for place, floor in zip(rest.places.tolist(), rest.bounds.tolist(), strict=True):
+            node = SearchNode(its.plan(state, place), 1, None, bend=its.bend(place))
+            yield _above(bound, floor), PLAN, node
         return
     some, rest.first = rest.first or bounded(state, rest.uses), None
     if some is None:
         return
     bounds = some.bounds(state)
     sizes = some.strategies.microbatch_size
-    base = int(sizes.max()) + 1
-    groups, place = np.unique(some.of * base + sizes, return_inverse=True)
-    least = np.full(len(groups), math.inf)
-    np.minimum.at(least, place, bounds)
-    for group, floor in zip(groups.tolist(), least.tolist(), strict=True):
-        if math.isfinite(floor):
-            use, size = divmod(group, base)
-            yield _above(bound, floor), OF_USE, OfUse(some.uses[use], size)
+    open_ = np.flatnonzero(np.isfinite(bounds))
+    order = open_[np.lexsort((sizes[open_], some.of[open_]))]
+    borders = np.flatnonzero(np.diff(some.of[order]) | np.diff(sizes[order])) + 1
+    for own in np.split(order, borders) if order.size else []:
+        yield _above(bound, float(bounds[own].min())), OF_USE, OfUse(some, own, bounds[own])
     some.tell_lack(state)
     following = next(rest.uses, _NO_MORE)
     if not isinstance(following, _NoMore):

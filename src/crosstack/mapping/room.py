@@ -1,4 +1,4 @@
-"""Main memory of the plans of a search: which cannot fit, which always do, which variants to try.
+"""Main memory of the plans of a search: which cannot fit, which always do, what a mapping decides.
 
 What a plan keeps follows from the choices of its kernels, so the least and the most of each say
 what is sure before anything is decided.
@@ -7,7 +7,7 @@ what is sure before anything is decided.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -34,14 +34,13 @@ from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import ROUNDING
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.allowed import (
-    by_schedule,
+    interleavings,
     layers_again,
-    never_slower,
     schedules,
     share_again,
     some_layers_again,
-    useful_zero_stages,
     with_recompute,
+    zero_stages,
 )
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
@@ -257,72 +256,22 @@ class Room:
         share = share_again(plan, (some or 0) + 1)
         return with_recompute(plan, self.arrays, plan.recompute, min(share, 1.0))
 
-    def variants(
-        self, plans: Sequence[MeshPlan], given: Constraints | Mapping, *, only_time: bool
-    ) -> list[MeshPlan]:
-        """Return plans with what may be computed again, the least first, and their pieces.
-
-        Parameters
-        ----------
-        given : Constraints or Mapping
-            Whose recomputation, schedule and pieces are taken; all that may help where None.
-        only_time : bool
-            Whether a plan that another is never slower than is of no use.
-        """
-        kinds: Sequence[Recompute] = recomputations(self.arrays, self.rules)
-        kinds = kinds if given.recompute is None else (given.recompute,)
-        found = []
-        for one in plans:
-            stages = useful_zero_stages(one, self.rules, given.zero)
-            shared = [replace(one, zero=zero.number) for zero in stages]
-            found += self._ordered(shared, given, kinds, only_time=only_time)
-        return found
-
-    def _ordered(
-        self,
-        plans: Sequence[MeshPlan],
-        given: Constraints | Mapping,
-        kinds: Sequence[Recompute],
-        *,
-        only_time: bool,
-    ) -> list[MeshPlan]:
-        """Return plans by their schedules; see `variants`."""
-        overlap, found = self.system.chip.overlap, list[MeshPlan]()
-        for plan in plans:
-            allowed = schedules(plan, self.arrays, self.rules)
-            ordered = [
-                one
-                for order in allowed
-                if order is given.schedule or (given.schedule is None and order.searched)
-                for one in by_schedule(plan, order, given.interleave, self.rules)
-            ]
-            several = len(kinds) > 1 or len(ordered) > 1
-            roomy = [several and self.always_fits(one) for one in ordered]
-            for number, kind in enumerate(kinds):
-                tried = [
-                    self._computing_again(one, kind, given)
-                    for one, fits in zip(ordered, roomy, strict=True)
-                    if not (number and fits)
-                ]
-                tried = [one for one in tried if one.again == 1 or _some_may(one)]
-                tried = [replace(one, left=self.leaving(one)) for one in tried]
-                alike = all(one.again == 1 for one in tried)
-                if alike and only_time and len(tried) > 1 and not self.workload.ends:
-                    least = self.least_layer(tried[0])
-                    tried = never_slower(tried, least, overlap, self.rules, roomy=all(roomy))
-                found += tried
-        return found
-
-    def _computing_again(
-        self, plan: MeshPlan, kind: Recompute, given: Constraints | Mapping
-    ) -> MeshPlan:
-        """Return a plan that computes something again in as few layers as may fit, or as given."""
-        layers = given.recompute_layers
-        if kind is Recompute.NONE or not self.some_layers_again(given):
-            return with_recompute(plan, self.arrays, kind, share_again(plan, layers))
-        one = with_recompute(plan, self.arrays, kind, share_again(plan, 1))
-        fewest = self.fewest_again(one, self.lightest(one))
-        return with_recompute(plan, self.arrays, kind) if fewest is None else fewest
+    def with_decided(self, plan: MeshPlan, mapping: Mapping) -> MeshPlan | None:
+        """Return a plan of a use of the network with what a mapping decides; None: it may not."""
+        if mapping.zero not in zero_stages(plan, self.rules):
+            return None
+        plan = replace(plan, zero=mapping.zero.number)
+        if mapping.schedule not in schedules(plan, self.arrays, self.rules):
+            return None
+        plan = replace(plan, schedule=mapping.schedule)
+        if mapping.interleave not in interleavings(plan, self.rules):
+            return None
+        plan = replace(plan, interleave=mapping.interleave)
+        share = share_again(plan, mapping.recompute_layers)
+        plan = with_recompute(plan, self.arrays, mapping.recompute, share)
+        if plan.again > 1 or (plan.again < 1 and plan.schedule.ends_meet):
+            return None
+        return replace(plan, left=self.leaving(plan))
 
     def least_work(self, plan: MeshPlan) -> float:
         """Operations of a layer for one sequence on one chip, at least. [FLOP]
@@ -406,8 +355,3 @@ def _way(plan: MeshPlan) -> tuple[object, ...]:
     """Return what tells the chips that share a copy of the graph from others, wherever they lie."""
     shared = plan.expert, plan.expert_tensor, plan.context, plan.context_exchange
     return plan.tensor, plan.split, *shared
-
-
-def _some_may(plan: MeshPlan) -> bool:
-    """Whether a share of the layers of a stage may compute again alone."""
-    return bool(plan.again <= 1) and not plan.schedule.ends_meet

@@ -300,7 +300,7 @@ def _end_search(
         return state.incumbent.mapping or state.incumbent.lack
 
     def fastest(plan: MeshPlan) -> tuple[EndMapping, EndCost] | Lack:
-        alone, block = plan_of_end(plan, end), block_of_end(plan, end)
+        alone, block = plan_of_end(plan, end), block_of_end(plan, end, system.chip.overlap)
         key = *block_of(state, block), plan.microbatch_size
         if key not in blocks:
             blocks[key] = mapped(block)

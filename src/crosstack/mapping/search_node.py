@@ -222,15 +222,6 @@ class SearchState:
             plans = [least_ends(self.workload, self.system, plan, self.rules) for plan in plans]
         return plans
 
-    def plans(self, use: Use, microbatch: int, like: Mapping | None = None) -> list[MeshPlan]:
-        """Return the plans of a use of the network, the fastest first.
-
-        ``like``: a mapping whose decisions on schedule and recomputation are taken; None: those
-        given, or else all that may help.
-        """
-        plans, given = self.bare_plans(use, microbatch, like), like or self.constraints
-        return self.room.variants(plans, given, only_time=self.pricing.weights.only_time)
-
     def ended(self, plan: MeshPlan) -> MeshPlan | None:
         """Return a plan with its ends, each mapped by itself; None where one does not fit."""
         found = self._ended(plan)
@@ -491,6 +482,8 @@ class SearchState:
         if found[1:]:  # the least bound first: later ones are cut short
             found.sort(key=lambda codes: simple_bound(self.load(node, codes)))
         for codes in found:
+            if self.incumbent.mapping is not None and self.budget.over():
+                break
             self.settle(node, codes, self.incumbent.best)
 
     def shardings(self, node: SearchNode) -> list[Ints]:
@@ -516,8 +509,10 @@ class SearchState:
         """
         batches = (mapping.microbatch_size,)
         use = Use.of(mapping, batches)
-        made = [self.ended(one) for one in self.plans(use, mapping.microbatch_size, mapping)]
-        plans = [one for one in made if one is not None]
+        bare = self.bare_plans(use, mapping.microbatch_size, mapping)
+        made = [self.room.with_decided(plan, mapping) for plan in bare]
+        ended = [self.ended(plan) for plan in made if plan is not None]
+        plans = [plan for plan in ended if plan is not None]
         allowed = f"a size that divides the batch of {self.workload.global_batch_size} a pipeline"
         require(bool(plans), "microbatch_size", mapping.microbatch_size, allowed)
         masks, codes = masks_of(mapping), self.codes(mapping)

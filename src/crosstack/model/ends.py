@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from crosstack.machine.chip import Overlap
 from crosstack.machine.system import System
 from crosstack.model.attention import attention_core, work_done
 from crosstack.model.choices import Choices, least_activations
-from crosstack.model.collectives import NOTHING
+from crosstack.model.collectives import NOTHING, AffineTime, ConcaveTime
 from crosstack.model.dispatch import host_time
 from crosstack.model.end_cost import NO_END, EndCost
 from crosstack.model.legality import mask_of
@@ -44,6 +45,8 @@ from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Bools, Ints
 from crosstack.workload.transformer_training import Recompute, Zero
 from crosstack.workload.workload import End, Workload
+
+ANY_EXCHANGE = ConcaveTime((AffineTime(fixed=0.0, per_byte=1e-12),))  # stands for all
 
 
 def counted(workload: Workload, rules: Rules) -> Workload:
@@ -70,15 +73,18 @@ def plan_of_end(plan: MeshPlan, end: End) -> MeshPlan:
     return replace(plan, **single, recompute=again, again=1.0, ends=(NO_END, NO_END))
 
 
-def block_of_end(plan: MeshPlan, end: End) -> MeshPlan:
+def block_of_end(plan: MeshPlan, end: End, overlap: Overlap) -> MeshPlan:
     """Return the plan of one microbatch through an end, without what follows once an iteration.
 
     Plans have it in common that differ in their stages, in how many microbatches they have, in what
-    data-parallel chips share or, of an end without experts, in where those of layers are.
+    data-parallel chips share or, of an end without experts, in where those of layers are. Where
+    nothing is split and sends wait, the exchange of tokens adds the same to every mapping.
     """
     nothing: dict[str, Any] = dict.fromkeys(("summed", "expert_summed", "update", "casting"), 0.0)
     if not (end.graph.experts > 0).any():
         nothing |= {"expert": 1, "expert_tensor": 1, "exchange": NOTHING}
+    elif plan.tensor == 1 and overlap is not Overlap.ALL:
+        nothing |= {"exchange": ANY_EXCHANGE}
     one = replace(plan_of_end(plan, end), **nothing, periodic=NOTHING)
     return replace(one, n_microbatches=1, zero=Zero.NONE.number)
 

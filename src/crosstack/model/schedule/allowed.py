@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -13,8 +10,6 @@ import numpy as np
 
 from crosstack.machine.chip import Chip, Execution, Overlap
 from crosstack.model.dispatch import host_time
-from crosstack.model.iteration import iteration_time, pipeline_of
-from crosstack.model.kept_by_two import microbatches_kept
 from crosstack.model.memory import computed_again, weight_gradients
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
@@ -192,61 +187,3 @@ def layers_again(plan: MeshPlan) -> int | None:
     if plan.again == 1:
         return None
     return round(float(plan.again) * plan.layers_per_stage / plan.interleave)
-
-
-def _held(plan: MeshPlan) -> float:
-    """Return what plans of one use of the network are told apart by in what they keep. [1]
-
-    Microbatches in flight; with two stages a chip, weights and more besides.
-    """
-    return math.inf if plan.schedule.ends_meet else float(microbatches_kept(plan, 0))
-
-
-def by_schedule(
-    plan: MeshPlan, schedule: Schedule, interleave: int | None, rules: Rules
-) -> list[MeshPlan]:
-    """Return a plan by a schedule it may follow, in ``interleave`` pieces or all it may have."""
-    plan = replace(plan, schedule=schedule)
-    pieces = interleavings(plan, rules)
-    if interleave is not None:
-        pieces = (interleave,) if interleave in pieces else ()
-    return [replace(plan, interleave=count) for count in pieces]
-
-
-def never_slower(
-    plans: Sequence[MeshPlan], least_layer: float, overlap: Overlap, rules: Rules, *, roomy: bool
-) -> list[MeshPlan]:
-    """Drop plans that another is never slower than, keeping no more activations.
-
-    Iterations are piecewise linear in the time of a layer, so it is enough to compare them at the
-    least, where paths cross, and far beyond.
-
-    Parameters
-    ----------
-    plans : sequence of MeshPlan
-        Of one use of the network, by their schedules.
-    least_layer : float
-        Time that a layer takes at least. [s]
-    roomy : bool
-        Whether all of them fit whatever they keep.
-    """
-    pipelines = [pipeline_of(plan, overlap, rules) for plan in plans]
-    paths = [rules.iteration.paths(pipeline) for pipeline in pipelines]
-    least = least_layer * plans[0].microbatch_size * plans[0].layers_per_stage
-    lines = [(float(a), float(b)) for own in paths for a, b in own]
-    crossings = [(d - b) / (a - c) for (a, b), (c, d) in itertools.combinations(lines, 2) if a != c]
-    points = sorted({least, *(w for w in crossings if w > least)})
-    points.append(2 * points[-1] + 1.0)
-    works = np.array(points)
-    times = [iteration_time(p, works, rules).tolist() for p in pipelines]
-    held = [0.0 if roomy else _held(plan) for plan in plans]
-    kept: list[int] = []
-    for i in sorted(range(len(plans)), key=lambda i: (times[i], held[i], i)):
-        beaten = any(
-            held[k] <= held[i] and all(a <= b for a, b in zip(times[k], times[i], strict=True))
-            for k in kept
-            if not plans[k].schedule.by_events  # whose times are what they take at least
-        )
-        if not beaten:
-            kept.append(i)
-    return [plans[i] for i in sorted(kept)]
