@@ -43,6 +43,12 @@ class Compute:
     ``relative_vector_rates``: of what is beside the arrays, for elementwise work; empty where the
     arrays do it. ``accumulator_rates``: in numbers of the first type where products are added up in
     the second, another one than usual. [1] ``accumulator``: what the job adds up in; None as usual.
+
+    ``operand_rows``: rows of C for which an instruction reads its operands from the memory of the
+    multiprocessor, 0 where units read theirs into their registers; ``paired`` multiprocessors hold
+    a part each of one operand of both; ``cluster`` of them read from levels of the chip together
+    what several need. [1] ``boost`` is the highest clock, ``sustained`` that at which arrays that
+    are all busy take the power that the chip may take; 0: ``frequency`` [Hz].
     """
 
     n_units: int
@@ -60,15 +66,22 @@ class Compute:
     relative_vector_rates: tuple[tuple[Dtype, float], ...] = ()
     accumulator_rates: tuple[tuple[Dtype, Dtype, float], ...] = ()
     accumulator: Dtype | None = None
+    operand_rows: int = 0
+    paired: int = 1
+    cluster: int = 1
+    boost: float = 0.0
+    sustained: float = 0.0
 
     def __post_init__(self) -> None:
         """Check every field."""
         require_types(self)
-        for name, least in (("n_units", 0), ("n_multiprocessors", 0), ("rows", 1), ("columns", 1)):
+        none, one = ("n_units", "n_multiprocessors", "operand_rows"), ("rows", "columns", "paired")
+        for name, least in (*((n, 0) for n in none), *((n, 1) for n in (*one, "cluster"))):
             require_whole(name, getattr(self, name), minimum=least)
         if self.depth is not None:
             require_quantity("depth", self.depth, "B", above_zero=True)
         units = {"work_per_cycle": "FLOP", "frequency": "Hz", "voltage": "V", "power": "W"}
+        units |= {"boost": "Hz", "sustained": "Hz"}
         for name, unit in units.items():
             require_quantity(name, getattr(self, name), unit)
         if self.utilization is not None:

@@ -134,7 +134,8 @@ class Clock:
         """
         reached = self.peak_rate(chip, dtype) * (chip.compute.utilization or 1.0)
         if chip.execution is Execution.TEMPORAL:
-            return max(reached, chip.throughput(dtype), chip.vector_throughput(dtype))
+            peak = chip.throughput(dtype) * self.kernels.reached_share(chip)
+            return max(peak, chip.vector_throughput(dtype))
         return reached
 
     def least_time(self, chip: Chip, work: Mapping[Dtype, float]) -> float:

@@ -15,7 +15,7 @@ from crosstack.io import library
 from crosstack.machine.chip import Chip
 from crosstack.machine.compute import Compute, Dataflow
 from crosstack.machine.memory import MemoryLevel, Scope
-from crosstack.model.kernels.clock import KernelTime
+from crosstack.model.kernels.clock import KernelTime, product_time
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.published.deepflow.kernels import tiles_of_2020, tiles_of_2021, tiles_of_2025
 from crosstack.workload.dtype import Dtype, dtype_of_size
@@ -104,10 +104,13 @@ def test_more_multiprocessors_are_never_slower(count):
     assert np.all(after <= before * 1.03)
 
 
+FREQUENCIES = "frequency", "boost", "sustained"
+
+
 def test_a_chip_twice_as_fast_takes_half():
     fast = replace(
         with_levels(A100, bandwidth=2.0, latency=0.5),
-        compute=replace(A100.compute, frequency=2 * A100.compute.frequency),
+        compute=replace(A100.compute, **{n: 2 * getattr(A100.compute, n) for n in FREQUENCIES}),
         launch_overhead=A100.launch_overhead / 2,
     )
     assert gemm_time(fast, *SHAPES).time == pytest.approx(gemm_time(A100, *SHAPES).time / 2)
@@ -227,7 +230,8 @@ def test_smaller_numbers_are_never_slower(wide):
 
 
 def test_tensor_cores_take_twice_as_long_for_numbers_twice_as_wide():
-    slow, fast = (gemm_time(A100, 8192, 8192, 8192, dtype=d) for d in (Dtype.TF32, Dtype.BF16))
+    clock, sides = Roofline(sustained=False), (8192, 8192, 8192)
+    slow, fast = (product_time(clock, A100, *sides, dtype=d) for d in (Dtype.TF32, Dtype.BF16))
     assert slow.compute_time == pytest.approx(2 * fast.compute_time)
 
 

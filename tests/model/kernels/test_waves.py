@@ -48,6 +48,8 @@ SMALL = Chip(
 )
 CHIPS = {
     "A100": A100,
+    "H100": library.chip("h100-sxm"),  # operands in shared memory, clusters
+    "B200": library.chip("b200"),  # pairs of multiprocessors besides
     "small": SMALL,
     "two cached": replace(
         SMALL,
@@ -58,6 +60,8 @@ CHIPS = {
     ),
     "main memory alone": replace(SMALL, levels=()),
 }
+# The curve of voltages over clocks is a table.
+CLOSE = {name: 1e-5 if chip.compute.sustained else 1e-9 for name, chip in CHIPS.items()}
 
 
 def multiprocessor_capacity(chip, scope):
@@ -150,6 +154,37 @@ def outer_reads(level, inner, m, k, n, word):
     return whole if whole <= part else moved
 
 
+def each_of(rows, columns, neighbours):
+    """Rows and columns that each of so many neighbours reads, where they read together."""
+    ways = [(a, neighbours // a) for a in range(1, neighbours + 1) if neighbours % a == 0]
+    return min(rows / a + columns / b for a, b in ways)
+
+
+def clock_of(compute, working, inside, outside):
+    """The highest share of the clock with no more power than all arrays take when sustained."""
+    if not compute.sustained:
+        return 1.0
+
+    def share_at(volts):
+        return (volts - 0.2) ** 2 / volts / ((0.8 - 0.2) ** 2 / 0.8)
+
+    def power(volts):
+        share = share_at(volts) * compute.boost / compute.frequency
+        return volts**2 * working / max(inside / share, outside)
+
+    def highest(allowed):
+        low, high = 0.21, 0.8
+        for _ in range(100):
+            middle = (low + high) / 2
+            low, high = (middle, high) if allowed(middle) else (low, middle)
+        return low
+
+    full = highest(lambda volts: share_at(volts) <= compute.sustained / compute.boost)
+    most = full**2 * compute.sustained / compute.frequency
+    volts = highest(lambda volts: power(volts) <= most)
+    return share_at(volts) * compute.boost / compute.frequency
+
+
 def time_of(chip, tile, split, m, k, n):
     """One candidate, from docs/roofline.md, without arrays."""
     compute, word, memory = chip.compute, BF16.size, chip.main_memory
@@ -159,13 +194,13 @@ def time_of(chip, tile, split, m, k, n):
     n_tiles = math.ceil(m / tile_m) * math.ceil(n / tile_n) * split
     most = math.ceil(n_tiles / compute.n_multiprocessors)
     real_m, real_n = min(tile_m, m), min(tile_n, n)
-    loads = (real_m + real_n) * depth * word
     result = real_m * real_n * (4 if split > 1 else word)
     out, sums = m * n * word, m * n * 4 * split if split > 1 else 0
     computing = 2 * tile_m * tile_n * depth * compute.n_multiprocessors / compute.throughput
 
     cached = [level for level in chip.levels if level.scope is Scope.CHIP]
-    reads = [loads * n_tiles]
+    reads = [each_of(real_m, real_n, compute.cluster) * depth * word * n_tiles]
+    held = each_of(real_m, real_n, compute.paired) * depth * word
     if cached:
         wave = wave_reads(cached[0], compute.n_multiprocessors, tile, split, m, k, n, word)
         reads.append(wave[0])
@@ -185,7 +220,18 @@ def time_of(chip, tile, split, m, k, n):
             taken = words * word * compute.n_multiprocessors / level.bandwidth
         elif level.scope is Scope.MULTIPROCESSOR:
             by_units = (tile_m * un + tile_n * um) * depth * word
-            taken = (by_units + loads + result) * compute.n_multiprocessors / level.bandwidth
+            if compute.operand_rows:
+                sides = [(tile_m, tile_n), (tile_n, tile_m)]
+                by_units = (
+                    depth
+                    * word
+                    * min(
+                        a * math.ceil(b / 256)
+                        + b / compute.paired * math.ceil(a / compute.operand_rows)
+                        for a, b in sides
+                    )
+                )
+            taken = (by_units + held + result) * compute.n_multiprocessors / level.bandwidth
             stall = level.latency * math.ceil(depth / 32)
         else:
             i = cached.index(level)
@@ -205,7 +251,10 @@ def time_of(chip, tile, split, m, k, n):
     kept = cached[-1].capacity if cached else 0
     spilled = 2 * sums if sums > kept else 0
     outside = (reads[-1] + out + spilled) / memory.bandwidth + memory.latency
-    time = max(waiting + most * slowest, outside)
+    inside = most * slowest
+    working = most * computing * (n_tiles / most) / compute.n_multiprocessors
+    inside /= clock_of(compute, working, inside + waiting, outside)
+    time = max(waiting + inside, outside)
     adds = memory if sums > kept else feed
     if split > 1 and n == 1 and one_wide(chip, tile):
         time += adds.latency
@@ -234,7 +283,7 @@ def searched(chip, *sides):
 @given(sides=st.tuples(*[st.integers(1, 3000)] * 3))
 def test_the_search_finds_what_loops_find(name, sides):
     found = searched(CHIPS[name], *sides).time[0]
-    assert found == pytest.approx(by_loops(CHIPS[name], *sides), rel=1e-9)
+    assert found == pytest.approx(by_loops(CHIPS[name], *sides), rel=CLOSE[name])
 
 
 @pytest.mark.parametrize(
@@ -250,7 +299,8 @@ def test_the_search_finds_what_loops_find(name, sides):
     ],
 )
 def test_the_search_finds_what_loops_find_on_large_products(sides):
-    assert searched(A100, *sides).time[0] == pytest.approx(by_loops(A100, *sides), rel=1e-9)
+    expected = by_loops(A100, *sides)
+    assert searched(A100, *sides).time[0] == pytest.approx(expected, rel=CLOSE["A100"])
 
 
 def test_k_is_split_where_whole_tiles_leave_multiprocessors_idle():

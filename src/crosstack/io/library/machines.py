@@ -69,7 +69,9 @@ def chip(name: str, *, frequency: float | None = None) -> Chip:
     values = found.values
     compute = _compute(found, frequency)
     boost = values.get("frequency.boost", values.get("frequency.matrix", compute.frequency))
-    levels, memories = _levels(found, compute, boost, frequency or boost)
+    # Of a chip whose clock follows its load, all that follows the clock is that of the rates.
+    clock = frequency or (compute.frequency if compute.sustained else boost)
+    levels, memories = _levels(found, compute, boost, clock)
     execution = Execution(values["execution"])
     one_by_one = execution is Execution.TEMPORAL
     return Chip(
@@ -107,6 +109,8 @@ def _compute(found: Entry, frequency: float | None) -> Compute:
     clock = values.get("frequency.matrix", values.get("frequency.boost"))
     clock = rates[base] / (n_units * each) if clock is None else clock
     peak = n_units * each * clock
+    # At a clock that is given, the chip runs at that alone.
+    sustained = 0.0 if frequency else values.get("frequency.sustained", 0.0)
     shares = {d: work[d] / each if d in work and base in work else rates[d] / peak for d in rates}
     return Compute(
         n_units=n_units,
@@ -119,6 +123,11 @@ def _compute(found: Entry, frequency: float | None) -> Compute:
         relative_rates=tuple((dtype, shares[dtype]) for dtype in Dtype if dtype in shares),
         relative_vector_rates=tuple((d, vector[d] / peak) for d in Dtype if d in vector),
         accumulator_rates=tuple(_accumulating(path, rate, rates, shares) for path, rate in others),
+        operand_rows=matrix.get("operand_rows", 0),
+        paired=matrix.get("paired", 1),
+        cluster=matrix.get("cluster", 1),
+        boost=values["frequency.boost"] if sustained else 0.0,
+        sustained=sustained,
     )
 
 

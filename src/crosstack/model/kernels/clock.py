@@ -103,6 +103,10 @@ class KernelClock(Protocol):
         """Time of a product that no tiling beats, its launch included. [s]"""
         ...
 
+    def reached_share(self, chip: Chip) -> float:
+        """Share of the peak of a chip that no product passes. [1]"""
+        return 1.0
+
     def check_fit(
         self, chip: Chip, dtype: Dtype, m: Floats, k: Floats, n: Floats, batch: Floats
     ) -> None:

@@ -13,6 +13,7 @@ from crosstack.errors import InfeasibleError, require, require_quantity, require
 from crosstack.machine.chip import Chip
 from crosstack.model.kernels.clock import COMPUTE, KernelClock, KernelTime
 from crosstack.model.kernels.systolic import chosen_dataflow
+from crosstack.model.kernels.throttle import clock_share, reached_share
 from crosstack.model.kernels.waves import best_schedules
 from crosstack.units import format_quantity
 from crosstack.workload.dtype import Dtype
@@ -46,6 +47,10 @@ class Roofline(KernelClock):
         Share of the registers that holds partial sums; the rest holds operands, addresses and
         counters. Assumed: a half is what the largest tile of CUTLASS on an A100, 256 x 128, takes
         of its 256 KiB. [1]
+    sustained : bool
+        Whether kernels follow one another for so long that the chip lowers its clock where they
+        take more power than it may; else they run at its highest
+        (`crosstack.model.kernels.throttle`).
     """
 
     k_step: int = 32
@@ -53,6 +58,7 @@ class Roofline(KernelClock):
     longest_strip: int = 8
     accumulator_word: float = 4.0
     accumulator_share: float = 0.5
+    sustained: bool = True
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -119,12 +125,23 @@ class Roofline(KernelClock):
             utilization=2 * batch * m * k * n / (chip.throughput(dtype) * time),
         )
 
+    def clock_share(self, chip: Chip, work: Floats, inside: Floats, memory: Floats) -> Floats:
+        """Return the clock over that of the chip's rates; see `throttle.clock_share`. [1]"""
+        if self.sustained:
+            return clock_share(chip.compute, work, inside, memory)
+        return np.full_like(work, self.reached_share(chip))
+
+    def reached_share(self, chip: Chip) -> float:
+        """Share of the peak of a chip that no product passes. [1]"""
+        return reached_share(chip.compute, sustained=self.sustained)
+
     def least(
         self, chip: Chip, dtype: Dtype, m: float, k: float, n: float, batch: float = 1.0
     ) -> float:
         """Launch, then the longer of compute and moving every operand once. [s]"""
         moved = batch * (m * k + k * n + m * n) * dtype.size
-        computing, memory = 2 * batch * m * k * n / chip.throughput(dtype), chip.main_memory
+        computing = 2 * batch * m * k * n / (chip.throughput(dtype) * self.reached_share(chip))
+        memory = chip.main_memory
         return chip.launch_overhead + max(computing, moved / memory.speed + memory.latency)
 
     def check_fit(

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 LARGEST_TILE = 2**14
 MOST_SPLITS = 64
+WIDEST = 256  # columns of an instruction that reads operands from shared memory (nvidia_ptx)
 Record = TypeVar("Record", "Candidates", "Schedules")
 
 
@@ -187,7 +188,8 @@ class _Work:
     """What products with their tiles have to do; arrays are (pairs,).
 
     ``most`` tiles are made by the busiest multiprocessor, ``busy`` multiprocessors work on average.
-    A tile reads ``loaded`` and writes ``result``; all tiles make ``out``, by way of ``sums`` where
+    A tile reads ``loaded``, of which it holds ``held`` and ``alone`` would be its part of what a
+    cluster reads together, and writes ``result``; all tiles make ``out``, by way of ``sums`` where
     K is split. Past the edge of the matrices nothing is moved, but multiplied all the same.
     [1], [B]
     """
@@ -198,6 +200,8 @@ class _Work:
     busy: Floats
     split: Bools
     loaded: Floats
+    held: Floats
+    alone: Floats
     first: Floats
     result: Floats
     out: Floats
@@ -213,18 +217,33 @@ def _work(tiled: Tiled) -> _Work:
     most = np.ceil(n_tiles / compute.n_multiprocessors)
     split = pairs.split > 1
     real_m, real_n = np.minimum(pairs.tile_m, m), np.minimum(pairs.tile_n, n)
+    row = depth * size
     return _Work(
+        held=_shared_out(real_m, real_n, compute.paired) * row,
+        alone=_shared_out(real_m, real_n, compute.cluster) * row,
         depth=depth,
         n_tiles=n_tiles,
         most=most,
         busy=n_tiles / most,
         split=split,
-        loaded=(real_m + real_n) * depth * size,
+        loaded=(real_m + real_n) * row,
         first=(real_m + real_n) * np.minimum(depth, clock.k_step) * size,
         result=real_m * real_n * np.where(split, clock.accumulator_word, size),
         out=m * n * size,
         sums=np.where(split, m * n * clock.accumulator_word * pairs.split, 0.0),
     )
+
+
+def _shared_out(rows: Floats, columns: Floats, ways: int) -> Floats:
+    """Return the fewest rows and columns for each of ``ways`` neighbours with a rectangle of tiles.
+
+    Those beside one another share rows, those below one another columns. [1]
+    """
+    found = rows + columns
+    for across in range(1, ways + 1):
+        if ways % across == 0:
+            found = np.minimum(found, rows / across + columns / (ways // across))
+    return np.asarray(found)
 
 
 def _timed(tiled: Tiled) -> Schedules:
@@ -233,7 +252,7 @@ def _timed(tiled: Tiled) -> Schedules:
     compute, memory, shared = chip.compute, chip.main_memory, tiled.shared
     work = _work(tiled)
     blocks, reads, order = shared_blocks(tiled)
-    reads = [work.loaded * work.n_tiles, *reads]  # A and B out of each shared level, main memory
+    reads = [work.alone * work.n_tiles, *reads]  # A and B out of each shared level, main memory
     traffic, passing, bandwidths, tiles = _on_chip(tiled, work, blocks, reads)
     paired = zip(traffic, bandwidths, strict=True)
     of_tile = [moved / work.n_tiles * work.busy / rate for moved, rate in paired]
@@ -255,11 +274,16 @@ def _timed(tiled: Tiled) -> Schedules:
     at_once = pairs.one_wide & (n <= 1)
     last = np.where(spills, memory.latency, feed.latency)  # its bytes are in the traffic
     reduction = np.where(work.split, np.where(at_once, last, second), 0.0)
-    busiest = waiting + work.most * np.maximum.reduce([each, *of_tile])
+    computing, inside = work.most * each, work.most * np.maximum.reduce([each, *of_tile])
+    outside = traffic[-1] / memory.speed + memory.latency
+    share = tiled.clock.clock_share(
+        chip, computing * work.busy / compute.n_multiprocessors, inside + waiting, outside
+    )
+    busiest = waiting + inside / share
     return Schedules(
-        time=np.maximum(busiest, traffic[-1] / memory.speed + memory.latency) + reduction,
+        time=np.maximum(busiest, outside) + reduction,
         busiest_time=busiest,
-        compute_time=work.most * each,
+        compute_time=computing / share,
         waiting_time=waiting,
         reduction_time=reduction,
         split=pairs.split,
@@ -267,7 +291,7 @@ def _timed(tiled: Tiled) -> Schedules:
         reuse_shape=(pairs.tile_m / pairs.units_m, work.depth, pairs.tile_n / pairs.units_n),
         traffic=tuple(traffic),
         passing=tuple(passing),
-        bandwidths=tuple(bandwidths),
+        bandwidths=(*(rate * share for rate in bandwidths[:-1]), bandwidths[-1]),
         tiles=tuple(tiles),
         operands=(reads[-1], work.out + spilled),
         order=order,
@@ -304,14 +328,31 @@ def _on_chip(
             moved = register_accesses(multiplied, reuse, compute, dtype) * dtype.size
             tile = [unit_m, np.full_like(unit_m, compute.elements_deep(dtype)), unit_n]
         else:  # units read what they need; what comes in from outside and the results are written
-            rows, columns = pairs.tile_m * pairs.units_n, pairs.tile_n * pairs.units_m
-            moved = (rows + columns) * depth * dtype.size + work.loaded + work.result
+            moved = _operands(tiled) * depth * dtype.size + work.held + work.result
             tile = [pairs.tile_m, np.minimum(depth, tiled.clock.k_step), pairs.tile_n]
         traffic.append(moved * work.n_tiles)
         passing.append(np.zeros_like(moved))
         bandwidths.append(level.speed * work.busy / compute.n_multiprocessors)
         tiles.append(np.stack(tile, axis=-1))
     return traffic, passing, bandwidths, tiles
+
+
+def _operands(tiled: Tiled) -> Floats:
+    """Return the rows of A and columns of B that units read of a tile, for each step of K. [1]
+
+    Into registers each unit reads what its part of the tile needs. An instruction that reads both
+    from the memory of the multiprocessor has ``operand_rows`` of the one, reads the other for
+    each of them, and that of both halves of a pair once; either side of the tile may be the rows.
+    """
+    compute, pairs = tiled.chip.compute, tiled.pairs
+    if not compute.operand_rows:
+        return np.asarray(pairs.tile_m * pairs.units_n + pairs.tile_n * pairs.units_m)
+    m, n, rows = pairs.tile_m, pairs.tile_n, compute.operand_rows
+    ways = [
+        one * np.ceil(other / WIDEST) + other / compute.paired * np.ceil(one / rows)
+        for one, other in ((m, n), (n, m))
+    ]
+    return np.minimum(*ways)
 
 
 def _reuse(tiled: Tiled, work: _Work, unit_m: Floats, unit_n: Floats) -> Floats:

@@ -126,6 +126,10 @@ class DrawnTiles(Checked):
         computing = m * n * (2 * k - 1) / chip.throughput(dtype)
         return chip.launch_overhead + max(computing, moved / chip.main_memory.speed)
 
+    def reached_share(self, chip: Chip) -> float:
+        """Share of the peak of a chip that no product passes: all of it. [1]"""
+        return 1.0
+
     def check_fit(
         self, chip: Chip, dtype: Dtype, m: Floats, k: Floats, n: Floats, batch: Floats
     ) -> None:
