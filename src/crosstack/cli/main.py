@@ -24,7 +24,7 @@ from crosstack.cli.options import named, with_options
 from crosstack.cli.outputs import printable
 from crosstack.cli.place import place
 from crosstack.cli.predict import predict, trace
-from crosstack.cli.published import figure, rules_, space, validate
+from crosstack.cli.published import figure, rules_, score, space, validate
 from crosstack.cli.report import explore, report
 from crosstack.cli.search import codesign, optimize
 from crosstack.cli.serve import serve_sweep, speculate
@@ -49,7 +49,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Serve": {**named(serve_sweep, speculate)},
     "Design chips and predict a training step": {"chip": chip_app, **named(predict, trace, place)},
     "Vary and search": {**named(sweep), "study": study_app, **named(optimize, codesign)},
-    "Compare with what is published": {**named(validate, figure)},
+    "Compare with what is published": {**named(validate, figure, score)},
 }
 
 

@@ -10,7 +10,16 @@ import typer
 
 import crosstack
 from crosstack.cli import inputs
-from crosstack.cli.outputs import EVERY, asked_files, printable, show, watching, write
+from crosstack.cli.outputs import (
+    EVERY,
+    asked_files,
+    json_text,
+    printable,
+    show,
+    show_and_write,
+    watching,
+    write,
+)
 
 if TYPE_CHECKING:
     from crosstack.published.figures import Figure
@@ -163,3 +172,32 @@ def validate(
         write_atomically(output, text)
     if not all(row.holds for row in rows):
         raise typer.Exit(1)
+
+
+def score(
+    table: Path,
+    on: str | None = None,
+    output: Path | None = None,
+    json_out: Path | None = None,
+) -> None:
+    """Hold measured matrix products against what is said of them, set by set."""
+    from crosstack.evaluate.scores import score_products
+    from crosstack.io import library
+    from crosstack.io.measured import read_products
+    from crosstack.published.case import markdown_table
+    from crosstack.report.score_text import score_table, scores_data, scores_shown
+
+    inputs.check_outputs(table, {"--output": output, "--json": json_out})
+    with inputs.options_named({"chip": "--on"}):
+        chip = None if on is None else library.chip(on)
+    found = read_products(table, chip)
+    scored = [
+        (f"{each.gpu}, {each.dtype}", each.source, score_products(each.rows, each.chip))
+        for each in found.sets
+    ]
+    rows = score_table(scored)
+    texts = asked_files(
+        (output, lambda: "\n".join([*markdown_table(rows.header, rows.rows), ""])),
+        (json_out, lambda: json_text(scores_data(scored, found.left_out))),
+    )
+    show_and_write(scores_shown(scored, found.left_out), texts)

@@ -1,0 +1,141 @@
+"""Kernels as they were measured, beside what is said of them: how far off, and which way.
+
+An error is the logarithm of what is said over what was measured, so that twice and half are as far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+from crosstack.errors import require
+from crosstack.machine.chip import Chip
+from crosstack.model.kernels.clock import product_time
+from crosstack.model.kernels.roofline import Roofline
+from crosstack.workload.dtype import Dtype
+from crosstack.workload.kernel_graph import Floats
+
+# Borders of the classes of durations. [s]
+DURATIONS = (1e-5, 1e-4, 1e-3)
+GRAPH_LAUNCH = (
+    2e-6  # of a kernel in a graph, 1.5 us on an A100, 2.2 on an H200 (``gpu_benches``) [s]
+)
+CALLS = (
+    45  # of a product that is timed in a graph: of 3 graphs to warm up and 6 timed, of 5 each [1]
+)
+STEADY = 50e-3  # of work until a chip lowers its clock (``flashinfer_2899``, a B200) [s]
+ONE_EFFICIENCY = 0.8  # of the plain roofline, of compute and of main memory [1]
+
+
+class Timed(StrEnum):
+    """How a kernel was timed: repeated in a graph a few times, or by a loop of calls."""
+
+    GRAPH = "graph"
+    LOOP = "loop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredProduct:
+    """A product of M x K by K x N as it was measured on a chip. [1], [s]
+
+    ``cast`` says whether it includes making numbers of ``dtype`` of A, which comes in 16 bits.
+    """
+
+    m: int
+    k: int
+    n: int
+    dtype: Dtype
+    time: float
+    timed: Timed = Timed.LOOP
+    cast: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """Errors of some rows: how many, median and mean of their sizes, and their mean. [1]"""
+
+    rows: int
+    median: float
+    mean: float
+    bias: float
+
+    @classmethod
+    def of(cls, said: Floats, measured: Floats) -> Score:
+        """Return the score of times; of no rows there is none. [s]"""
+        require(len(said) > 0, "rows", 0, "one or more")
+        errors = np.log(said / measured)
+        sizes = np.abs(errors)
+        return cls(
+            rows=len(errors),
+            median=float(np.median(sizes)),
+            mean=float(sizes.mean()),
+            bias=float(errors.mean()),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProductScore:
+    """Scores of products of one chip: ours, by duration (None: no rows), of a plain roofline."""
+
+    ours: Score
+    by_duration: tuple[Score | None, ...]
+    roofline: Score
+
+
+def products_said(rows: Sequence[MeasuredProduct], chip: Chip) -> Floats:
+    """Return what is said of products on a chip. [s]
+
+    In a graph a launch is short, and the clock falls only where calls take long enough. A cast
+    reads A and writes it; a scale that all of A share takes its largest number first.
+    """
+    times = np.zeros(len(rows))
+    for dtype in dict.fromkeys(row.dtype for row in rows):
+        for timed in Timed:
+            here = [i for i, row in enumerate(rows) if row.dtype is dtype and row.timed is timed]
+            if here:
+                times[here] = _said([rows[i] for i in here], chip, dtype, timed)
+    return times
+
+
+def _said(rows: Sequence[MeasuredProduct], chip: Chip, dtype: Dtype, timed: Timed) -> Floats:
+    m, k, n = (np.array([getattr(row, side) for row in rows], float) for side in "mkn")
+    if timed is Timed.GRAPH:
+        chip = replace(chip, launch_overhead=min(chip.launch_overhead, GRAPH_LAUNCH))
+    steady = np.asarray(product_time(Roofline(), chip, m, k, n, dtype=dtype).time)
+    if timed is Timed.GRAPH:
+        short = product_time(Roofline(sustained=False), chip, m, k, n, dtype=dtype).time
+        steady = np.where(CALLS * short > STEADY, steady, short)
+    cast = np.array([row.cast for row in rows])
+    if cast.any():
+        memory = chip.main_memory
+        passes = 1 if dtype in (Dtype.FP8_BLOCKS, Dtype.MXFP8) else 2
+        moved = m * k * (passes * Dtype.BF16.size + dtype.size)
+        once = chip.launch_overhead + memory.latency
+        steady = steady + cast * (passes * once + moved / memory.speed)
+    return steady
+
+
+def roofline_said(rows: Sequence[MeasuredProduct], chip: Chip) -> Floats:
+    """Return what a plain roofline with one efficiency says of products on a chip. [s]"""
+    found = []
+    for row in rows:
+        computing = 2 * row.m * row.k * row.n / chip.rate(row.dtype)
+        numbers = row.m * row.k + row.k * row.n + row.m * row.n
+        moving = numbers * row.dtype.size / (chip.main_memory.bandwidth or 1.0)
+        found.append(GRAPH_LAUNCH + max(computing, moving) / ONE_EFFICIENCY)
+    return np.array(found)
+
+
+def score_products(rows: Sequence[MeasuredProduct], chip: Chip) -> ProductScore:
+    """Score products that were measured on one chip."""
+    measured, said = np.array([row.time for row in rows]), products_said(rows, chip)
+    classes = np.searchsorted(DURATIONS, measured, side="right")
+    parts = [np.flatnonzero(classes == number) for number in range(len(DURATIONS) + 1)]
+    return ProductScore(
+        ours=Score.of(said, measured),
+        by_duration=tuple(Score.of(said[i], measured[i]) if i.size else None for i in parts),
+        roofline=Score.of(roofline_said(rows, chip), measured),
+    )

@@ -1,0 +1,88 @@
+"""Claims about scores: what is said of measured kernels, and how far off it is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from crosstack.errors import InputError
+from crosstack.evaluate.scores import (
+    CALLS,
+    GRAPH_LAUNCH,
+    STEADY,
+    MeasuredProduct,
+    Score,
+    Timed,
+    products_said,
+    roofline_said,
+    score_products,
+)
+from crosstack.io import library
+from crosstack.model.kernels.clock import product_time
+from crosstack.model.kernels.roofline import Roofline
+from crosstack.workload.dtype import Dtype
+
+H100 = library.chip("h100-sxm")
+
+
+def product(size: int = 4096, **changes) -> MeasuredProduct:
+    sides = {"m": size, "k": size, "n": size, "dtype": Dtype.BF16, "time": 1e-3}
+    return MeasuredProduct(**(sides | changes))
+
+
+def test_twice_and_half_are_as_far():
+    found = Score.of(np.array([2.0, 1.0, 1.0]), np.array([1.0, 2.0, 1.0]))
+    assert found.mean == pytest.approx(2 / 3 * math.log(2))
+    assert found.median == pytest.approx(math.log(2))
+    assert found.bias == pytest.approx(0.0)
+    assert found.rows == 3
+
+
+def test_there_is_no_score_of_nothing():
+    with pytest.raises(InputError, match="rows"):
+        Score.of(np.zeros(0), np.zeros(0))
+
+
+def test_a_loop_of_calls_is_what_products_take():
+    (said,) = products_said([product()], H100)
+    assert said == product_time(Roofline(), H100, 4096, 4096, 4096).time
+
+
+def test_in_a_graph_a_launch_is_short_and_short_products_run_at_the_highest_clock():
+    rows = [product(size, timed=Timed.GRAPH) for size in (64, 4096, 16384)]
+    said = products_said(rows, H100)
+    chip = replace(H100, launch_overhead=GRAPH_LAUNCH)
+    for row, time in zip(rows, said, strict=True):
+        short = product_time(Roofline(sustained=False), chip, row.m, row.k, row.n).time
+        clock = Roofline(sustained=bool(CALLS * short > STEADY))
+        assert time == product_time(clock, chip, row.m, row.k, row.n).time
+    assert said[2] > 1.1 * product_time(Roofline(sustained=False), chip, 16384, 16384, 16384).time
+
+
+def test_a_cast_reads_what_it_makes_numbers_of_and_takes_the_largest_first():
+    chip = replace(H100, launch_overhead=0.0)
+    once, twice = (
+        [product(dtype=dtype, cast=cast) for cast in (False, True)]
+        for dtype in (Dtype.FP8_BLOCKS, Dtype.FP8)
+    )
+    blocks, whole = (np.diff(products_said(rows, chip))[0] for rows in (once, twice))
+    memory, numbers = chip.main_memory, 4096 * 4096
+    assert blocks == pytest.approx(memory.latency + numbers * (2 + 1 + 4 / 128) / memory.speed)
+    assert whole == pytest.approx(2 * memory.latency + numbers * (2 * 2 + 1) / memory.speed)
+
+
+def test_the_roofline_has_one_efficiency():
+    compute, memory = roofline_said([product(8192), product(16384, n=1)], H100)
+    assert compute == pytest.approx(2e-6 + 2 * 8192**3 / 0.8 / H100.rate(Dtype.BF16))
+    moved = 2 * (16384**2 + 2 * 16384)
+    assert memory == pytest.approx(2e-6 + moved / 0.8 / H100.main_memory.bandwidth)
+
+
+def test_rows_are_scored_by_how_long_they_took():
+    rows = [product(time=time) for time in (5e-6, 2e-5, 3e-5, 2e-3)]
+    found = score_products(rows, H100)
+    assert [part and part.rows for part in found.by_duration] == [1, 2, None, 1]
+    assert found.ours.rows == found.roofline.rows == 4

@@ -1,0 +1,82 @@
+"""Claims about tables of measured kernels: what is read, what is refused, what is left out."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from crosstack.errors import InputError
+from crosstack.evaluate.scores import MeasuredProduct, Timed
+from crosstack.io import library
+from crosstack.io.measured import MOST_PROBLEMS, read_products
+from crosstack.workload.dtype import Dtype
+
+ROW = {"m": 64, "k": 128, "n": 256, "dtype": "bf16", "time_s": 1e-5, "gpu": "H100-SXM5-80GB"}
+
+
+@pytest.fixture
+def saved(tmp_path):
+    def save(*rows):
+        path = tmp_path / "rows.jsonl"
+        path.write_text("\n".join(r if isinstance(r, str) else json.dumps(r) for r in rows))
+        return path
+
+    return save
+
+
+def test_a_row_is_a_product_on_a_chip(saved):
+    (found,) = read_products(saved(ROW, "", ROW | {"m": 2})).sets
+    assert found.chip == library.chip("h100-sxm")
+    assert found.gpu == "H100-SXM5-80GB"
+    assert found.rows[0] == MeasuredProduct(m=64, k=128, n=256, dtype=Dtype.BF16, time=1e-5)
+    assert [row.m for row in found.rows] == [64, 2]
+
+
+def test_layers_of_frameworks_are_timed_in_graphs_with_their_casts(saved):
+    source = {"provenance": "aic:h100_sxm/gemm"}
+    blocks = ROW | source | {"dtype": "fp8_block"}
+    found = {each.dtype: each.rows[0] for each in read_products(saved(ROW | source, blocks)).sets}
+    assert found[Dtype.BF16].timed is found[Dtype.FP8_BLOCKS].timed is Timed.GRAPH
+    assert found[Dtype.FP8_BLOCKS].cast
+    assert not found[Dtype.BF16].cast
+
+
+def test_what_the_library_does_not_know_is_left_out(saved):
+    rows = [ROW, ROW | {"gpu": "Abacus"}, ROW | {"dtype": "nvfp4"}, ROW | {"dtype": "posit"}]
+    found = read_products(saved(*rows))
+    assert [len(each.rows) for each in found.sets] == [1]
+    name = library.chip("h100-sxm").name
+    assert found.left_out == {"Abacus": 1, f"nvfp4 on {name}": 1, f"posit on {name}": 1}
+
+
+def test_a_chip_may_be_said_for_all(saved):
+    chip = library.chip("b200")
+    (found,) = read_products(saved({k: v for k, v in ROW.items() if k != "gpu"}), chip).sets
+    assert found.chip is chip
+    with pytest.raises(InputError, match="no product of a chip that is known"):
+        read_products(saved(ROW | {"gpu": "Abacus"}))
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("{", r"rows.jsonl:2: is no JSON"),
+        ("[1]", r"rows.jsonl:2: got no dtype"),
+        (ROW | {"m": 0}, r"rows.jsonl:2: m: got 0; allowed: 1, 2, 3"),
+        (ROW | {"k": 1.5}, r"rows.jsonl:2: k: got 1.5"),
+        (ROW | {"n": True}, r"rows.jsonl:2: n: got True"),
+        (ROW | {"time_s": 0}, r"rows.jsonl:2: time_s: got 0; allowed: seconds, above 0"),
+        (ROW | {"time_s": "1"}, r"rows.jsonl:2: time_s: got '1'"),
+    ],
+    ids=str,
+)
+def test_a_row_that_is_none_is_refused_with_its_line(saved, row, said):
+    with pytest.raises(InputError, match=said):
+        read_products(saved(ROW, row))
+
+
+def test_so_many_problems_are_told(saved):
+    with pytest.raises(InputError) as error:
+        read_products(saved(*[ROW | {"m": -1}] * 100))
+    assert len(error.value.problems) == MOST_PROBLEMS

@@ -1,0 +1,44 @@
+"""Claims of docs/roofline.md about products of libraries: no set is further off than it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crosstack.evaluate.scores import score_products
+from crosstack.io.measured import read_products
+
+ROWS = Path(__file__).resolve().parents[3] / "shared/data/measured/gemm.jsonl"
+PAGE = Path(__file__).resolve().parents[2] / "docs/roofline.md"
+POINT = 1.0  # by which a mean may have moved [%]
+
+
+def told() -> dict[tuple[str, str], list[str]]:
+    """Cells of the page's table, by chip with type and by source."""
+    text = PAGE.read_text(encoding="utf-8").split("## Against products of libraries")[1]
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return {(row[0], row[1]): row for row in rows[1:]}
+
+
+@pytest.fixture(scope="module")
+def scores():
+    if not ROWS.exists():
+        pytest.skip("the measured rows are not beside the project")
+    sets = read_products(ROWS).sets
+    return {(f"{s.gpu}, {s.dtype}", s.source): score_products(s.rows, s.chip) for s in sets}
+
+
+def test_every_set_is_as_far_off_as_the_page_says(scores):
+    page = told()
+    assert page.keys() == scores.keys()
+    for key, score in scores.items():
+        mean, bias = (float(x.strip("()+")) for x in page[key][4].split())
+        assert page[key][2] == str(score.ours.rows)
+        assert 100 * score.ours.mean == pytest.approx(mean, abs=POINT), key
+        assert 100 * score.ours.bias == pytest.approx(bias, abs=POINT), key
+
+
+def test_a_plain_roofline_is_further_off_but_for_one_set(scores):
+    worse = {key[0] for key, score in scores.items() if score.ours.mean > score.roofline.mean}
+    assert worse == {"GB300, bf16"}
