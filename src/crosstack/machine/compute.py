@@ -47,8 +47,9 @@ class Compute:
     ``operand_rows``: rows of C for which an instruction reads its operands from the memory of the
     multiprocessor, 0 where units read theirs into their registers; ``paired`` multiprocessors hold
     a part each of one operand of both; ``cluster`` of them read from levels of the chip together
-    what several need. [1] ``boost`` is the highest clock, ``sustained`` that at which arrays that
-    are all busy take the power that the chip may take; 0: ``frequency`` [Hz].
+    what several need. [1] ``boost`` is the highest clock over ``frequency``, ``sustained`` that at
+    which arrays that are all busy take the power that the chip may take; None: always
+    ``frequency``. [1]
     """
 
     n_units: int
@@ -69,8 +70,8 @@ class Compute:
     operand_rows: int = 0
     paired: int = 1
     cluster: int = 1
-    boost: float = 0.0
-    sustained: float = 0.0
+    boost: float = 1.0
+    sustained: float | None = None
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -81,12 +82,16 @@ class Compute:
         if self.depth is not None:
             require_quantity("depth", self.depth, "B", above_zero=True)
         units = {"work_per_cycle": "FLOP", "frequency": "Hz", "voltage": "V", "power": "W"}
-        units |= {"boost": "Hz", "sustained": "Hz"}
         for name, unit in units.items():
             require_quantity(name, getattr(self, name), unit)
         if self.utilization is not None:
             require_quantity("utilization", self.utilization, "1", above_zero=True)
             require(self.utilization <= 1, "utilization", self.utilization, "above 0, at most 1")
+        require_quantity("boost", self.boost, "1", above_zero=True)
+        if self.sustained is not None:
+            require_quantity("sustained", self.sustained, "1", above_zero=True)
+            allowed = f"above 0, at most boost, {self.boost:g}"
+            require(self.sustained <= self.boost, "sustained", self.sustained, allowed)
         for name in ("relative_rates", "relative_vector_rates"):
             for dtype, share in getattr(self, name):
                 require_quantity(f"{name}.{dtype}", share, "1", above_zero=True)

@@ -256,6 +256,12 @@ class Room:
         share = share_again(plan, (some or 0) + 1)
         return with_recompute(plan, self.arrays, plan.recompute, min(share, 1.0))
 
+    def again_for_nothing(self, plan: MeshPlan, given: Constraints) -> bool:
+        """Whether a plan computes again what would fit in any case, if that is free."""
+        if given.recompute is not None or plan.recompute is Recompute.NONE:
+            return False
+        return self.always_fits(with_recompute(plan, self.arrays, Recompute.NONE))
+
     def with_decided(self, plan: MeshPlan, mapping: Mapping) -> MeshPlan | None:
         """Return a plan of a use of the network with what a mapping decides; None: it may not."""
         if mapping.zero not in zero_stages(plan, self.rules):

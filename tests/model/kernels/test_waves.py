@@ -61,7 +61,7 @@ CHIPS = {
     "main memory alone": replace(SMALL, levels=()),
 }
 # The curve of voltages over clocks is a table.
-CLOSE = {name: 1e-5 if chip.compute.sustained else 1e-9 for name, chip in CHIPS.items()}
+CLOSE = {name: 1e-9 if chip.compute.sustained is None else 1e-5 for name, chip in CHIPS.items()}
 
 
 def multiprocessor_capacity(chip, scope):
@@ -162,14 +162,14 @@ def each_of(rows, columns, neighbours):
 
 def clock_of(compute, working, inside, outside):
     """The highest share of the clock with no more power than all arrays take when sustained."""
-    if not compute.sustained:
+    if compute.sustained is None:
         return 1.0
 
     def share_at(volts):
         return (volts - 0.2) ** 2 / volts / ((0.8 - 0.2) ** 2 / 0.8)
 
     def power(volts):
-        share = share_at(volts) * compute.boost / compute.frequency
+        share = share_at(volts) * compute.boost
         return volts**2 * working / max(inside / share, outside)
 
     def highest(allowed):
@@ -180,9 +180,9 @@ def clock_of(compute, working, inside, outside):
         return low
 
     full = highest(lambda volts: share_at(volts) <= compute.sustained / compute.boost)
-    most = full**2 * compute.sustained / compute.frequency
+    most = full**2 * compute.sustained
     volts = highest(lambda volts: power(volts) <= most)
-    return share_at(volts) * compute.boost / compute.frequency
+    return share_at(volts) * compute.boost
 
 
 def time_of(chip, tile, split, m, k, n):

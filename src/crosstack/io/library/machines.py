@@ -110,7 +110,7 @@ def _compute(found: Entry, frequency: float | None) -> Compute:
     clock = rates[base] / (n_units * each) if clock is None else clock
     peak = n_units * each * clock
     # At a clock that is given, the chip runs at that alone.
-    sustained = 0.0 if frequency else values.get("frequency.sustained", 0.0)
+    sustained = None if frequency else values.get("frequency.sustained")
     shares = {d: work[d] / each if d in work and base in work else rates[d] / peak for d in rates}
     return Compute(
         n_units=n_units,
@@ -126,8 +126,8 @@ def _compute(found: Entry, frequency: float | None) -> Compute:
         operand_rows=matrix.get("operand_rows", 0),
         paired=matrix.get("paired", 1),
         cluster=matrix.get("cluster", 1),
-        boost=values["frequency.boost"] if sustained else 0.0,
-        sustained=sustained,
+        boost=values["frequency.boost"] / clock if sustained else 1.0,
+        sustained=sustained / clock if sustained else None,
     )
 
 

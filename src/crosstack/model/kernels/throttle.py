@@ -43,10 +43,10 @@ def clock_share(compute: Compute, work: Floats, chip: Floats, memory: Floats) ->
         Times of the arrays, if all are busy, of all on the chip, at the clock of the rates, and of
         main memory. [s]
     """
-    if not compute.sustained:
+    if compute.sustained is None:
         return np.ones_like(work)
-    (rates, squares, powers), boost = _curve(), compute.boost / compute.frequency
-    allowed = np.interp(compute.sustained / compute.boost, rates, powers)
+    (rates, squares, powers), boost = _curve(), compute.boost
+    allowed = np.interp(compute.sustained / boost, rates, powers)
     busy = np.maximum(work, 1e-30)
     by_chip = np.interp(allowed * chip / busy, powers, rates)
     by_memory = np.interp(allowed * memory / busy * boost, squares, rates)
@@ -59,6 +59,6 @@ def reached_share(compute: Compute, *, sustained: bool = True) -> float:
     Work that keeps arrays less busy runs faster while it does, but by less than they are idle. At
     the highest clock where it is not ``sustained``.
     """
-    if not compute.sustained:
+    if compute.sustained is None:
         return 1.0
-    return (compute.sustained if sustained else compute.boost) / compute.frequency
+    return compute.sustained if sustained else compute.boost
