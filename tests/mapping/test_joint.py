@@ -111,7 +111,7 @@ def left_out(load) -> int:
     ],
     ids=named,
 )
-@pytest.mark.parametrize("seeds", few_and_many(15, 60), ids=len)
+@pytest.mark.parametrize("seeds", few_and_many(15, 35), ids=len)
 def test_it_is_a_bound_with_any_limit(case, how, seeds):
     """Infinite only where nothing is below the limit."""
     for seed in seeds:
@@ -182,7 +182,7 @@ class TestMixedDirections:
             if found is not None:
                 yield seed, problem, found
 
-    @pytest.mark.parametrize("seeds", few_and_many(40, 120, first=200), ids=len)
+    @pytest.mark.parametrize("seeds", few_and_many(40, 80, first=200), ids=len)
     @pytest.mark.parametrize(
         "how", [{}, {"n": 6}, {"counted": True}, {"n": 6, "training": True}], ids=str
     )
