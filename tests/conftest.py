@@ -53,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     """Leave what was imported and collected to itself when garbage is looked for."""
     gc.freeze()
+    gc.set_threshold(50_000, 10, 10)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -215,7 +215,7 @@ def test_rows_of_a_front():
 
 @pytest.mark.slow
 def test_the_example_has_a_front_that_is_proved():
-    found = read_codesign(EXAMPLE).run(executor=Processes(2))
+    found = read_codesign(EXAMPLE, ("search.evaluations=240",)).run(executor=Processes(2))
     assert len(found.front) > 40
     assert {c.mapped.status for c in found.mapped} == {"optimal"}
     assert found.skipped > 0  # of temporal chips, few have no less of anything

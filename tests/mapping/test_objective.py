@@ -225,7 +225,8 @@ class TestStagesThatSplitTheGraph:
         # As few as have all that is seen between them.
         ("crosstack", (6, 9, 13, 19)),
         ("dfmodel-e5", (5, 8, 17)),
-        *(pytest.param(rules, range(8), marks=pytest.mark.slow) for rules in BY),
+        pytest.param("crosstack", (0, 3, 6, 9, 13, 16, 19, 22), marks=pytest.mark.slow),
+        pytest.param("dfmodel-e5", range(2, 24, 3), marks=pytest.mark.slow),
     ],
 )
 def test_what_the_search_minimises_is_the_energy_of_the_mapping(random_task, rules, seeds):
