@@ -401,7 +401,7 @@ class TestMappings:
     @pytest.mark.parametrize("exchange", ContextExchange)
     def test_faster_links_never_slow_a_mapping(self, exchange):
         workload = tiny()
-        degrees = {"tensor": 1, "context": 2, "data": 2}
+        degrees = {"tensor": 1, "context": 2, "data": 2, "schedule": Schedule.ONE_F_ONE_B}
         mapping, _ = mapped(workload, on_switches(4, speed=1e8), exchange, **degrees)
         times = [
             evaluate(workload, on_switches(4, speed=speed), mapping, RULES).time
@@ -436,7 +436,11 @@ class TestMappings:
 
     def test_a_saved_answer_is_read_again(self):
         workload, system = tiny(), on_switches(4)
-        given = Constraints(degrees=Degrees(context=2, tensor=1), context_exchange=GATHER)
+        given = Constraints(
+            degrees=Degrees(context=2, tensor=1),
+            context_exchange=GATHER,
+            schedule=Schedule.ONE_F_ONE_B,
+        )
         answer = optimise(Task(workload=workload, system=system, constraints=given))
         again = saved_plan(answer.to_dict(), answer.task)
         assert again.mapping == answer.mapping
