@@ -6,6 +6,7 @@ them too.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -47,6 +48,12 @@ def pytest_configure(config: pytest.Config) -> None:
         kept = tempfile.TemporaryDirectory(prefix="crosstack-tests-")
         os.environ[FOLDER] = kept.name
         config.add_cleanup(kept.cleanup)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported and collected to itself when garbage is looked for."""
+    gc.freeze()
+    gc.set_threshold(50_000, 10, 10)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

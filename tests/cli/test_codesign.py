@@ -22,7 +22,7 @@ OPTIMIZE = ROOT / "examples/optimize/lstm_64.yaml"
 QUICK = (
     "--set", "workload={prefill: {model: llama-68m, sequence: 64, batch: 8}}",
     "--set", "choices={node: [N7, N3], packages: [1, 2]}",
-    "--set", "search={evaluations: 20}",
+    "--set", "search={evaluations: 12}",
 )  # fmt: skip
 FEW = (*QUICK, "--set", "search.evaluations=8")
 
@@ -43,7 +43,7 @@ def test_the_front_is_printed_and_saved(front, run, tmp_path):
     store, svg = (saved.with_suffix(f".{kind}") for kind in ("store", "svg"))
     arguments = ("codesign", EXAMPLE, *QUICK, "--store", store, "--json", out)
     found = json.loads(saved.read_text())
-    assert found["candidates"] == 20
+    assert found["candidates"] == 12
     times = [member["time_s"] for member in found["front"]]
     assert times == sorted(times)
     assert {member["status"] for member in found["front"]} == {"optimal"}
@@ -54,7 +54,7 @@ def test_the_front_is_printed_and_saved(front, run, tmp_path):
     assert json.loads(out.read_text()) == found
     assert run("report", store, "-o", tmp_path / "page.html").code == 0
     shown = run("study", "show", store)
-    assert "20 optimal" in shown.out
+    assert "12 optimal" in shown.out
     assert "most throughput" in shown.out
 
 

@@ -46,9 +46,8 @@ from crosstack.workload.transformer_training import Exchange, Recompute, Schedul
 RULES = default_rules()
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/chips/n5_hbm3.yaml"
 GPT = replace(step_named("gpt-22b"), batch=64)
-DECIDED = replace(
-    GPT, microbatches=8, recompute=Recompute.NONE, schedule=Schedule.ONE_F_ONE_B, interleave=1
-)
+PLAIN = replace(GPT, recompute=Recompute.NONE, schedule=Schedule.ONE_F_ONE_B, interleave=1)
+DECIDED = replace(PLAIN, microbatches=8)
 
 
 @pytest.fixture(scope="module")
@@ -155,12 +154,12 @@ def test_a_mapping_with_all_its_decisions_given_takes_the_same(start):
 
 
 @pytest.mark.slow
-def test_500_mappings_with_all_their_decisions_given_take_the_same():
+def test_200_mappings_with_all_their_decisions_given_take_the_same():
     count, seed = 0, 1000
-    while count < 500:
+    while count < 200:
         count += check_same(seed)
         seed += 1
-    assert seed < 2000
+    assert seed < 1400
 
 
 JOBS = {
@@ -219,13 +218,13 @@ def test_sums_are_split_where_cr_says_so():
 def test_no_strategy_beats_what_all_chips_compute_together(chip):
     work = 3 * GPT.batch * GPT.sequence * GPT.model.forward_flop(GPT.sequence, causal=True).total
     for text in ("tp=8,pp=8", "dp=64"):
-        assert predicted(GPT, text, chip).time > work / 64 / chip.compute.throughput
+        assert predicted(PLAIN, text, chip).time > work / 64 / chip.compute.throughput
 
 
 def test_faster_links_never_slow_a_step(chip):
     fast = replace(chip, inter=replace(chip.inter, bandwidth=10 * chip.inter.bandwidth))
     for text in ("tp=8,dp=2,pp=4", "RC-1-1-d64-p1"):
-        assert predicted(GPT, text, fast).time <= predicted(GPT, text, chip).time * (1 + 1e-12)
+        assert predicted(PLAIN, text, fast).time <= predicted(PLAIN, text, chip).time * (1 + 1e-12)
 
 
 def test_a_remainder_is_work_of_the_fullest_chip(chip):
@@ -290,13 +289,13 @@ def test_the_timeline_of_a_forward_pass_takes_as_long(what):
 
 
 def test_one_stage_waits_for_none(chip):
-    found = predicted(reshaped(GPT, layers=4), "tp=4,dp=4", chip)
+    found = predicted(reshaped(PLAIN, layers=4), "tp=4,dp=4", chip)
     assert dict(found.parts)[WAITING] == pytest.approx(0, abs=1e-9)
 
 
 def test_equal_stages_wait_for_the_bubble_of_a_pipeline(chip):
     # One forward, one backward, s stages and m microbatches: (s - 1) / m of the work is waited for.
-    step = replace(reshaped(GPT, layers=32), microbatches=16, interleave=1)
+    step = replace(reshaped(PLAIN, layers=32), microbatches=16)
     found = predicted(step, "tp=8,pp=8", chip)
     work = dict(found.busy)[found.busiest]
     assert dict(found.parts)[WAITING] == pytest.approx(7 / 16 * work, rel=0.2)

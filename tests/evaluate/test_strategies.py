@@ -94,7 +94,7 @@ class TestEqualsEvaluate:
         system = servers(8e9)
         strategies = all_strategies(workload, system, RULES, orders=BOTH)
         table = BlockTable(workload=workload, system=system, rules=RULES, work_limit=1e3)
-        assert 0 < compare(some(strategies, 24), table) < 24
+        assert 0 < compare(some(strategies, 12, seed=3), table) < 12
 
     def test_experts_on_servers(self):
         workload = trained("mixtral-8x7b", layers=2, sequence=512, batch=8)
@@ -102,7 +102,7 @@ class TestEqualsEvaluate:
         strategies = all_strategies(workload, system, RULES)
         table = BlockTable(workload=workload, system=system, rules=RULES, work_limit=1e3)
         spread = strategies.at(strategies.of_use("expert") > 1)
-        compare(some(strategies, 3), table)
+        compare(some(strategies, 1), table)
         for zero in np.unique(spread.of_use("zero")).tolist():
             compare(some(spread.at(spread.of_use("zero") == zero), 1), table)
         assert set(spread.of_use("expert").tolist()) == {2, 4, 8}
@@ -113,11 +113,11 @@ class TestEqualsEvaluate:
         system = dataflow(overlap, capacity=2e9)
         strategies = all_strategies(workload, system, RULES, orders=BOTH)
         table = BlockTable(workload=workload, system=system, rules=RULES, work_limit=1e3)
-        drawn = some(strategies, 5)
+        drawn = some(strategies, 3)
         assert compare(drawn, table) < len(drawn)
         if overlap is Overlap.ALL:
             assert (strategies.interleave > 1).any()
-            cut = some(strategies.at(strategies.interleave > 1), 3)
+            cut = some(strategies.at(strategies.interleave > 1), 2)
             assert compare(cut, table) < len(cut)
 
     @pytest.mark.parametrize("hidden", [(), (Hidden.GRADIENTS, Hidden.SENDS), tuple(Hidden)])
@@ -127,7 +127,7 @@ class TestEqualsEvaluate:
         given = Constraints(overlap=hidden)
         strategies = all_strategies(workload, system, RULES, given, orders=BOTH)
         table = BlockTable(workload=workload, system=system, rules=RULES, work_limit=1e3)
-        drawn = some(strategies, 8)
+        drawn = some(strategies, 4)
         assert compare(drawn, table) < len(drawn)
         assert mapping_of(drawn, 0, table).overlap == hidden
 
@@ -135,7 +135,7 @@ class TestEqualsEvaluate:
         workload = trained("opt-125m", layers=8, sequence=1024, batch=16)
         two = {"capacity": 4e8, "second_bandwidth": 1e10, "second_capacity": 1e10}
         system = dataflow(Overlap.COMPUTE_MEMORY, **two)
-        strategies = some(all_strategies(workload, system, RULES), 4)
+        strategies = some(all_strategies(workload, system, RULES), 3, seed=2)
         table = BlockTable(workload=workload, system=system, rules=RULES, work_limit=1e3)
         compare(strategies, table)
         assert len(np.unique(strategy_times(strategies, table).memory_capacity)) == 2

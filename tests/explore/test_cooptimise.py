@@ -165,12 +165,12 @@ def test_a_point_is_the_same_alone_and_among_others(choices):
 def test_a_search_that_was_stopped_goes_on_from_its_store(method, tmp_path):
     quick = (
         "chips=4", "batch=128", "choices={node: [N7]}", "strategies=[RC-1-1-d4-p1]",
-        f"search={{method: {method}, evaluations: 30}}",
+        f"search={{method: {method}, evaluations: 20}}",
     )  # fmt: skip
     asked, store = read_optimization(EXAMPLE, quick), tmp_path / "store"
 
     def stop(progress):
-        if progress.done >= 15:
+        if progress.done >= 12:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -16,6 +16,7 @@ from crosstack.machine.generate.generated import generate
 from crosstack.machine.packages import system_of_packages
 from crosstack.mapping.strategy import parse_strategy
 from crosstack.model.rules import rules_named
+from crosstack.workload.transformer_training import Recompute
 
 
 def swept(write, text: str, **bases: str):
@@ -141,7 +142,7 @@ def test_rules_that_are_none_are_found_before_the_sweep(write, old, new, message
 PREDICTED = """\
 base: chip.yaml
 evaluate: predict
-options: {model: gpt-22b, batch: 32, microbatches: 4}
+options: {model: gpt-22b, batch: 32, microbatches: 4, recompute: none, interleave: 1}
 axes:
   node: [N7, N5]
   strategy: {path: options.given, values: [RC-1-8-d4-p2]}
@@ -163,7 +164,9 @@ def test_a_predicted_point_is_what_predict_says(write):
         system = system_of_packages(
             made.chip, n_packages=64, inside=machine.inside, between=machine.between
         )
-        step = replace(step_named("gpt-22b"), batch=32, microbatches=4)
+        step = replace(
+            step_named("gpt-22b"), batch=32, microbatches=4, recompute=Recompute.NONE, interleave=1
+        )
         found = rules.step(step, strategy, system, machine.template.dtype, rules=rules)
         assert row["time"] == found.time
         assert row["memory_used"] == found.memory.peak
@@ -209,7 +212,7 @@ def test_the_busiest_stage_of_a_prediction_works_and_waits(tmp_path):
     study = tmp_path / "study.yaml"
     study.write_text(
         f"base: {example}\nevaluate: predict\n"
-        "options: {model: gpt-22b, given: RC-1-4-d1-p4, batch: 4, interleave: 1}\n"
+        "options: {model: gpt-22b, given: RC-1-4-d1-p4, batch: 4, interleave: 1, recompute: none}\n"
         "axes:\n  packages: [16]\n  options.microbatches: [1, 2, 4]\nobjectives: {time: min}\n"
     )
     table = sweep(study, jobs=1, table="arrow").to_pydict()

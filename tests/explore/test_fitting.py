@@ -16,7 +16,7 @@ from crosstack.mapping.degrees import Degrees, parse_degrees
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.workload.transformer_training import Recompute, Schedule
 
-FEW = 4e4  # units of work of a try
+FEW = 1e4  # units of work of a try
 
 
 def task_of(model: str, node: str, n_chips: int, **given: object) -> Task:

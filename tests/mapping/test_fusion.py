@@ -22,7 +22,7 @@ from crosstack.published.dfmodel.parts import WeightCuts
 ROUNDING = 1 + 1e-9
 
 
-@pytest.fixture(params=few_and_many(12, 40), ids=len)
+@pytest.fixture(params=few_and_many(12, 24), ids=len)
 def seeds(request) -> range:
     return request.param
 

@@ -29,7 +29,7 @@ from crosstack.model.rules import rules_named
 from crosstack.report.html import answer_html
 from crosstack.report.text import answer_tables, plain_text
 from crosstack.workload.kernels import Direction
-from crosstack.workload.transformer_training import ZEROS, Zero
+from crosstack.workload.transformer_training import ZEROS, Schedule, Zero
 
 RULES = rules_named("crosstack")
 BY = {n: rules_named(n) for n in ("crosstack", "dfmodel-e5")}
@@ -180,7 +180,7 @@ def staged(random_task):
 
 class TestStagesThatSplitTheGraph:
     @pytest.mark.parametrize(
-        "seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 24))]
+        "seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 14))]
     )
     def test_the_answer_is_the_best_of_every_split(self, staged, seed):
         workload, system = staged(seed)
@@ -225,7 +225,8 @@ class TestStagesThatSplitTheGraph:
         # As few as have all that is seen between them.
         ("crosstack", (6, 9, 13, 19)),
         ("dfmodel-e5", (5, 8, 17)),
-        *(pytest.param(rules, range(24), marks=pytest.mark.slow) for rules in BY),
+        pytest.param("crosstack", (0, 3, 6, 9, 13, 16, 19, 22), marks=pytest.mark.slow),
+        pytest.param("dfmodel-e5", range(2, 24, 3), marks=pytest.mark.slow),
     ],
 )
 def test_what_the_search_minimises_is_the_energy_of_the_mapping(random_task, rules, seeds):
@@ -261,7 +262,9 @@ def of_least_energy(idle: float | None = None):
     """Return the answer of the README's case with so much power of its chips drawn always. [W]"""
     task = ct.load(EXAMPLE)
     system = replace(task.system, chip=replace(task.system.chip, idle_power=idle))
-    return optimise(replace(task, system=system), objective="energy", work_limit=2e4)
+    given = replace(task.constraints, schedule=Schedule.ONE_F_ONE_B)
+    task = replace(task, system=system, constraints=given)
+    return optimise(task, objective="energy", work_limit=2e4)
 
 
 def test_with_everything_busy_energy_is_the_budget_times_the_time():

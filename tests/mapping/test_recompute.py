@@ -248,7 +248,7 @@ def test_the_search_finds_the_best_of_all_mappings(capacity, overlap, objective)
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", [Objective.TIME, Objective.ENERGY])
 def test_the_search_finds_the_best_of_all_mappings_of_data_in_two_memories(objective):
-    system = machine(None)
+    system = machine(None, dimensions=1)
     two = main_memory(bandwidth=1e5, capacity=1700.0, second_bandwidth=2e4, second_capacity=1200.0)
     system = replace(system, chip=replace(system.chip, memories=two))
     is_best(system, objective, least_of_all(system, objective))

@@ -65,7 +65,7 @@ def with_given(rng: random.Random, task: Task) -> Task:
 
 @pytest.mark.parametrize(
     "seed",
-    [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 120))],
+    [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 45))],
 )
 def test_a_freer_question_is_never_answered_slower(random_task, seed):
     rng = random.Random(seed)
@@ -152,8 +152,10 @@ def test_a_free_search_is_no_slower_than_one_with_every_parallelism_given():
     # With tensor x pipeline given, a search used to find mappings that a freer one did not.
     machine = "70B on 8 x 8 x 8 H100"
     llm, system = MACHINES[machine]
-    times = []
-    for given in itertools.product(("tensor", "pipeline", "data"), repeat=3):
+    times, uses = [], ("tensor", "pipeline", "data")
+    # The outer two dimensions are the same: which of them has which use is no matter.
+    pairs = itertools.combinations_with_replacement(uses, 2)
+    for given in ((first, *outer) for first, outer in itertools.product(uses, pairs)):
         overrides = [f"system.network[{i}].parallelism={which}" for i, which in enumerate(given)]
         text = f"workload:\n  dfmodel: {{llm: {llm}}}\nsystem:\n  {system}\n"
         task = read_task(text, machine, overrides=overrides)
@@ -205,7 +207,7 @@ def test_a_limit_on_work_is_told_from_one_on_time(a_task):
     assert optimise(a_task, time_limit=1e-9).certificate.stopped is Stop.TIME_LIMIT
 
 
-@pytest.mark.parametrize("seeds", few_and_many(2, 12), ids=len)
+@pytest.mark.parametrize("seeds", few_and_many(2, 6), ids=len)
 def test_the_time_of_the_certificate_is_that_of_the_evaluation(random_task, seeds):
     for seed in seeds:
         workload, system = random_task(seed, 4, dimensions=2, utilization=False)

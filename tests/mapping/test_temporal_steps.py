@@ -43,7 +43,7 @@ def load(random_task):
 
 
 @pytest.mark.parametrize("listed", [True, False])
-@pytest.mark.parametrize("seeds", few_and_many(20, 200), ids=len)
+@pytest.mark.parametrize("seeds", few_and_many(20, 80), ids=len)
 def test_steps_are_all_pairs_of_ideals_with_a_legal_partition_between(
     load, seeds, listed, monkeypatch
 ):

@@ -28,7 +28,13 @@ from crosstack.model.mesh_plan import MeshPlan, make_plan
 from crosstack.model.rules import rules_named
 from crosstack.workload.job import Job, JobKind
 from crosstack.workload.passes.context_parallel import crosses, heads_of, spread_context
-from crosstack.workload.transformer_training import ContextExchange, Hidden, Recompute, Zero
+from crosstack.workload.transformer_training import (
+    ContextExchange,
+    Hidden,
+    Recompute,
+    Schedule,
+    Zero,
+)
 from crosstack.workload.workload import Workload
 from tests.builders.small_models import SMALL
 
@@ -337,9 +343,14 @@ def tiny(name: str = "llama", batch: int = 4) -> Workload:
 
 
 def mapped(
-    workload: Workload, system: System, exchange=None, work_limit: float = 1e3, **degrees: int
+    workload: Workload,
+    system: System,
+    exchange=None,
+    work_limit: float = 1e3,
+    schedule: Schedule | None = None,
+    **degrees: int,
 ):
-    given = Constraints(degrees=Degrees(**degrees), context_exchange=exchange)
+    given = Constraints(degrees=Degrees(**degrees), context_exchange=exchange, schedule=schedule)
     return search(workload, system, given, RULES, work_limit=work_limit)
 
 
@@ -358,7 +369,7 @@ class TestMappings:
     )
     def test_a_mapping_takes_what_the_search_says(self, name, exchange):
         workload = tiny(name)
-        given = {"tensor": 1, "context": 2, "pipeline": 2}
+        given = {"tensor": 1, "context": 2, "pipeline": 2, "schedule": Schedule.ONE_F_ONE_B}
         mapping, certificate = mapped(workload, on_switches(4, 2), exchange, **given)
         assert mapping.context_exchange is exchange
         assert mapping.degree(CONTEXT) == 2
@@ -390,7 +401,7 @@ class TestMappings:
     @pytest.mark.parametrize("exchange", ContextExchange)
     def test_faster_links_never_slow_a_mapping(self, exchange):
         workload = tiny()
-        degrees = {"tensor": 1, "context": 2, "data": 2}
+        degrees = {"tensor": 1, "context": 2, "data": 2, "schedule": Schedule.ONE_F_ONE_B}
         mapping, _ = mapped(workload, on_switches(4, speed=1e8), exchange, **degrees)
         times = [
             evaluate(workload, on_switches(4, speed=speed), mapping, RULES).time
@@ -411,7 +422,9 @@ class TestMappings:
     @pytest.mark.parametrize("exchange", ContextExchange)
     def test_events_take_as_long_and_the_account_adds_up(self, exchange):
         given = Constraints(
-            degrees=Degrees(context=2, tensor=1, pipeline=2, data=2), context_exchange=exchange
+            degrees=Degrees(context=2, tensor=1, pipeline=2, data=2),
+            context_exchange=exchange,
+            schedule=Schedule.ONE_F_ONE_B,
         )
         task = Task(workload=tiny(), system=on_switches(4, 2, speed=1e9), constraints=given)
         answer = optimise(task, work_limit=1e4)
@@ -423,7 +436,11 @@ class TestMappings:
 
     def test_a_saved_answer_is_read_again(self):
         workload, system = tiny(), on_switches(4)
-        given = Constraints(degrees=Degrees(context=2, tensor=1), context_exchange=GATHER)
+        given = Constraints(
+            degrees=Degrees(context=2, tensor=1),
+            context_exchange=GATHER,
+            schedule=Schedule.ONE_F_ONE_B,
+        )
         answer = optimise(Task(workload=workload, system=system, constraints=given))
         again = saved_plan(answer.to_dict(), answer.task)
         assert again.mapping == answer.mapping

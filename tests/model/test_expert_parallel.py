@@ -30,7 +30,7 @@ from crosstack.workload.dtype import Dtype
 from crosstack.workload.job import Job, JobKind
 from crosstack.workload.kernels import Axis
 from crosstack.workload.passes.expert_parallel import expert_gradients, spread_experts
-from crosstack.workload.transformer_training import Zero
+from crosstack.workload.transformer_training import Schedule, Zero
 from crosstack.workload.workload import Workload
 from tests.builders.small_models import SMALL
 
@@ -262,7 +262,12 @@ def powered(*sizes: int) -> System:
 
 
 def mapped(workload: Workload, system: System, **degrees: int):
-    given = Constraints(degrees=Degrees(**degrees), zero=Zero.NONE, microbatch_size=1)
+    given = Constraints(
+        degrees=Degrees(**degrees),
+        zero=Zero.NONE,
+        microbatch_size=1,
+        schedule=Schedule.ONE_F_ONE_B,
+    )
     mapping, certificate = search(workload, system, given, RULES, work_limit=2e4)
     return evaluate(workload, system, mapping, RULES), mapping, certificate
 

@@ -27,7 +27,7 @@ from crosstack.model.runnable import unrunnable
 from crosstack.workload.job import Job, JobKind
 from crosstack.workload.kernels import Axis
 from crosstack.workload.passes.expert_parallel import cut_experts
-from crosstack.workload.transformer_training import Zero
+from crosstack.workload.transformer_training import Schedule, Zero
 from tests.model.test_expert_parallel import levels, trained
 
 RULES = rules_named("crosstack")
@@ -215,7 +215,8 @@ class TestTime:
     def test_a_saved_answer_is_read_again(self):
         workload, system = trained("mixtral", batch=8, sequence=8), levels(4)
         degrees = parse_degrees("tp=2,pp=1,dp=2,ep=2,etp=2")
-        task = Task(workload=workload, system=system, constraints=Constraints(degrees=degrees))
+        given = Constraints(degrees=degrees, schedule=Schedule.ONE_F_ONE_B)
+        task = Task(workload=workload, system=system, constraints=given)
         answer = optimise(task, work_limit=1e4)
         assert answer.mapping.expert_tensor == 2
         assert "etp=2" in str(answer.degrees)

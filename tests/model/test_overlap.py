@@ -181,7 +181,8 @@ def test_layers_that_share_weights_hide_no_sums():
 
 
 JOB = Job(model=MODEL, batch=16, sequence=2048)
-SAID = [(zero, given) for zero in "013" for given in ("dp=8", "tp=1,pp=2,dp=4")]
+STAGES = "tp=1,pp=2,dp=4"
+SAID = [("0", "dp=8"), ("1", STAGES), ("3", "dp=8"), ("3", STAGES)]
 
 
 @pytest.mark.parametrize(("zero", "given"), SAID)

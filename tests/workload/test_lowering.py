@@ -82,7 +82,7 @@ class TestArrays:
 
     @pytest.mark.parametrize(
         "first",
-        [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(100, 1000, 100))],
+        [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(100, 1000, 300))],
     )
     def test_random_workloads_have_the_same_arrays_in_both_forms(self, first):
         for seed in range(first, first + 100):
@@ -124,7 +124,7 @@ class TestTables:
         assert differing(before.index, after.index) == []
 
     @pytest.mark.parametrize(
-        ("first", "step"), [(0, 50), pytest.param(1, 5, marks=pytest.mark.slow)]
+        ("first", "step"), [(0, 50), pytest.param(1, 15, marks=pytest.mark.slow)]
     )
     @pytest.mark.parametrize("rules", ["crosstack", "dfmodel-e3b"])
     def test_random_workloads_have_the_same_choices_in_both_forms(

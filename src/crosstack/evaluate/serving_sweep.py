@@ -39,7 +39,7 @@ from crosstack.model.collectives import AffineTime
 from crosstack.model.end_cost import EndCost
 from crosstack.model.ends import counted, end_runs, own_table, with_ends
 from crosstack.model.iteration import iteration_time, latency, pipeline_of
-from crosstack.model.memory import CopyMemory, static_size
+from crosstack.model.memory import CopyMemory, static_sizes
 from crosstack.model.mesh_plan import MeshPlan, make_plan
 from crosstack.model.partition import ROUNDING
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
@@ -385,8 +385,8 @@ def _times(
         waiting=none,
         experts=np.zeros(1, dtype=np.bool_),
     )
-    working = static_size(workload, plan, memory) + layer["alive"] * plan.microbatch_size
-    used = np.maximum(working, static_size(workload, plan, memory, running=True))
+    idle, running = static_sizes(workload, plan, memory)
+    used = np.maximum(idle + layer["alive"] * plan.microbatch_size, running)
     through: Any = latency(plan, layer["time"])  # type: ignore[arg-type]
     return layer["time"], time, through, used
 

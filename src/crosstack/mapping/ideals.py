@@ -21,6 +21,8 @@ from crosstack.model.flows import Flow
 from crosstack.model.partition import PER_KERNEL, STREAM_DEPTH, ChipLoad
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
 
+MOST_KEPT = 16_384  # ideals of tables that outlive the search that asked for them
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
@@ -162,6 +164,8 @@ def _of_bytes(values: Floats) -> Iterator[Floats]:
         yield some
 
 
+_Shape = tuple[int, tuple[tuple[int, int], ...]]  # of a flow: who makes it, who reads it how deep
+
 TableCache = dict[object, IdealTables | None]  # of graphs by their shape; None: too many ideals
 
 
@@ -191,20 +195,28 @@ def to_words(masks: Sequence[int], n: int) -> NDArray[np.uint64]:
 
 def make_tables(masks: Sequence[int], n: int, flows: tuple[Flow, ...]) -> IdealTables:
     """Return the tables of ``masks`` (any order; sorted by size here)."""
+    shapes = tuple((flow.producer, flow.readers) for flow in flows)
+    make = _tables if len(masks) <= MOST_KEPT else _tables.__wrapped__
+    return make(tuple(masks), n, shapes)
+
+
+# A sweep asks for those of one graph again and again, with what follows from them.
+@lru_cache(maxsize=12)
+def _tables(masks: tuple[int, ...], n: int, flows: tuple[_Shape, ...]) -> IdealTables:
     ordered = sorted(set(masks), key=lambda mask: (mask.bit_count(), mask))
     member = memberships(ordered, n)
     live = np.zeros((len(ordered), len(flows)), dtype=np.bool_)
     dead = np.zeros_like(live)
     depth = np.zeros((len(ordered), len(flows)))
     readers = np.zeros((len(flows), n), dtype=np.bool_)
-    for t, flow in enumerate(flows):
-        into = [reader for reader, _ in flow.readers]
+    for t, (producer, read) in enumerate(flows):
+        into = [reader for reader, _ in read]
         readers[t, into] = True
-        made = member[:, flow.producer]
+        made = member[:, producer]
         all_inside = member[:, into].all(axis=1)
         live[:, t], dead[:, t] = made & ~all_inside, made & all_inside
         held = np.full(len(ordered), float(STREAM_DEPTH))
-        for reader, tiles in flow.readers:
+        for reader, tiles in read:
             held = np.where(member[:, reader], np.maximum(held, tiles), held)
         depth[:, t] = np.where(live[:, t], held, 0.0)
     return IdealTables(

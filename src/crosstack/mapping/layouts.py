@@ -206,32 +206,31 @@ def _change(
         for pair in ((i, k), (k, i))
         if pair in choices.agree
     ]
-    rows: list[tuple[tuple[int, ...], int, int]] = []  # profile after, number before, own choice
-    for old, profile in enumerate(profiles):
-        for own in range(choices.count(k)):
-            if all(good[profile[place[i]] if i in place else 0, own] for i, good in agreed):
-                now = tuple(own if i == k else profile[place[i]] for i in after)
-                rows.append((now, old, own))
-    rows.sort(key=lambda row: row[0])
-    states = sorted({now for now, _, _ in rows})
-    number = {state: p for p, state in enumerate(states)}
-    reached, old_ones, own_choice = (
-        np.array([(number[now], old, own) for now, old, own in rows], dtype=np.int64)
-        .reshape(-1, 3)
-        .T
-    )
+    chosen = np.array(profiles, dtype=np.int64).reshape(len(profiles), len(front))
+    good = np.ones((len(profiles), choices.count(k)), dtype=np.bool_)
+    for i, pairs in agreed:
+        good &= pairs[chosen[:, place[i]] if i in place else [0]]
+    old_ones, own_choice = np.nonzero(good)
+    columns = [own_choice if i == k else chosen[old_ones, place[i]] for i in after]
+    rows = np.array(columns, dtype=np.int64).reshape(len(after), len(old_ones))
+    if len(after):
+        order = np.lexsort(rows[::-1])
+        rows, old_ones, own_choice = rows[:, order], old_ones[order], own_choice[order]
+    new = np.ones(len(old_ones), dtype=np.bool_)  # profiles that differ from the one before
+    new[1:] = (rows[:, 1:] != rows[:, :-1]).any(axis=0)
+    reached = np.cumsum(new) - 1
+    states: list[tuple[int, ...]] = [tuple(row) for row in rows.T[new].tolist()]
     makes = sum(1 for f in load.flows_of[k] if load.flows[f].producer == k)
     reads = []
     for f in load.flows_of[k]:
         producer = load.flows[f].producer
         if load.flows[f].mask >> k & 1 and producer in place:
-            chosen = [profiles[old][place[producer]] for _, old, _ in rows]
-            excess = choices.memory[producer][chosen]
+            excess = choices.memory[producer][chosen[old_ones, place[producer]]]
             if excess.any():
                 reads.append((f, f in last, excess))
     network = choices.network[k][own_choice]
     made = makes * choices.memory[k][own_choice] + choices.own[k][own_choice]
-    same = len(rows) == len(profiles) == len(states) and (old_ones == reached).all()
+    same = len(old_ones) == len(profiles) == len(states) and (old_ones == reached).all()
     trivial = bool(same and not network.any() and not made.any() and not reads)
     starts = np.searchsorted(reached, np.arange(len(states)))
     return _Grow(old_ones, own_choice, starts, network, made, tuple(reads), trivial), states

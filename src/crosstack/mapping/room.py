@@ -29,6 +29,7 @@ from crosstack.model.memory import (
     kept_tensors,
     recomputations,
     static_size,
+    static_sizes,
 )
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import ROUNDING
@@ -239,9 +240,8 @@ class Room:
         first = max(layers_again(plan) or most, 1)
         shares = np.arange(first, most + 1) / most
         many = replace(plan, again=shares)
-        held = static_size(self.workload, many, memory) + moving
-        if ends:
-            held = np.maximum(held, static_size(self.workload, many, memory, running=True))
+        idle, running = static_sizes(self.workload, many, memory)
+        held = np.maximum(idle + moving, running) if ends else idle + moving
         good = np.flatnonzero(held <= self.capacity(plan) * (1 + ROUNDING))
         if not good.size:
             return None

@@ -89,6 +89,8 @@ def deal_cores(
     """
     if sum(int(s.cores[0]) for _, s, _ in stairs) > n_cores:
         return None
+    if len(stairs) == 1:
+        return _deal_one(*stairs[0], n_cores)
     times = [s.cycles * scale for _, s, scale in stairs]
     steps = np.unique(np.concatenate(times))
 
@@ -120,3 +122,12 @@ def deal_cores(
         for (kernel, s, _), i in zip(stairs, chosen, strict=True)
     )
     return float(steps[low]), dealt
+
+
+def _deal_one(
+    kernel: int, stair: Staircase, scale: float, n_cores: int
+) -> tuple[float, tuple[tuple[int, int, int], ...]]:
+    """Return what `deal_cores` does of a kernel alone: the fewest cores that take the least."""
+    taken = stair.cycles[: int(np.searchsorted(stair.cores, n_cores, side="right"))] * scale
+    i = int(taken.argmin())
+    return float(taken[i]), ((kernel, int(stair.lanes[i]), int(stair.stages[i])),)

@@ -287,29 +287,32 @@ def keeps_cache(arrays: KernelGraph) -> Bools:
     return keeps & (arrays.cache_size > 0)
 
 
-def static_size(
-    workload: Workload, plan: MeshPlan, memory: CopyMemory, *, running: bool = False
-) -> Floats:
-    """Bytes on the fullest chip whatever runs: all but the tensors between kernels. [B]
+def static_size(workload: Workload, plan: MeshPlan, memory: CopyMemory) -> Floats:
+    """Bytes on the fullest chip whatever runs: all but the tensors between kernels. [B]"""
+    return static_sizes(workload, plan, memory)[0]
 
-    ``running``: while an end of its stage runs, with what that has alive.
-    """
+
+def static_sizes(workload: Workload, plan: MeshPlan, memory: CopyMemory) -> tuple[Floats, Floats]:
+    """Return `static_size`, and the same while an end runs, with what that has alive. [B]"""
     held, data = memory.held(plan), data_size(workload, plan)
     data = data + passing_size(plan, memory.weights.sum(axis=-1), plan.layers_per_stage)
     if plan.offloaded.kinds:  # nothing of what the host has no room for fits
         away = np.maximum.reduce([host_held(plan, memory, s) for s in (0, plan.pipeline - 1)])
         data = data + np.where(away > plan.offloaded.capacity * (1 + ROUNDING), np.inf, 0.0)
     if not (plan.has_ends or plan.schedule.defers_weights or np.any(plan.spared)):
-        return np.asarray(held * plan.layers_per_stage + data + activations_held(plan, memory))
-    found, (first, last) = [], end_sizes(plan)
+        size = np.asarray(held * plan.layers_per_stage + data + activations_held(plan, memory))
+        return size, size
+    idle, running, (first, last) = [], [], end_sizes(plan)
     for stage, rows in _fullest(plan, first, last):
         copies = chip_layers(plan, stage)
-        found.append(
-            held * copies
-            + activations_held(plan, memory, stage=stage, copies=copies)
-            + sum(size for row, size in rows.items() if running or row != LIVE)
-        )
-    return np.asarray(data + np.maximum.reduce(found))
+        layers = held * copies + activations_held(plan, memory, stage=stage, copies=copies)
+        of_ends = sum(size for row, size in rows.items() if row != LIVE)
+        idle.append(layers + of_ends)
+        running.append(layers + (of_ends + rows.get(LIVE, 0.0)))
+    return (
+        np.asarray(data + np.maximum.reduce(idle)),
+        np.asarray(data + np.maximum.reduce(running)),
+    )
 
 
 def host_held(plan: MeshPlan, memory: CopyMemory, stage: ArrayLike) -> Floats:

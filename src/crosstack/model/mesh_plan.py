@@ -195,6 +195,8 @@ class MeshPlan:
 
     def sharers(self, stage: int) -> Any:
         """Chips among which is shared what ZeRO shares from ``stage`` on. [1]"""
+        if isinstance(self.zero, int) and isinstance(self.alike, int) and not self.hybrid:
+            return self.alike if self.zero >= stage else 1
         among = np.where(self.hybrid, self.near.chips, self.alike)
         return np.where(np.asarray(self.zero) >= stage, among, 1)
 
@@ -225,7 +227,7 @@ class MeshPlan:
     @property
     def hybrid(self) -> Any:
         """Whether shares are among the chips alone that the fastest links join."""
-        return np.asarray(self.zero) == Zero.HYBRID.number
+        return self.zero == Zero.HYBRID.number
 
     @property
     def layers_again(self) -> Any:
@@ -235,6 +237,8 @@ class MeshPlan:
     @property
     def exchanged(self) -> Any:
         """Of weights and of gradients, what layers exchange whenever they run: 0, 1 or both. [1]"""
+        if isinstance(self.zero, int):
+            return min(max(self.zero - 1, 0), 2)
         return np.clip(np.asarray(self.zero) - 1, 0, 2)
 
     # Of ``size``, ``experts`` are of routed ones, exchanged among their replicas, behind the rest.

@@ -37,7 +37,7 @@ from crosstack.model.memory import (
     computed_again,
     copy_memory,
     kept_tensors,
-    static_size,
+    static_sizes,
 )
 from crosstack.model.memory_units import assign_memory_units
 from crosstack.model.mesh_plan import MeshPlan
@@ -232,9 +232,8 @@ def _assemble(picked: _Picked, network: Floats) -> ChipLoad:
     chip, rules = picked.system.chip, picked.rules
     columns = {name: picked.of(name) for name in COPY_COLUMNS}
     weight, memory = columns["weight"], copy_memory(workload, arrays, plan, rules, **columns)
-    static = float(static_size(workload, plan, memory))
+    static, full = map(float, static_sizes(workload, plan, memory))  # full: while an end runs
     capacity = chip.memory_room(spilled=plan.spilled)
-    full = float(static_size(workload, plan, memory, running=True))  # while an end runs
     static = full if full > capacity else static
     temporal = picked.choices.clocked is not None
     kind = _one_after_the_other(picked, network) if temporal else _side_by_side(picked, weight)

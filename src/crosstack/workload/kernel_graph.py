@@ -551,14 +551,18 @@ def _joins(kernels: Sequence[Kernel], edges: Sequence[Edge]) -> list[Join]:
         for i, kernel in enumerate(kernels)
         if i not in taken and not any(c.periodic for c in kernel.communications)
     ]
+    free = [
+        (j, operand, size, reader.direction)
+        for j, reader in enumerate(kernels)
+        for operand, size in enumerate(reader.input_sizes)
+        if (j, operand) not in fed
+    ]
     return [
         (i, j, operand)
         for i, maker in given
-        for j, reader in enumerate(kernels)
-        for operand, size in enumerate(reader.input_sizes)
+        for j, operand, size, direction in free
         if i != j
-        and (j, operand) not in fed
-        and reader.direction is maker.direction
+        and direction is maker.direction
         and abs(size - maker.output_size) <= ROUNDING * size
     ]
 

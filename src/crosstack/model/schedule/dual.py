@@ -186,48 +186,66 @@ def taken_by(stages: Sequence[Stage], chip: int, parts: Parts) -> float:
     return pair_time(own[parts[0].phase], own[parts[1].phase])
 
 
-_Step = tuple[int, int, tuple[int, ...], tuple[int, ...]]
+_Step = tuple[int, int, int, int, int, int]
 
 
 @lru_cache(maxsize=64)
 def _program(chips: int, microbatches: int) -> tuple[_Step, ...]:
     """Return what chips of the first half run, what is waited for first, as numbers.
 
-    Of each its chip; which of the times of that chip it takes, see `_times`; and the places of the
-    passes that it waits for and that it is. Where a pass is backward behind its own forward pass,
-    that is negative: nothing is sent.
+    Of each its chip; which of the times it takes, see `_times`; the places of two passes that it
+    waits for, 0 for none; and those of two passes that it is, one that nobody waits for if it is
+    fewer. Where a pass is backward behind its own forward pass, what it waits for is negative:
+    nothing is sent.
     """
     each, half = microbatches // 2, chips // 2
+    nowhere = 1 + 4 * half * each
 
     def place(chip: int, part: Part) -> int:
         back = part.kind.step < 0
         return 1 + ((chip * 2 + part.phase) * each + part.microbatch) * 2 + back
 
-    def step(chip: int, parts: Parts) -> _Step:
-        waits, makes = list[int](), list[int]()
-        for part in map(known_as, parts):
-            before = came_from(chip, chips, part)
-            if before is not None:
-                turned = before[0] == chip and before[1].phase == part.phase  # the loss
-                waits.append(place(*before) * (-1 if turned else 1))
-            if part.kind.step:
-                makes.append(place(chip, part))
-        first = parts[0]
-        kind = len(_KINDS) if len(parts) == 2 else _KINDS.index(first.kind)
-        return chip, first.phase * (len(_KINDS) + 1) + kind, tuple(waits), tuple(makes)
+    def places(chip: int, part: Part) -> tuple[int, int]:
+        """Return where what a pass of the first microbatch waits for is, and where it is."""
+        before = came_from(chip, chips, part)
+        if before is None:
+            return 0, place(chip, part)
+        turned = before[0] == chip and before[1].phase == part.phase  # the loss
+        return place(*before) * (-1 if turned else 1), place(chip, part)
 
-    orders = [
-        [step(chip, parts) for parts in dual_order(chip, chips, microbatches)]
-        for chip in range(half)
-    ]
-    passed, position = bytearray(2 + 4 * half * each), [0] * half
+    def steps(chip: int) -> Iterator[_Step]:
+        known = {
+            (phase, kind): places(chip, known_as(Part(phase, 0, kind)))
+            for phase in (0, 1)
+            for kind in Pass
+            if kind.step
+        }
+
+        def of(part: Part) -> tuple[int, int]:
+            wait, make = known[part.phase, part.kind]
+            later = 2 * part.microbatch
+            return wait and (wait + later if wait > 0 else wait - later), make + later
+
+        for parts in dual_order(chip, chips, microbatches):
+            first = parts[0]
+            kind = _PAIR if len(parts) == 2 else _NUMBER[first.kind]
+            which = (chip * 2 + first.phase) * (_PAIR + 1) + kind
+            wait, make = of(first) if first.kind is not Pass.WEIGHTS else (0, nowhere)
+            second, other = of(parts[1]) if len(parts) == 2 else (0, nowhere)
+            yield chip, which, wait, second, make, other
+
+    orders = [list(steps(chip)) for chip in range(half)]
+    passed, position = bytearray(1 + nowhere), [0] * half
+    passed[0] = 1
     found = list[_Step]()
     while any(position[chip] < len(order) for chip, order in enumerate(orders)):
         for chip, order in enumerate(orders):
             at = position[chip]
-            while at < len(order) and all(passed[abs(slot)] for slot in order[at][2]):
-                for slot in order[at][3]:
-                    passed[slot] = 1
+            while at < len(order):
+                _, _, wait, second, make, other = order[at]
+                if not (passed[abs(wait)] and passed[abs(second)]):
+                    break
+                passed[make] = passed[other] = 1
                 found.append(order[at])
                 at += 1
             position[chip] = at
@@ -235,6 +253,8 @@ def _program(chips: int, microbatches: int) -> tuple[_Step, ...]:
 
 
 _KINDS = tuple(Pass)
+_NUMBER = {kind: number for number, kind in enumerate(_KINDS)}
+_PAIR = len(_KINDS)  # the number of a pair
 
 
 def _times(stages: Sequence[Stage], chip: int) -> list[float]:
@@ -253,21 +273,23 @@ def dual_ends(stages: Sequence[Stage], microbatches: int) -> list[float]:
     check_dual(chips, microbatches)
     half, each = chips // 2, microbatches // 2
     send = max((stage.send for stage in stages[:-1]), default=0.0)
-    times = [_times(stages, chip) for chip in range(half)]
-    busy, ready = [0.0] * half, [0.0] * (2 + 4 * half * each)
-    sent, links = (list(ready), [0.0] * (4 * half)) if send else (ready, [])
-    for chip, kind, waits, makes in _program(chips, microbatches):
-        begin = busy[chip]
-        for slot in waits:
-            came = ready[-slot] if slot < 0 else sent[slot]
-            if came > begin:
-                begin = came
-        busy[chip] = end = begin + times[chip][kind]
-        for slot in makes:
-            ready[slot] = end
-            if send:
-                link = (slot - 1) // (2 * each) * 2 + (slot - 1) % 2
-                links[link] = sent[slot] = max(links[link], end) + send
+    times = [time for chip in range(half) for time in _times(stages, chip)]
+    # When a pass is through stands at its place from the end, when it is sent at its place.
+    busy, ready, links = [0.0] * half, [0.0] * (4 + 8 * half * each), [0.0] * (4 * half + 2)
+    for chip, which, wait, second, make, other in _program(chips, microbatches):
+        end = busy[chip]
+        if ready[wait] > end:
+            end = ready[wait]
+        if ready[second] > end:
+            end = ready[second]
+        end += times[which]
+        busy[chip] = ready[-make] = ready[-other] = end
+        if not send:
+            ready[make] = ready[other] = end
+            continue
+        for slot in (make, other):
+            link = (slot - 1) // (2 * each) * 2 + (slot - 1) % 2
+            links[link] = ready[slot] = max(links[link], end) + send
     return [*busy, *reversed(busy)]
 
 

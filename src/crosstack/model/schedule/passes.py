@@ -20,7 +20,10 @@ class Pass(StrEnum):
     @property
     def step(self) -> int:
         """Stages from the one that passes a microbatch on to the one that takes it. [1]"""
-        return {Pass.FORWARD: 1, Pass.WEIGHTS: 0}.get(self, -1)
+        return _STEPS[self]
+
+
+_STEPS = {Pass.FORWARD: 1, Pass.BACKWARD: -1, Pass.INPUTS: -1, Pass.WEIGHTS: 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
