@@ -125,8 +125,8 @@ def test_a_framework_drives_the_machine_of_a_command(run, tmp_path):
         found = json.loads(out.read_text())
         times[name] = found["time"]
         assert found["inputs"]["framework"] == name
-    # Bound by the host: 42 launches of a layer at 100 us, 44 at 71.7 us.
-    assert times[None] < times["eager"] < times["megatron"]
+    # Bound by the host: 42 launches of a layer at 61 us, 44 at 71.7 us.
+    assert times[None] < times["megatron"] < times["eager"]
 
 
 @pytest.mark.parametrize(

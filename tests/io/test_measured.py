@@ -34,10 +34,12 @@ def test_a_row_is_a_product_on_a_chip(saved):
 
 
 def test_layers_of_frameworks_are_timed_in_graphs_with_their_casts(saved):
-    source = {"provenance": "aic:h100_sxm/gemm"}
+    source = {"source": "aic:h100_sxm/gemm", "software": "vLLM 0.24.0"}
     blocks = ROW | source | {"dtype": "fp8_block"}
     found = {each.dtype: each.rows[0] for each in read_products(saved(ROW | source, blocks)).sets}
     assert found[Dtype.BF16].timed is found[Dtype.FP8_BLOCKS].timed is Timed.GRAPH
+    (bf16,) = read_products(saved(ROW | source)).sets
+    assert bf16.source == "aic: vLLM 0.24.0"
     assert found[Dtype.FP8_BLOCKS].cast
     assert not found[Dtype.BF16].cast
 

@@ -6,12 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from crosstack.evaluate.run_scores import score_runs, some_of
 from crosstack.evaluate.scores import score_products
 from crosstack.io.measured import read_products
+from crosstack.io.measured_runs import read_runs
 
 ROWS = Path(__file__).resolve().parents[3] / "shared/data/measured/gemm.jsonl"
 PAGE = Path(__file__).resolve().parents[2] / "docs/roofline.md"
 POINT = 1.0  # by which a mean may have moved [%]
+RUNS = ROWS.with_name("training.jsonl")
+STEPS = PAGE.with_name("parallelism.md")
+SOME = 12  # runs of every source that the page is about
 
 
 def told() -> dict[tuple[str, str], list[str]]:
@@ -42,3 +47,19 @@ def test_every_set_is_as_far_off_as_the_page_says(scores):
 def test_a_plain_roofline_is_further_off_but_for_one_set(scores):
     worse = {key[0] for key, score in scores.items() if score.ours.mean > score.roofline.mean}
     assert worse == {"GB300, bf16"}
+
+
+@pytest.mark.slow
+def test_every_source_of_runs_is_as_far_off_as_the_page_says():
+    if not RUNS.exists():
+        pytest.skip("the measured runs are not beside the project")
+    text = STEPS.read_text(encoding="utf-8").split("`crosstack score TABLE --most 12`")[1]
+    cells = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    page = {row[0]: row for row in cells}
+    for source, runs in read_runs(RUNS).sets.items():
+        score = score_runs(some_of(runs, SOME))
+        assert page[source][1:3] == [str(len(score.said)), str(len(score.refused))]
+        if score.ours is not None:
+            mean, bias = (float(x.strip("()+")) for x in page[source][4].split())
+            assert 100 * score.ours.mean == pytest.approx(mean, abs=POINT), source
+            assert 100 * score.ours.bias == pytest.approx(bias, abs=POINT), source

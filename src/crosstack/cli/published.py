@@ -23,6 +23,7 @@ from crosstack.cli.outputs import (
 
 if TYPE_CHECKING:
     from crosstack.published.figures import Figure
+    from crosstack.report.wording import Table
 
 ALL = "all"
 PICTURES = "images/figure_{}.svg"
@@ -177,17 +178,28 @@ def validate(
 def score(
     table: Path,
     on: str | None = None,
+    most: int | None = None,
     output: Path | None = None,
     json_out: Path | None = None,
 ) -> None:
-    """Hold measured matrix products against what is said of them, set by set."""
+    """Hold measured products, or steps of training, against what is said of them."""
+    from crosstack.io.measured_runs import is_of_runs
+
+    inputs.check_outputs(table, {"--output": output, "--json": json_out})
+    if is_of_runs(table):
+        inputs.refuse({"--on": on}, "allowed: with a table of products; runs say their machines.")
+        _score_runs(table, most, output, json_out)
+    else:
+        inputs.refuse({"--most": most}, "allowed: with a table of training runs.")
+        _score_products(table, on, output, json_out)
+
+
+def _score_products(table: Path, on: str | None, output: Path | None, data: Path | None) -> None:
     from crosstack.evaluate.scores import score_products
     from crosstack.io import library
     from crosstack.io.measured import read_products
-    from crosstack.published.case import markdown_table
     from crosstack.report.score_text import score_table, scores_data, scores_shown
 
-    inputs.check_outputs(table, {"--output": output, "--json": json_out})
     with inputs.options_named({"chip": "--on"}):
         chip = None if on is None else library.chip(on)
     found = read_products(table, chip)
@@ -195,9 +207,33 @@ def score(
         (f"{each.gpu}, {each.dtype}", each.source, score_products(each.rows, each.chip))
         for each in found.sets
     ]
-    rows = score_table(scored)
     texts = asked_files(
-        (output, lambda: "\n".join([*markdown_table(rows.header, rows.rows), ""])),
-        (json_out, lambda: json_text(scores_data(scored, found.left_out))),
+        (output, lambda: _markdown(score_table(scored))),
+        (data, lambda: json_text(scores_data(scored, found.left_out))),
     )
     show_and_write(scores_shown(scored, found.left_out), texts)
+
+
+def _score_runs(table: Path, most: int | None, output: Path | None, data: Path | None) -> None:
+    from crosstack.evaluate.run_scores import score_runs, some_of
+    from crosstack.io.measured_runs import read_runs
+    from crosstack.published.case import silent
+    from crosstack.report.score_text import run_table, runs_data, runs_shown
+
+    found = read_runs(table)
+    with watching(lambda run: f"predicting {run}", every=EVERY) as step:
+        scored = {
+            source: score_runs(runs if most is None else some_of(runs, most), step or silent)
+            for source, runs in found.sets.items()
+        }
+    texts = asked_files(
+        (output, lambda: _markdown(run_table(scored))),
+        (data, lambda: json_text(runs_data(scored, found.left_out))),
+    )
+    show_and_write(runs_shown(scored, found.left_out), texts)
+
+
+def _markdown(table: Table) -> str:
+    from crosstack.published.case import markdown_table
+
+    return "\n".join([*markdown_table(table.header, table.rows), ""])

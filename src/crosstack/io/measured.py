@@ -1,7 +1,7 @@
 """Tables of kernels as they were measured: JSON, one row a line.
 
 A row has ``m``, ``k``, ``n``, ``dtype`` and ``time_s``; ``gpu`` says which chip it is of,
-``provenance`` from where. Other fields are for people.
+``source`` and ``software`` from where. Other fields are for people.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GPUS = {
     "H200-SXM5-141GB": "h200-sxm",
 }
 DTYPES = {"fp8_block": Dtype.FP8_BLOCKS}
-FRAMEWORKS = "aic:"  # whose layers are timed in graphs, with casts of what they read
+FRAMEWORKS = "aic"  # whose layers are timed in graphs, with casts of what they read
 MOST_PROBLEMS = 20
 
 
@@ -114,7 +114,9 @@ def _object(line: str, where: str) -> dict[str, Any]:
 
 
 def _source(row: Mapping[str, Any]) -> str:
-    return str(row.get("provenance", row.get("source", "")))
+    """Return what a source is called, with the software that it measured."""
+    said, software = str(row.get("source", "")).split(":")[0], row.get("software", "")
+    return f"{said}: {software}" if said and software else f"{said}{software}"
 
 
 def _dtype(row: Mapping[str, Any]) -> Dtype | None:

@@ -461,7 +461,8 @@ def _advance(
     if not isinstance(item, SearchNode):
         yield from unrolled(state, item, bound)
     elif not item.tiled:
-        if state.room.again_for_nothing(item.plan, state.constraints):
+        # An end computes again what layers do.
+        if not state.roomy and state.room.again_for_nothing(item.plan, state.constraints):
             return
         if item.bend is None and (bend := bend_of(state, item.plan)) is not None:
             yield max(bound, bend.least), depth, replace(item, bend=bend)

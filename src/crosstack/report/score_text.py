@@ -6,13 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from crosstack.evaluate.run_scores import RunScore
 from crosstack.evaluate.scores import DURATIONS, ProductScore, Score
-from crosstack.report.text import rows_table, titled
+from crosstack.report.text import reason_lines, rows_table, titled
 from crosstack.report.wording import Table, table_of
 
 if TYPE_CHECKING:
     from rich.console import Group
 
+RUNS = (
+    "Mean size of ln(said / measured) and, behind it, its mean, in %. One MFU: every step takes "
+    "the FLOP of the model at 0.4 of the peak."
+)
 Scored = tuple[str, str, ProductScore]  # the chip with a type, the source, and the scores
 CLASSES = ("below 10 us", "to 100 us", "to 1 ms", "above")
 ABOUT = (
@@ -36,6 +41,50 @@ def score_table(scored: Sequence[Scored]) -> Table:
         ),
         ("roofline", ">", lambda one: _size(one[2].roofline)),
     )
+
+
+def run_table(scored: Mapping[str, RunScore]) -> Table:
+    """Return a row for each source of training runs."""
+    return table_of(
+        scored.items(),
+        ("source", "<", lambda one: one[0]),
+        ("runs", ">", lambda one: f"{len(one[1].said)}"),
+        ("refused", ">", lambda one: f"{len(one[1].refused)}"),
+        ("median", ">", lambda one: f"{100 * one[1].ours.median:.1f}" if one[1].ours else "-"),
+        ("mean", ">", lambda one: _size(one[1].ours) if one[1].ours else "-"),
+        ("one MFU", ">", lambda one: _size(one[1].plain) if one[1].plain else "-"),
+    )
+
+
+def runs_shown(scored: Mapping[str, RunScore], left_out: Mapping[str, int]) -> Group:
+    """Return the table for a terminal, with what was refused and what is left out below."""
+    words = [reason for one in scored.values() for _, reason in one.refused]
+    left = [f"left out: {name}, {n} rows" for name, n in left_out.items()]
+    table = rows_table(run_table(scored), wraps=0)
+    return titled("Predicted and measured", table, *reason_lines(words), "\n".join([RUNS, *left]))
+
+
+def runs_data(scored: Mapping[str, RunScore], left_out: Mapping[str, int]) -> dict[str, Any]:
+    """Return the scores as data, with every run."""
+    sets = [
+        {
+            "source": source,
+            "ours": None if one.ours is None else asdict(one.ours),
+            "one_mfu": None if one.plain is None else asdict(one.plain),
+            "runs": [
+                {
+                    "name": s.run.name,
+                    "given": s.run.given,
+                    "said_s": s.time,
+                    "measured_s": s.run.time,
+                }
+                for s in one.said
+            ],
+            "refused": [{"name": run.name, "why": why} for run, why in one.refused],
+        }
+        for source, one in scored.items()
+    ]
+    return {"sets": sets, "left_out": dict(left_out)}
 
 
 def _size(score: Score) -> str:

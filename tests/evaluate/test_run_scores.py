@@ -1,0 +1,64 @@
+"""Claims about scores of training runs: predicted as they ran, refused with the reason."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from builders.small_models import GPT
+
+import crosstack
+from crosstack.evaluate.run_scores import ONE_MFU, MeasuredRun, said_of, score_runs, some_of
+from crosstack.workload.dtype import Dtype
+from crosstack.workload.transformer_training import Hidden
+
+
+@pytest.fixture(scope="module")
+def a_run():
+    system = crosstack.system("a100-dgx-80gb", chips=2)
+    job = crosstack.Job(model=GPT, batch=2, sequence=16)
+
+    def make(given="tp=1,dp=2,zero=0", **changes):
+        kept = {"name": given, "source": "own", "job": job, "system": system, "time": 1.0}
+        return MeasuredRun(given=given, **(kept | changes))
+
+    return make
+
+
+def test_a_run_is_predicted_as_it_ran(a_run):
+    run = a_run()
+    assert said_of(run).time == crosstack.predict(run.job, run.system, run.given).time
+    waited = said_of(a_run(overlap=(Hidden.SENDS,))).time
+    assert waited == crosstack.predict(run.job, run.system, run.given, overlap=("sends",)).time
+    assert waited > said_of(run).time
+
+
+def test_the_plainest_estimate_takes_the_work_at_one_share_of_the_peak(a_run):
+    run = a_run()
+    work = crosstack.predict(run.job, run.system, run.given).plan.evaluation.work
+    assert said_of(run).plain == pytest.approx(
+        work / (ONE_MFU * 2 * run.system.chip.rate(Dtype.BF16))
+    )
+
+
+def test_what_cannot_run_is_refused_and_the_others_are_scored(a_run):
+    told = []
+    exact = a_run(time=said_of(a_run()).time)
+    found = score_runs([exact, a_run(), a_run("tp=3")], told.append)
+    assert told == [exact.name, exact.name, "tp=3"]
+    assert [said.run.name for said in found.said] == [exact.name] * 2
+    assert found.ours.mean == pytest.approx(-math.log(exact.time) / 2)
+    ((run, why),) = found.refused
+    assert run.given == "tp=3"
+    assert "tp=3" in why or "3" in why
+
+
+def test_there_is_no_score_where_all_are_refused(a_run):
+    found = score_runs([a_run("tp=3")])
+    assert found.ours is found.plain is None
+
+
+def test_some_are_spread_over_all():
+    runs = list(range(10))
+    assert some_of(runs, 20) == runs
+    assert some_of(runs, 4) == [0, 3, 6, 9]

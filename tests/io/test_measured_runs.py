@@ -1,0 +1,96 @@
+"""Claims about tables of measured training runs: what is read of them, and what is left out."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from crosstack.errors import InputError
+from crosstack.io import library
+from crosstack.io.measured_runs import is_of_runs, read_runs
+from crosstack.machine.framework import Fusion
+from crosstack.workload.dtype import Dtype
+from crosstack.workload.transformer_training import Hidden
+
+ROW = {
+    "id": "one", "source": "own", "hardware": "A100-SXM-80GB", "gpus": 16, "model": "gpt",
+    "family": "gpt", "layers": 4, "hidden": 256, "heads": 4, "kv_heads": 4, "head_size": 64,
+    "ffn": 1024, "gated": False, "seq": 512, "vocab": 1000, "tied": True, "precision": "fp16",
+    "global_batch": 16, "micro_batch": 2, "tp": 2, "pp": 2, "dp": 4, "virtual_stages": 2,
+    "recompute": "selective", "software": "Megatron-LM", "step_s": 0.1,
+}  # fmt: skip
+
+
+@pytest.fixture
+def read(tmp_path):
+    def reading(*rows):
+        path = tmp_path / "runs.jsonl"
+        path.write_text("\n".join(r if isinstance(r, str) else json.dumps(r) for r in rows))
+        return read_runs(path)
+
+    return reading
+
+
+def test_a_row_is_a_job_on_a_machine_with_what_is_given(read):
+    (run,) = read(ROW).sets["own"]
+    assert run.given == (
+        "tp=2,pp=2,dp=4,microbatch=2,zero=0,recompute=attention,schedule=1f1b,interleave=2"
+    )
+    assert (run.job.batch, run.job.sequence, run.job.dtype) == (16, 512, Dtype.BF16)
+    assert (run.name, run.time, run.overlap) == ("one", 0.1, None)
+    model = run.job.model
+    assert (model.vocabulary, model.positions, model.dropout, model.qkv_bias) == (1024, 512, 1, 1)
+    assert run.system.n_chips == 16
+    assert run.system.chip.framework == library.framework("megatron")
+    assert Fusion.ATTENTION not in run.system.chip.fusions
+
+
+def test_links_overlap_shares_and_fused_attention_are_as_the_row_says(read):
+    changes = {
+        "flash_attention": True, "dp_overlap": False, "inter_gbytes_per_gpu": 12.5, "pp": 1,
+        "dp": 8, "zero": 1, "cp": 1, "software": "nanotron", "family": "llama",
+    }  # fmt: skip
+    (run,) = read(ROW | changes).sets["own"]
+    assert run.given == "tp=2,pp=1,dp=8,microbatch=2,zero=1,recompute=attention"
+    assert run.overlap == (Hidden.SENDS,)
+    assert [level.bandwidth for level in run.system.network] == [300e9, 12.5e9]
+    assert Fusion.ATTENTION in run.system.chip.fusions
+    assert not run.job.model.dropout
+
+
+def test_what_cannot_be_predicted_is_left_out_with_its_reason(read):
+    found = read(
+        ROW,
+        ROW | {"step_s": None},
+        ROW | {"experts": 8},
+        ROW | {"hardware": "Abacus"},
+        ROW | {"precision": "posit"},
+        {key: value for key, value in ROW.items() if key != "hidden"},
+    )
+    assert {source: len(runs) for source, runs in found.sets.items()} == {"own": 1}
+    assert found.left_out == {
+        "no time": 1,
+        "experts or latent attention": 1,
+        "Abacus, no node of the library": 1,
+        "precision posit": 1,
+        "no hidden said": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [("{", "is no JSON"), ("[]", "got no object"), (ROW | {"vocab": "many"}, "got what is none")],
+    ids=str,
+)
+def test_a_row_that_is_none_is_refused_with_its_line(read, row, said):
+    with pytest.raises(InputError, match=rf"runs.jsonl:2: {said}"):
+        read(ROW, row)
+
+
+def test_tables_of_runs_and_of_products_are_told_apart(tmp_path):
+    runs, products = tmp_path / "runs.jsonl", tmp_path / "products.jsonl"
+    runs.write_text(json.dumps(ROW))
+    products.write_text('{"m": 1, "k": 1, "n": 1, "dtype": "bf16", "time_s": 1.0}')
+    assert is_of_runs(runs)
+    assert not is_of_runs(products)
