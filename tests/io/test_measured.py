@@ -64,7 +64,8 @@ def test_a_chip_may_be_said_for_all(saved):
     ("row", "said"),
     [
         ("{", r"rows.jsonl:2: is no JSON"),
-        ("[1]", r"rows.jsonl:2: got no dtype"),
+        ("[1]", r"rows.jsonl:2: got no object"),
+        (ROW | {"dtype": None}, r"rows.jsonl:2: dtype: required, but missing"),
         (ROW | {"m": 0}, r"rows.jsonl:2: m: got 0; allowed: 1, 2, 3"),
         (ROW | {"k": 1.5}, r"rows.jsonl:2: k: got 1.5"),
         (ROW | {"n": True}, r"rows.jsonl:2: n: got True"),

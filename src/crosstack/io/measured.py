@@ -76,9 +76,9 @@ def read_products(path: Path, on: Chip | None = None) -> ProductTable:
             continue
         where = f"{path}:{number}"
         try:
-            row = _object(line, where)
+            row = row_of(line, where)
             gpu, source = str(row.get("gpu", on.name if on else "")), _source(row)
-            dtype, chip = _dtype(row), on or _chip(gpu)
+            dtype, chip = _dtype(row, where), on or _chip(gpu)
             if dtype is None or chip is None or not _multiplies(chip, dtype):
                 reason = gpu if chip is None else f"{row['dtype']} on {chip.name}"
                 left[reason] = left.get(reason, 0) + 1
@@ -103,13 +103,14 @@ def read_products(path: Path, on: Chip | None = None) -> ProductTable:
     return ProductTable(sets=tuple(sets), left_out=left)
 
 
-def _object(line: str, where: str) -> dict[str, Any]:
+def row_of(line: str, where: str) -> dict[str, Any]:
+    """Return a row of a table, which is an object; `InputError` names where it is."""
     try:
         row = json.loads(line)
     except ValueError as error:
         raise InputError(Problem(where, f"is no JSON: {error}.")) from error
-    if not isinstance(row, dict) or "dtype" not in row:
-        raise InputError(Problem(where, "got no dtype; allowed: a row with m, k, n and dtype."))
+    if not isinstance(row, dict):
+        raise InputError(Problem(where, "got no object; allowed: one a line."))
     return row
 
 
@@ -119,8 +120,11 @@ def _source(row: Mapping[str, Any]) -> str:
     return f"{said}: {software}" if said and software else f"{said}{software}"
 
 
-def _dtype(row: Mapping[str, Any]) -> Dtype | None:
-    name = row["dtype"]
+def _dtype(row: Mapping[str, Any], where: str) -> Dtype | None:
+    """Return the type of a row; None if there is none of that name."""
+    name = row.get("dtype")
+    if name is None:
+        raise InputError(Problem(f"{where}: dtype", "required, but missing."))
     if name in DTYPES:
         return DTYPES[name]
     return Dtype(name) if name in list(Dtype) else None

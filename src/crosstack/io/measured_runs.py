@@ -6,7 +6,6 @@ a step. What a row leaves out is as its software has it.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from crosstack.errors import InputError, Problem
 from crosstack.evaluate.run_scores import MeasuredRun
 from crosstack.io import library
 from crosstack.io.files import read_text
+from crosstack.io.measured import row_of
 from crosstack.machine.framework import Fusion
 from crosstack.machine.system import System
 from crosstack.workload.architectures.layer import Activation, Norm, Position
@@ -101,13 +101,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in enumerate(read_text(path).splitlines(), start=1):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise InputError(Problem(f"{path}:{number}", f"is no JSON: {error}.")) from error
-        if not isinstance(row, dict):
-            raise InputError(Problem(f"{path}:{number}", "got no object; allowed: one a line."))
-        yield number, row
+        yield number, row_of(line, f"{path}:{number}")
 
 
 def _run(row: Mapping[str, Any]) -> MeasuredRun:
