@@ -182,7 +182,7 @@ class TestMixedDirections:
             if found is not None:
                 yield seed, problem, found
 
-    @pytest.mark.parametrize("seeds", few_and_many(40, 80, first=200), ids=len)
+    @pytest.mark.parametrize("seeds", few_and_many(40, 120, first=200), ids=len)
     @pytest.mark.parametrize(
         "how", [{}, {"n": 6}, {"counted": True}, {"n": 6, "training": True}], ids=str
     )

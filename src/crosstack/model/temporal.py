@@ -386,9 +386,11 @@ class TemporalLoad:
 
     @property
     def own(self) -> tuple[float, ...]:
-        """Main memory that each kernel moves in any partition. [s]"""
-        runs = ([run.share * own for own in run.own] for run in self.runs)
-        return tuple(map(sum, zip(*runs, strict=True)))
+        """Main memory that each kernel moves in any partition, of all times that it runs. [s]"""
+        return tuple(
+            sum(run.share * run.own[i] * (run.members >> i & 1) for run in self.runs)
+            for i in range(len(self.work))
+        )
 
     def label(self, i: int) -> object:
         """Equal for kernels between the same others that may swap places in a sequence."""
