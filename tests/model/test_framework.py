@@ -131,12 +131,12 @@ def test_a_step_takes_the_longer_of_its_host_and_its_chip():
     eager = replace(library.framework("eager"), dispatch=None)
     chip = planned(eager)
     layer = chip.evaluation.layer_time
-    for dispatch in (0.5 * layer / 44, 2 * layer / 44):
+    for dispatch in (0.5 * layer / 43, 2 * layer / 43):
         found = planned(replace(eager, dispatch=dispatch))
         assert found.certificate.status == "optimal"
-        assert found.evaluation.host_time == pytest.approx(44 * dispatch)
+        assert found.evaluation.host_time == pytest.approx(43 * dispatch)
         # 16 layers, 8 microbatches; embedding and head are launched in no time to speak of.
-        waited = 16 * 8 * max(44 * dispatch - layer, 0.0)
+        waited = 16 * 8 * max(43 * dispatch - layer, 0.0)
         ends = (found.evaluation.time - chip.evaluation.time) - waited
         assert abs(ends) <= 8 * 12 * dispatch
         assert found.evaluation.layer_time == pytest.approx(layer, rel=1e-9)

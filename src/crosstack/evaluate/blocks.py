@@ -27,6 +27,7 @@ from crosstack.mapping.search import search
 from crosstack.model.choice_index import sharding_codes
 from crosstack.model.choices import make_choices
 from crosstack.model.collectives import AffineTime, ConcaveTime
+from crosstack.model.fused_attention import as_run
 from crosstack.model.memory import COPY_COLUMNS, STATE, copy_memory
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import (
@@ -114,6 +115,11 @@ class BlockTable:
     rows: dict[RowKey, int] = field(default_factory=dict)
     _priced: list[BlockTerms] = field(default_factory=list)
     _stacked: BlockTerms | None = None
+
+    def __post_init__(self) -> None:
+        """Take the workload as the chips run it."""
+        fuses = not self.constraints.kernel_by_kernel
+        self.workload = as_run(self.workload, self.system.chip, fuses=fuses)
 
     @property
     def terms(self) -> BlockTerms:

@@ -24,6 +24,7 @@ from crosstack.mapping.mapping import Constraints, Mapping, Task
 from crosstack.mapping.sharding import exchange_sharding, sum_sharding
 from crosstack.mapping.strategy import KernelSplit, MappingOrder, Strategy, product_share
 from crosstack.model.attention import iteration_work
+from crosstack.model.fused_attention import as_run
 from crosstack.model.memory_account import MemoryAccount
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.events import Timeline
@@ -257,7 +258,7 @@ def strategy_task(
         raise error.renamed(dict.fromkeys(("n_chips", "intra", "inter"), "strategy")) from None
     summed = strategy.split is KernelSplit.CR
     rows = 1 if summed else strategy.kp1
-    work = as_workload(workload, dtype, rows=rows * strategy.dp)
+    work = as_run(as_workload(workload, dtype, rows=rows * strategy.dp), system.chip)
     tensor = strategy.tensor
     degrees = Degrees(tensor=tensor, pipeline=strategy.lp, data=strategy.dp * rows)
     if work.experts > 1 or strategy.ep > 1:

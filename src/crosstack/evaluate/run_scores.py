@@ -16,7 +16,7 @@ from crosstack.evaluate.predicted import predict_job
 from crosstack.evaluate.scores import Score
 from crosstack.machine.system import System
 from crosstack.workload.job import Job
-from crosstack.workload.transformer_training import Hidden
+from crosstack.workload.transformer_training import Exchange, Hidden
 
 ONE_MFU = 0.4  # of the plainest estimate: every step takes its FLOP at this share of the peak [1]
 
@@ -25,7 +25,8 @@ ONE_MFU = 0.4  # of the plainest estimate: every step takes its FLOP at this sha
 class MeasuredRun:
     """A training run: what it computes on which machine, what is given of how, and its step. [s]
 
-    ``overlap`` is what of communication runs beside the work of chips; None: what may.
+    ``overlap`` is what of communication runs beside the work of chips, ``exchange`` what
+    tensor-parallel chips send one another; None: what may, and what is best.
     """
 
     name: str
@@ -35,6 +36,13 @@ class MeasuredRun:
     given: str
     time: float
     overlap: tuple[Hidden, ...] | None = None
+    exchange: Exchange | None = None
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """What is said of the step besides."""
+        said = {"overlap": self.overlap, "exchange": self.exchange}
+        return {name: value for name, value in said.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +72,7 @@ def said_of(run: MeasuredRun) -> Said:
     InputError, InfeasibleError
         If it cannot be spread so, or does not fit.
     """
-    changes: dict[str, Any] = {} if run.overlap is None else {"overlap": run.overlap}
-    found = predict_job(run.job, run.system, run.given, **changes)
+    found = predict_job(run.job, run.system, run.given, **run.changes)
     assert found.plan is not None
     evaluation = found.plan.evaluation
     peak = run.system.chip.rate(run.job.workload.graph.dtype) * run.system.n_chips

@@ -25,7 +25,7 @@ from crosstack.io.library import entry, names, node, system_on
 from crosstack.machine.system import System
 from crosstack.mapping.degrees import FREE
 from crosstack.mapping.mapping import Constraints, Task
-from crosstack.model.memory import recomputations
+from crosstack.model.memory import searched_recomputations
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.model.tiles import divisors
 from crosstack.records import require_type
@@ -355,7 +355,7 @@ def _given_otherwise(task: Task, rules: Rules) -> Iterator[list[Change]]:
 
     changed = partial(_given, task)
     if given.recompute is not None:
-        kinds = recomputations(task.workload.graph, rules)
+        kinds = searched_recomputations(task.workload.graph, rules)
         first = given.recompute_layers is None  # else all layers of the same are a way, too
         later = kinds[kinds.index(given.recompute) + first :] if given.recompute in kinds else ()
         for kind in later:

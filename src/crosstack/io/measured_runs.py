@@ -23,7 +23,7 @@ from crosstack.workload.architectures.layer import Activation, Norm, Position
 from crosstack.workload.architectures.transformer import Transformer
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.job import Job
-from crosstack.workload.transformer_training import Hidden
+from crosstack.workload.transformer_training import Exchange, Hidden
 
 NODES = {
     "A100-SXM-80GB": "a100-dgx-80gb",
@@ -114,6 +114,7 @@ def _run(row: Mapping[str, Any]) -> MeasuredRun:
         given=_given(row),
         time=float(row["step_s"]),
         overlap=(Hidden.SENDS,) if row.get("dp_overlap") is False else None,
+        exchange=_exchange(row),
     )
 
 
@@ -155,8 +156,15 @@ def _system(row: Mapping[str, Any]) -> System:
         outer = tuple(replace(level, bandwidth=port * 1e9) for level in network[1:])
         network = (network[0], *outer)
     if not row.get("flash_attention"):
-        chip = replace(chip, fusions=tuple(f for f in chip.fusions if f is not Fusion.ATTENTION))
+        chip = chip.without_fusion(Fusion.ATTENTION)
     return replace(made, chip=chip, network=network)
+
+
+def _exchange(row: Mapping[str, Any]) -> Exchange | None:
+    """Return what tensor-parallel chips send one another; None where there are none."""
+    if row["tp"] == 1 or "sequence_parallel" not in row:
+        return None
+    return Exchange.SEQUENCE if row["sequence_parallel"] else Exchange.PAIRED
 
 
 def _given(row: Mapping[str, Any]) -> str:

@@ -256,6 +256,10 @@ class Chip:
         rest = self.memories[index + 1 :]
         return replace(self, memories=(*self.memories[:index], changed, *rest))
 
+    def without_fusion(self, fusion: Fusion) -> Chip:
+        """Return the chip without programs that fuse so."""
+        return replace(self, fusions=tuple(each for each in self.fusions if each is not fusion))
+
 
 def flat_chip(
     *,

@@ -18,7 +18,7 @@ from crosstack.mapping.parallelism import (
 from crosstack.mapping.search_node import SearchState
 from crosstack.model.context import shared_tokens
 from crosstack.model.expert_degrees import cuts_experts, spread
-from crosstack.model.memory import recomputations
+from crosstack.model.memory import searched_recomputations
 from crosstack.model.objective import Objective
 from crosstack.units import format_quantity
 from crosstack.workload.kernels import Placement
@@ -104,7 +104,7 @@ def _add_of_training(state: SearchState, free: list[str], given: list[str]) -> N
             (free if open_ else given).append(f"chips of a sequence{each}")
             exchanged = constraints.context_exchange is None and constraints.degrees.context != 1
             (free if exchanged else given).append("how those exchange keys and values")
-    if len(recomputations(state.arrays, state.rules)) > 1:
+    if len(searched_recomputations(state.arrays, state.rules)) > 1:
         (free if constraints.recompute is None else given).append("recomputation")
     if state.rules.iteration.has_schedules and workload.training:
         free_one = constraints.schedule is None

@@ -10,6 +10,7 @@ from typing import ClassVar, NamedTuple
 from crosstack.errors import InputError, require, require_quantity, require_whole
 from crosstack.machine.system import Parallelism, System, dimension_sizes
 from crosstack.mapping.degrees import FREE, Degrees, degree_of
+from crosstack.model.fused_attention import as_run
 from crosstack.model.objective import Objective
 from crosstack.records import brief, require_types
 from crosstack.workload.kernels import Axis
@@ -147,6 +148,8 @@ class Constraints:
 class Task:
     """A workload, a system and what is given: what one file holds.
 
+    The workload is as the chips run it (`crosstack.model.fused_attention.as_run`).
+
     ``paths`` says what the file calls fields, by their path here, where it has other names.
     """
 
@@ -161,6 +164,9 @@ class Task:
     def __post_init__(self) -> None:
         """Check what it is made of."""
         require_types(self)
+        fuses = not self.constraints.kernel_by_kernel
+        workload = as_run(self.workload, self.system.chip, fuses=fuses)
+        object.__setattr__(self, "workload", workload)
 
     def as_in_file(self, error: InputError) -> InputError:
         """Return the same error with the file's own paths."""

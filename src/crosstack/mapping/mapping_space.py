@@ -20,7 +20,7 @@ from crosstack.mapping.parallelism import expert_ways, workload_uses
 from crosstack.mapping.sharding import given_choices
 from crosstack.mapping.slots import Slots, make_slots
 from crosstack.model.choice_index import choice_index
-from crosstack.model.memory import recomputations
+from crosstack.model.memory import searched_recomputations
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.model.schedule.allowed import some_layers_again
 from crosstack.model.tiles import divisors
@@ -105,7 +105,7 @@ def mapping_space(task: Task, rules: Rules | str | None = None) -> MappingSpace:
 
 def _of_training(task: Task, arrays: KernelGraph, rules: Rules) -> Iterator[Factor]:
     """Yield what is computed again, and pieces of a stage, where there is a backward pass."""
-    given, kinds = task.constraints, recomputations(arrays, rules)
+    given, kinds = task.constraints, searched_recomputations(arrays, rules)
     if len(kinds) > 1:
         count, words = len(kinds), ", ".join(kinds)
         if some_layers_again(task.system.chip, rules):

@@ -63,6 +63,7 @@ from crosstack.model.ends import (
     plan_of_end,
     priced_end,
 )
+from crosstack.model.fused_attention import as_run
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.objective import Objective, Weights
 from crosstack.model.rules import Rules
@@ -141,7 +142,8 @@ def search(
         If constraints name unknown kernels or contradict the rules.
     """
     started = time.perf_counter()
-    workload = counted(workload, rules)
+    fuses = not constraints.kernel_by_kernel
+    workload = as_run(counted(workload, rules), system.chip, fuses=fuses)
     check_given(workload, system, constraints, rules)
     weights = Weights.of(objective) if weights is None else weights
     state = search_state(workload, system, constraints, rules, gap, weights)

@@ -23,7 +23,7 @@ from crosstack.model.choices import least_summing
 from crosstack.model.collectives import AffineTime, ConcaveTime, NearShards, Replicas
 from crosstack.model.end_cost import EndCost
 from crosstack.model.iteration import least_times
-from crosstack.model.memory import recomputations
+from crosstack.model.memory import searched_recomputations
 from crosstack.model.mesh_plan import MeshPlan, microbatch_count, with_offloaded
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.allowed import (
@@ -316,7 +316,11 @@ def strategies_of(
     orders : sequence of Schedule, optional
         Schedules; that of ``given``, or all that are searched, if left out.
     """
-    kinds = recomputations(workload.graph, rules) if given.recompute is None else (given.recompute,)
+    kinds = (
+        searched_recomputations(workload.graph, rules)
+        if given.recompute is None
+        else (given.recompute,)
+    )
     layers = {n for count in {plan.layers_per_stage for plan in plans} for n in divisors(count)}
     cuts = sorted(layers) if given.interleave is None else [given.interleave]
     if orders is None:

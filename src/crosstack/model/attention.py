@@ -70,12 +70,13 @@ def attention_core(arrays: KernelGraph) -> Bools:
 
 @lru_cache(maxsize=256)
 def attentions(arrays: KernelGraph) -> tuple[tuple[int, int], ...]:
-    """Return the attentions of a graph, each as masks of its first product and of all its kernels.
+    """Return the attentions of a graph, each as masks of its first products and of all its kernels.
 
     One is a product of two tensors, elementwise kernels of as many elements of which one needs
     whole rows, and the products of as many heads and of the same direction that read what comes
-    behind that one. Kernels between that no such product needs do not count. Source:
-    dao2022flashattention.
+    behind that one. Kernels between that no such product needs do not count. Those that have
+    elementwise kernels in common are one: in a backward pass what makes the weights once more, and
+    what comes to their gradient. Source: dao2022flashattention.
     """
     elements = arrays.rows * arrays.columns
     after: list[list[int]] = [[] for _ in range(arrays.n)]
@@ -83,7 +84,8 @@ def attentions(arrays: KernelGraph) -> tuple[tuple[int, int], ...]:
         if not elided:
             after[int(i)].append(int(j))
     pairs = arrays.gemm & arrays.two_inputs & (arrays.periodic_size == 0)
-    found = []
+    found: list[tuple[int, int]] = []
+    inner = sum(1 << i for i in np.flatnonzero(~arrays.gemm).tolist())
     for first in np.nonzero(pairs)[0].tolist():
         alike = arrays.backward == arrays.backward[first]
         between = alike & ~arrays.gemm & (elements == elements[first])
@@ -94,7 +96,10 @@ def attentions(arrays: KernelGraph) -> tuple[tuple[int, int], ...]:
         ends = {j for j in _read(after, behind) if last[j] and j != first}
         needed = [i for i in chain if ends & _read(after, {i, *_reached(after, [i], between)})]
         if ends:
-            found.append((1 << first, sum(1 << i for i in {first, *needed, *ends})))
+            begins, held = 1 << first, sum(1 << i for i in {first, *needed, *ends})
+            met = [pair for pair in found if pair[1] & held & inner]
+            found = [pair for pair in found if pair not in met]
+            found.append(reduce(lambda a, b: (a[0] | b[0], a[1] | b[1]), met, (begins, held)))
     return tuple(found)
 
 

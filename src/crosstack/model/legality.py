@@ -45,7 +45,7 @@ class Legality:
     ``products``, ``row_wise``: kernels that multiply, and those that need whole rows; ``joined``:
     by kernel, those that a tensor joins it with, either way; ``barred``, ``cut``: by kernel, those
     of them that are in no partition with it, unless in an attention or a chain (barred) or at all
-    (cut); ``attentions``: the product that begins each, and all its kernels; ``chains``: kernels
+    (cut); ``attentions``: the products that begin each, and all its kernels; ``chains``: kernels
     that a framework has one for, or for a part of them; ``whole``: whether sets are
     whole partitions; otherwise kernels may have been left out of them, and the hereditary rules
     decide.

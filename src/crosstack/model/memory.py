@@ -81,6 +81,17 @@ def recomputations(arrays: KernelGraph, rules: Rules) -> tuple[Recompute, ...]:
     return (Recompute.NONE, *some, Recompute.FULL)
 
 
+def searched_recomputations(arrays: KernelGraph, rules: Rules) -> tuple[Recompute, ...]:
+    """Return the kinds of recomputation of which each keeps less than the one before.
+
+    Attention that makes its scores once more in its backward pass keeps as little as if all of it
+    ran again.
+    """
+    kinds = recomputations(arrays, rules)
+    anew = bool((arrays.remade >= 0).any())
+    return tuple(kind for kind in kinds if not (anew and kind is Recompute.ATTENTION))
+
+
 @lru_cache(maxsize=256)
 def kept_tensors(arrays: KernelGraph, recompute: Recompute = Recompute.NONE) -> KeptTensors:
     """Return what one copy of a graph keeps for its backward pass.
@@ -91,7 +102,7 @@ def kept_tensors(arrays: KernelGraph, recompute: Recompute = Recompute.NONE) -> 
     that come from outside of it, and results that kernels not computed again have read. Where the
     graph says which operands are one tensor, that is kept once, as the first forward kernel reads
     it, if the backward pass reads it or computes a reader again; what the backward pass alone reads
-    is a gradient.
+    is a gradient. Nothing is kept of what the backward pass makes once more.
     """
     n, forward = arrays.n, ~arrays.backward
     output = np.zeros(n, dtype=np.bool_)
@@ -99,16 +110,18 @@ def kept_tensors(arrays: KernelGraph, recompute: Recompute = Recompute.NONE) -> 
         return KeptTensors(output=output, mask=output, operands=np.zeros((n, 2), dtype=np.bool_))
     again = computed_again(arrays, recompute)
     source, target = arrays.source, arrays.target
-    made, read = forward[source], forward[target]
+    anew = np.isin(np.arange(n), arrays.remade)
+    came, read = forward[source], forward[target]
+    made = came & ~anew[source]
     needed = made & (~read | arrays.saved_input[target])
     output[source[needed]] = True
-    output |= arrays.saved_output & forward
+    output |= arrays.saved_output & forward & ~anew
     passed_on = np.zeros(n, dtype=np.bool_)
     passed_on[source[made & read & ~again[target]]] = True
     output &= ~again | passed_on
     output[source[made & ~again[source] & again[target]]] = True
     fed = np.zeros(n, dtype=np.bool_)
-    fed[target[~made]] = True
+    fed[target[~came]] = True
     kept = np.where(forward, arrays.saved_input & ~again | again, fed)
     operands = arrays.open_inputs & kept[:, None]
     # Both from outside: the gradient and what is beside it.
@@ -119,7 +132,7 @@ def kept_tensors(arrays: KernelGraph, recompute: Recompute = Recompute.NONE) -> 
         before = np.flatnonzero(forward[readers])
         if before.size and (before.size < readers.size or again[readers].any()):
             operands[readers[before[0]], places[before[0]]] = True
-    return KeptTensors(output=output, mask=arrays.saved_mask & ~again, operands=operands)
+    return KeptTensors(output=output, mask=arrays.saved_mask & ~again & ~anew, operands=operands)
 
 
 @lru_cache(maxsize=256)

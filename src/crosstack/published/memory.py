@@ -12,6 +12,7 @@ from crosstack.evaluate.rules import crosstack
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.io import library
 from crosstack.io.yaml_tree import parse_yaml
+from crosstack.machine.framework import Fusion
 from crosstack.machine.node import system_of_nodes
 from crosstack.mapping.strategy import parse_strategy
 from crosstack.model.memory_account import MemoryAccount
@@ -42,8 +43,8 @@ QUANTITIES = {
 class MemoryRun:
     """A published run, and memory of a chip of it.
 
-    ``gradient`` are bytes of gradients that the run keeps of a weight [B]; ``row`` is one of
-    `QUANTITIES`, ``published`` its size. [B]
+    ``gradient`` are bytes of gradients that the run keeps of a weight [B]; ``fused``: whether
+    attention is one kernel; ``row`` is one of `QUANTITIES`, ``published`` its size. [B]
     """
 
     case: str
@@ -60,6 +61,7 @@ class MemoryRun:
     shape: Mapping[str, Any] = field(default_factory=dict)
     interleave: int = 1
     gradient: float = 2.0
+    fused: bool = True
     tolerance: float = TOLERANCE
     note: str = ""
     reason: str = ""
@@ -91,6 +93,8 @@ class MemoryRun:
         node, strategy = library.node(self.node), parse_strategy(self.strategy)
         fabric, port = library.joined_by(node)
         system = system_of_nodes(node, strategy.n_chips, fabric=fabric, port=port)
+        if not self.fused:
+            system = replace(system, chip=system.chip.without_fusion(Fusion.ATTENTION))
         rules = crosstack()
         rules = replace(rules, memory=replace(rules.memory, gradient_bytes=self.gradient))
         settings = StepSettings(enforces_capacity=False)

@@ -18,7 +18,7 @@ from crosstack.machine.prices import Bill
 from crosstack.machine.system import Dimension, Parallelism, System
 from crosstack.mapping.mapping import Constraints, Mapping, Task
 from crosstack.model.energy import missing_powers
-from crosstack.model.memory import recomputations
+from crosstack.model.memory import searched_recomputations
 from crosstack.model.objective import Objective
 from crosstack.model.rules import Rules, rules_named
 from crosstack.units import format_quantity
@@ -229,7 +229,7 @@ def grouped(value: float) -> str:
 def splits(answer: Plan) -> tuple[tuple[str, str], ...]:
     """Return how the work is split, as (label, value)."""
     e, m, workload = answer.evaluation, answer.mapping, answer.task.workload
-    again = len(recomputations(workload.graph, answer.rules)) > 1
+    again = len(searched_recomputations(workload.graph, answer.rules)) > 1
     batch = plural(workload.global_batch_size, workload.item)
     uses: tuple[Parallelism, ...] = Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA
     shared = answer.degrees.context or 1

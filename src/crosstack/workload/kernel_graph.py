@@ -69,8 +69,9 @@ class KernelGraph:
     takes; ``stored`` (n, 3): elements of each operand that a product reads, and of its result, over
     those that its extents say, other than 1 where windows overlap; ``reread``: bytes of its
     operands that a kernel reads once more, wherever they are [B]; ``saved_*`` what the backward
-    pass needs of a forward kernel (`Saved`); ``density`` (n, 3), ``routing`` (n, 5) as
-    `Kernel.density` and `Routing`; ``messages`` what each kernel sends besides what its sharding
+    pass needs of a forward kernel (`Saved`); ``remade``: the kernel whose result one makes once
+    more, -1 for others (`crosstack.model.fused_attention`); ``density`` (n, 3), ``routing`` (n, 5)
+    as `Kernel.density` and `Routing`; ``messages`` what each kernel sends besides what its sharding
     causes; ``sharers`` how many copies of the graph have one weight, or one gradient of a weight
     that a kernel adds to, in common, 1 where each has its own, as in lists. ``experts`` is among
     how many groups that tokens are sent to a kernel works on the places of some, 0 if on none, as
@@ -120,6 +121,7 @@ class KernelGraph:
     saved_input: Bools
     saved_output: Bools
     saved_mask: Bools
+    remade: Ints
     density: Floats
     stored: Floats
     reread: Floats
@@ -256,8 +258,8 @@ class KernelGraph:
 
     @property
     def total_work(self) -> float:
-        """Operations of all kernels for one sequence. [FLOP]"""
-        return float(sum(self.work.tolist()))
+        """Operations of all kernels for one sequence, without what is made once more. [FLOP]"""
+        return float(sum(self.work[self.remade < 0].tolist()))
 
     @property
     def total_weight_size(self) -> float:
@@ -431,6 +433,62 @@ def graph_of_columns(
         join_source=starts,
         join_target=ends,
         join_operand=places,
+        order=order,
+        levels=levels,
+        depth=level[target] - level[source] + 1,
+        preds=tuple(preds),
+        succs=tuple(succs),
+        remade=np.full(n, -1),
+    )
+
+
+# Columns of `KernelGraph` that say how its kernels are joined, not what each is.
+_JOINED = (
+    "n", "source", "target", "operand", "tensor", "elided", "tensor_size", "join_source",
+    "join_target", "join_operand", "depth", "levels", "order", "preds", "succs", "open_output",
+    "layouts",
+)  # fmt: skip
+
+
+def graph_of_rows(graph: KernelGraph, rows: Sequence[int], edges: Sequence[Edge]) -> KernelGraph:
+    """Return a graph of some kernels of another, some of them perhaps twice.
+
+    Parameters
+    ----------
+    rows : sequence of int
+        Which kernel of the other one each is; as far as they are in both, by the same numbers. [1]
+    edges : sequence of Edge
+        Between them, by the new numbers; that of the tensor does not matter, as each kernel makes
+        one.
+    """
+    of_kernels = dict[str, Any]()
+    for name in _COLUMNS:
+        value = getattr(graph, name)
+        if name in _JOINED or not isinstance(value, tuple | np.ndarray) or len(value) != graph.n:
+            continue  # lists have no splits
+        of_kernels[name] = (
+            tuple(value[i] for i in rows) if isinstance(value, tuple) else value[rows]
+        )
+    size = dict(zip(graph.source.tolist(), graph.tensor_size[graph.tensor].tolist(), strict=True))
+    joined = sorted((i, j, operand, elided) for i, j, operand, _, elided in edges)
+    makers = {maker: number for number, maker in enumerate(dict.fromkeys(i for i, *_ in joined))}
+    order, levels = topological_order(len(rows), [edge[:2] for edge in joined])
+    source, target, operand = np.array([edge[:3] for edge in joined], dtype=np.int64).T.copy()
+    level, preds, succs = np.array(levels, dtype=np.int64), [0] * len(rows), [0] * len(rows)
+    for i, j, *_ in joined:
+        preds[j] |= 1 << i
+        succs[i] |= 1 << j
+    return replace(
+        graph,
+        **of_kernels,
+        n=len(rows),
+        open_output=~np.isin(np.arange(len(rows)), source),
+        tensor_size=np.array([size[rows[maker]] for maker in makers], dtype=np.float64),
+        source=source,
+        target=target,
+        operand=operand,
+        tensor=np.array([makers[i] for i in source.tolist()], dtype=np.int64),
+        elided=np.array([edge[3] for edge in joined], dtype=np.bool_),
         order=order,
         levels=levels,
         depth=level[target] - level[source] + 1,

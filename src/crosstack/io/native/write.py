@@ -24,6 +24,7 @@ from crosstack.machine.framework import Framework
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Task
+from crosstack.model.fused_attention import as_kept
 from crosstack.workload import kernels
 from crosstack.workload.axes import AxisUse
 from crosstack.workload.dataflow import Graph
@@ -60,7 +61,8 @@ def write_task(task: Task) -> str:
 
 def write_workload(workload: Workload) -> str:
     """Return the ``workload`` section alone; with a ``system`` section after it, a whole file."""
-    return block_text({"workload": _over_named_axes(workload) or _of_kernels(workload)})
+    kept = as_kept(workload)
+    return block_text({"workload": _over_named_axes(kept) or _of_kernels(kept)})
 
 
 def write_system(system: System) -> str:
