@@ -19,7 +19,7 @@ from crosstack.io.files import read_text
 from crosstack.io.measured import row_of
 from crosstack.machine.framework import Fusion
 from crosstack.machine.system import System
-from crosstack.workload.architectures.layer import Activation, Norm, Position
+from crosstack.workload.architectures.layer import Activation, Experts, Norm, Position
 from crosstack.workload.architectures.transformer import Transformer
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.job import Job
@@ -32,16 +32,23 @@ NODES = {
     "H100": "h100-dgx",
     "B200-SXM": "b200-dgx",
     "B200": "b200-dgx",
+    "GB200": "gb200-nvl72",
+    "GB300": "gb300-nvl72",
 }
+# Models with latent attention, of which a row has the widths but not the ranks.
+LATENT = {"deepseekv2": "deepseek-v2", "deepseekv3": "deepseek-v3"}
 # Beginnings of what software is called, and the framework that drives its chips.
 SOFTWARE = {
     "Megatron": "megatron",
     "Composer": "eager",  # FSDP of PyTorch, not compiled
     "nanotron": "eager",
 }
+# What adds up gradients in single precision: Megatron with BF16, Nanotron's accumulator.
+WIDE_GRADIENTS = ("Megatron-LM / TE", "nanotron")
+SHARED_STATE = "Megatron-Bridge"  # whose recipes use the distributed optimizer
 AGAIN = {"none": "none", "selective": "attention", "full": "full"}
 # FP16 with its scale is as long and as fast as BF16; FP8 with current scaling has one a tensor.
-DTYPES = {"fp16": Dtype.BF16, "fp8-cs": Dtype.FP8}
+DTYPES = {"fp16": Dtype.BF16, "fp8-cs": Dtype.FP8, "fp8-mx": Dtype.MXFP8}
 PADDED = 128  # rows that a vocabulary is filled up to, as Megatron does
 
 
@@ -64,7 +71,7 @@ def is_of_runs(path: Path) -> bool:
 
 
 def read_runs(path: Path) -> RunTable:
-    """Read training runs that were timed, but for those with experts or latent attention.
+    """Read training runs that were timed.
 
     Raises
     ------
@@ -75,8 +82,8 @@ def read_runs(path: Path) -> RunTable:
     for number, row in _rows(path):
         if not row.get("step_s"):
             table.leave_out("no time")
-        elif row.get("experts") or row.get("mla"):
-            table.leave_out("experts or latent attention")
+        elif row.get("mla") and _latent_of(row) is None:
+            table.leave_out(f"ranks of latent attention of {row.get('model')}")
         elif row.get("precision") not in (*Dtype, *DTYPES):
             table.leave_out(f"precision {row.get('precision')}")
         elif row.get("hardware") not in NODES:
@@ -109,7 +116,13 @@ def _run(row: Mapping[str, Any]) -> MeasuredRun:
     return MeasuredRun(
         name=str(row["id"]),
         source=str(row["source"]),
-        job=Job(model=_model(row), batch=row["global_batch"], sequence=row["seq"], dtype=dtype),
+        job=Job(
+            model=_model(row),
+            batch=row["global_batch"],
+            sequence=row["seq"],
+            dtype=dtype,
+            gradients=Dtype.FP32 if _software(row).startswith(WIDE_GRADIENTS) else None,
+        ),
         system=_system(row),
         given=_given(row),
         time=float(row["step_s"]),
@@ -118,9 +131,34 @@ def _run(row: Mapping[str, Any]) -> MeasuredRun:
     )
 
 
+def _latent_of(row: Mapping[str, Any]) -> str | None:
+    """Return the model of the library whose ranks of latent attention a row has, by its name."""
+    name = str(row.get("model")).lower().replace("-", "").replace("_", "")
+    return next((known for start, known in LATENT.items() if name.startswith(start)), None)
+
+
+def _experts(row: Mapping[str, Any]) -> Experts | None:
+    """Return routed experts, with those that see every token as wide as they are."""
+    if not row.get("experts"):
+        return None
+    width = row["moe_ffn"]
+    shared = row.get("shared_ffn", 0) // width
+    return Experts(count=row["experts"], active=row["topk"], feed_forward=width, shared=shared)
+
+
 def _model(row: Mapping[str, Any]) -> Transformer:
+    """Return the shape; of latent attention with the ranks of the model that it is cut from."""
+    if (known := _latent_of(row)) is None:
+        return _of_shape(row)
+    model = library.model(known)
+    assert model.experts is not None
+    few = replace(model.experts, first_dense=min(model.experts.first_dense, row["layers"] - 1))
+    return replace(model, name=str(row["model"]), layers=row["layers"], experts=few)
+
+
+def _of_shape(row: Mapping[str, Any]) -> Transformer:
     """Return the shape; GPT with biases, layer norms and learned positions, but for MPT's."""
-    gpt, megatron = row["family"] == "gpt", str(row.get("software", "")).startswith("Megatron")
+    gpt, megatron = row["family"] == "gpt", _software(row).startswith("Megatron")
     learned = gpt and row["source"] != "mpt"  # which has ALiBi
     return Transformer(
         name=str(row["model"]),
@@ -142,12 +180,13 @@ def _model(row: Mapping[str, Any]) -> Transformer:
         qkv_bias=learned,
         output_bias=learned,
         feed_forward_bias=learned,
+        experts=_experts(row),
     )
 
 
 def _system(row: Mapping[str, Any]) -> System:
     """Return the machine, with the links that the row says, and the framework that drives it."""
-    software = str(row.get("software", ""))
+    software = _software(row)
     driven = next((name for start, name in SOFTWARE.items() if software.startswith(start)), None)
     made = library.system_on(NODES[row["hardware"]], chips=row["gpus"])
     made = library.driven(made, driven) if driven else made
@@ -158,6 +197,10 @@ def _system(row: Mapping[str, Any]) -> System:
     if not row.get("flash_attention"):
         chip = chip.without_fusion(Fusion.ATTENTION)
     return replace(made, chip=chip, network=network)
+
+
+def _software(row: Mapping[str, Any]) -> str:
+    return str(row.get("software", ""))
 
 
 def _exchange(row: Mapping[str, Any]) -> Exchange | None:
@@ -172,10 +215,17 @@ def _given(row: Mapping[str, Any]) -> str:
     given.append(f"microbatch={row['micro_batch']}")
     if row.get("cp", 1) > 1:
         given.append(f"cp={row['cp']}")
+    if row.get("experts"):
+        given.append(f"ep={row.get('ep', 1)}")
+        # Experts over more chips than data-parallel ones are over tensor-parallel ones, too.
+        etp = row.get("etp", 1 if row["dp"] % row.get("ep", 1) else None)
+        if row["tp"] > 1 and etp:
+            given.append(f"etp={etp}")
     if row.get("fsdp") or row.get("zero") == 3:
         given.append("zero=3")
     elif row["dp"] > 1:
-        given.append(f"zero={row.get('zero', 0)}")
+        shared = _software(row).startswith(SHARED_STATE)
+        given.append(f"zero={row.get('zero', int(shared))}")
     if row.get("recompute"):
         given.append(f"recompute={AGAIN[row['recompute']]}")
     if row["pp"] > 1:

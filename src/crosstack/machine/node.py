@@ -14,6 +14,8 @@ from crosstack.machine.packages import dimension_of
 from crosstack.machine.system import Dimension, DimensionKind, Prices, System
 from crosstack.records import require_types
 
+SPARES = 1 / 8  # of the chips of a node that may be left out of all
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPort:
@@ -114,10 +116,11 @@ def system_of_nodes(
 ) -> System:
     """Return the system of so many chips: a part of a node, or whole nodes joined by a fabric.
 
-    A part of a node keeps its switches; of a ring that is not whole, what is left is a mesh. The
+    A part of a node keeps its switches; of a ring that is not whole, what is left is a mesh. Nodes
+    of one switch may each leave up to an eighth of their chips out, as racks that have spares. The
     power of a chip that is bought is that of its package: memory and links are in it, and so is a
     share of all that the node has where that has a price. What its adapters to the network draw is
-    part of its hosts. Raises `InputError` if ``n_chips`` are neither a part of one node nor whole
+    part of its hosts. Raises `InputError` if ``n_chips`` are neither a part of one node nor such
     nodes, or nodes have to be joined that have no ports.
 
     Parameters
@@ -136,8 +139,7 @@ def system_of_nodes(
         network = (_joined(node, inside, n_chips),) if inside else _part_of(node, n_chips)
         return _system(node, network, n_chips, node.name)
     if n_chips % node.n_chips:
-        allowed = f"up to {node.n_chips}, or a multiple of it: whole nodes of {node.name}"
-        raise InputError(Problem("n_chips", f"got {n_chips}; allowed: {allowed}."))
+        node = _nearly_whole(node, n_chips)
     if not node.n_ports or fabric is None:
         why = "has no ports out" if not node.n_ports else "needs a fabric to the next"
         message = f"got {n_chips}; {node.name} {why}; allowed: up to {node.n_chips}."
@@ -148,6 +150,21 @@ def system_of_nodes(
         own = (_joined(node, inside, node.n_chips),)
     network = (*own, _outside(node, joined, fabric, port, between))
     return _system(node, network, n_chips, f"{joined} x {node.name}")
+
+
+def _nearly_whole(node: Node, n_chips: int) -> Node:
+    """Return a node of which as many make so many chips, each without a few of its own."""
+    count = -(-n_chips // node.n_chips)
+    each, left = divmod(n_chips, count)
+    switched = len(node.network) == 1 and node.network[0].kind is DimensionKind.SWITCH
+    if left or not switched or each < node.n_chips * (1 - SPARES):
+        allowed = f"up to {node.n_chips}, or a multiple of it: whole nodes of {node.name}"
+        few, most = math.ceil(node.n_chips * (1 - SPARES)), node.n_chips - 1
+        if switched and few < most:
+            allowed += f", or {few} to {most} chips of each"
+        raise InputError(Problem("n_chips", f"got {n_chips}; allowed: {allowed}."))
+    ports = node.n_ports * each // node.n_chips
+    return replace(node, network=_part_of(node, each), n_ports=ports)
 
 
 def _system(node: Node, network: tuple[Dimension, ...], n_chips: int, name: str) -> System:

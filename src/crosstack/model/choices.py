@@ -22,7 +22,7 @@ from crosstack.model.choice_index import ChoiceIndex, choice_index
 from crosstack.model.collectives import NOTHING
 from crosstack.model.context import context_sent, hides_blocks
 from crosstack.model.conversions import PARTIAL, SETS, Conversions, Edges, changes_by_set, edges_of
-from crosstack.model.memory import activation_sizes, computed_again
+from crosstack.model.memory import MASK, activation_sizes, computed_again, masks_moved
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.temporal import Clocked, clocked
@@ -181,7 +181,8 @@ def make_choices(
     cache = arrays.cache_size[row] * np.where(index.axis == OUTER, heads, shard / elements)
     part = shard / elements
     reread = arrays.reread[row] * part
-    entering = entering + reread
+    moved = reread + shard * (MASK * masks_moved(arrays)[row])
+    entering = entering + moved
     summed_gradients = arrays.periodic_size[row] * part / arrays.sharers[row]
     later = not rules.iteration.sums_in_layers
     expert_summed = expert_gradients(arrays)[row] * part / arrays.sharers[row] * later
@@ -219,7 +220,7 @@ def make_choices(
             extents=(m, k, columns),
             density=density,
             work=work,
-            moved=reread,
+            moved=moved,
             cache=cache,
             microbatch=microbatch,
         )

@@ -18,13 +18,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crosstack.model.attention import attention_core
+from crosstack.model.attention import attention_core, attentions
 from crosstack.model.boundary import Shares, operand_share
 from crosstack.model.kept_by_two import kept_by_two, kept_of_end, microbatches_kept
 from crosstack.model.memory_account import ROWS, MemoryAccount
@@ -133,6 +134,18 @@ def kept_tensors(arrays: KernelGraph, recompute: Recompute = Recompute.NONE) -> 
         if before.size and (before.size < readers.size or again[readers].any()):
             operands[readers[before[0]], places[before[0]]] = True
     return KeptTensors(output=output, mask=arrays.saved_mask & ~again & ~anew, operands=operands)
+
+
+@lru_cache(maxsize=256)
+def masks_moved(arrays: KernelGraph) -> Bools:
+    """Which kernels write a mask to main memory or read it there, shape (n,).
+
+    Not those of attention that makes its scores once more, which draws them once more, too.
+    """
+    if not (arrays.remade >= 0).any():
+        return arrays.masked
+    inside = reduce(or_, (held for _, held in attentions(arrays)), 0)
+    return arrays.masked & np.array([not inside >> i & 1 for i in range(arrays.n)])
 
 
 @lru_cache(maxsize=256)

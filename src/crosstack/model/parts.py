@@ -61,6 +61,14 @@ class MainMemory:
             "``dfmodel_code``. [B]"
         ),
     )
+    gradient_passes: float = field(
+        default=5.0,
+        metadata=meaning(
+            "How often an iteration moves all gradients at its end: they are read for their norm, "
+            "read and written to clip it, read by the update and set to zero "
+            "(``nvidia_megatron_core``: ``clip_grads``, ``zero_grad``). [1]"
+        ),
+    )
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -83,14 +91,16 @@ class MainMemory:
             said["gradient_bytes"] = workload.gradients.size
         if workload.optimizer is not None:
             said["optimizer_bytes"] = workload.optimizer.state
+            said["gradient_passes"] = workload.optimizer.gradient_passes
         return replace(self, **said) if said else self
 
     def update_traffic(self, word: float) -> float:
         """Bytes of main memory that the update of a weight of ``word`` bytes reads and writes. [B]
 
-        The gradient is read, what the optimizer keeps read and written, and the weight written.
+        What the optimizer keeps is read and written, the weight written, and the gradient moved
+        as often as `gradient_passes` says.
         """
-        return self.gradient_bytes + 2 * self.optimizer_bytes + word
+        return self.gradient_passes * self.gradient_bytes + 2 * self.optimizer_bytes + word
 
     def weights(self, weight: Floats, forward: Floats) -> Floats:
         """Bytes of weights, of those that each kernel uses and those of forward kernels. [B]

@@ -19,6 +19,7 @@ from crosstack.workload.lstm import LstmModel, language_model
 from crosstack.workload.optimizer import Optimizer, optimizer_named
 from crosstack.workload.passes.dispatched import OF_RECIPE, dispatched
 from crosstack.workload.passes.quantized import RECIPES, quantized
+from crosstack.workload.passes.single_precision_loss import single_precision_loss
 from crosstack.workload.product import Product, product
 from crosstack.workload.residual_graph import IMAGES, residual_graph
 from crosstack.workload.transformer_training import (
@@ -221,6 +222,7 @@ class Job:
             JobKind.TRAIN: training, JobKind.FORWARD: forward, JobKind.PREFILL: prefill
         }  # fmt: skip
         made = makers[self.kind](self.model, sequence=self.sequence, **much)
+        made = single_precision_loss(made) if self.kind is JobKind.TRAIN else made
         made = quantized(made, recipe) if recipe else made
         sent = self.sent_in
         return made if sent is None else dispatched(made, sent)

@@ -69,7 +69,8 @@ class KernelGraph:
     takes; ``stored`` (n, 3): elements of each operand that a product reads, and of its result, over
     those that its extents say, other than 1 where windows overlap; ``reread``: bytes of its
     operands that a kernel reads once more, wherever they are [B]; ``saved_*`` what the backward
-    pass needs of a forward kernel (`Saved`); ``remade``: the kernel whose result one makes once
+    pass needs of a forward kernel (`Saved`); ``masked``: whether a kernel writes such a mask, or
+    reads it; ``remade``: the kernel whose result one makes once
     more, -1 for others (`crosstack.model.fused_attention`); ``density`` (n, 3), ``routing`` (n, 5)
     as `Kernel.density` and `Routing`; ``messages`` what each kernel sends besides what its sharding
     causes; ``sharers`` how many copies of the graph have one weight, or one gradient of a weight
@@ -121,6 +122,7 @@ class KernelGraph:
     saved_input: Bools
     saved_output: Bools
     saved_mask: Bools
+    masked: Bools
     remade: Ints
     density: Floats
     stored: Floats
@@ -570,6 +572,7 @@ def _elements(n: int, word: int, dtype: Dtype) -> dict[str, Any]:
 # What kernels of a list say nothing of.
 _UNSAID = {
     "functions": "", "stored": (1.0, 1.0, 1.0), "reread": 0.0, "adds": False, "attends": False,
+    "masked": False,
     "exchanged": False, "tokens": (False,) * 8, "across": (False,) * 3, "experts": 0, "sharers": 1,
     "places": AXIS_CODE[Axis.NONE],
 }  # fmt: skip

@@ -41,6 +41,7 @@ import numpy as np
 from crosstack.errors import InputError, Problem
 from crosstack.workload.axes import AxisUse
 from crosstack.workload.dataflow import Graph
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import TABLE, Function, OperationKind
 from crosstack.workload.kernel_graph import AXIS_CODE, Edge, Join, KernelGraph, graph_of_columns
 from crosstack.workload.kernels import Axis, Collective, Communication
@@ -286,7 +287,8 @@ def _exchanged(kernels: Sequence[LoweredKernel], experts: Sequence[int]) -> list
 def _elements(graph: Graph, operation: Operation, read: Sequence[str]) -> dict[str, Any]:
     """Return what an operation computes with, and bytes of an element of what it reads and makes.
 
-    Of what it reads and makes the widest floating-point type; products, rows that are added up, and
+    Of what it reads and makes the widest floating-point type, of a mix with single precision the
+    widest besides, as that is what numbers are kept in; products, rows that are added up, and
     gradients of weights, of what they read alone, whatever they are added up in. Two operands are
     told, the last one again where there are fewer.
     """
@@ -298,7 +300,7 @@ def _elements(graph: Graph, operation: Operation, read: Sequence[str]) -> dict[s
     floating = [d for d in (types if alone else [*types, made]) if d.floating]
     sizes = [*(graph.tensor[name].dtype.size for name in read), made.size, made.size]
     return {
-        "dtypes": max(floating or [made], key=lambda dtype: dtype.size),
+        "dtypes": max(floating or [made], key=lambda d: (d.size < Dtype.FP32.size, d.size)),
         "input_element": sizes[:2],
         "output_element": made.size,
         "copies": int(operation.parameter) if operation.function is Function.QUANTIZE else 1,
@@ -362,6 +364,7 @@ def _arrays(kernels: Sequence[LoweredKernel]) -> KernelGraph:
     }
     columns["exchanged"] = _exchanged(kernels, columns["experts"])
     later = {name for kernel in kernels if kernel.block.twin for name in kernel.masks}
+    columns["masked"] = [bool(k.masks & later) for k in kernels]
     columns["saved_mask"] = [bool(k.masks & later) and not k.block.twin for k in kernels]
     makers = {tensor: maker for maker, _, _, tensor, _ in edges}
     named = {name for kernel in kernels for ends in kernel.splits.values() for name in ends}

@@ -15,12 +15,16 @@ class Optimizer(Checked):
     """An optimizer of training in mixed precision.
 
     ``state`` is what it keeps of each weight, a copy in single precision with it: all of that is
-    read and written by an update. [B] ``source`` is a key in ``data/references.bib``, ``where`` a
-    section there; both are empty where the state is given as a number.
+    read and written by an update. [B] ``gradient_passes``: how often the end of an iteration moves
+    all gradients: five times where their norm is clipped, as of large models, else twice, to read
+    them and to set them to zero (``nvidia_megatron_core``). [1] ``source`` is a key in
+    ``data/references.bib``, ``where`` a section there; both are empty where the state is given as a
+    number.
     """
 
     name: str
     state: Bytes = field(metadata={"unit": "b"})
+    gradient_passes: float = 5.0
     source: str = ""
     where: str = ""
 
@@ -37,11 +41,16 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
             name="adamw", state=12.0, source="rajbhandari2020zero", where="section 3.1: K = 12"
         ),
         Optimizer(
-            name="sgd", state=4.0, source="micikevicius2018mixed", where="section 3.1: master copy"
+            name="sgd",
+            state=4.0,
+            gradient_passes=2.0,
+            source="micikevicius2018mixed",
+            where="section 3.1: master copy",
         ),
         Optimizer(
             name="sgd-momentum",
             state=8.0,
+            gradient_passes=2.0,
             source="sutskever2013importance",
             where="section 2, equations 1 and 2: one velocity a weight",
         ),

@@ -377,6 +377,7 @@ class DFModelMemory(MainMemory):
 
     gradient_bytes: float = 0.0
     optimizer_bytes: float = 0.0
+    gradient_passes: float = 1.0
     keeps_activations: bool = field(
         default=False,
         metadata=meaning(
