@@ -31,7 +31,7 @@ from crosstack.workload.passes.backward import training
 from crosstack.workload.transformer_training import Recompute
 from crosstack.workload.workload import Workload
 
-NAMED = ("splits", "layouts", "adds", "outside", "functions")
+NAMED = ("splits", "layouts", "adds", "outside", "functions", "masked")
 Tables = KernelGraph | Choices | ChoiceIndex | Conversions
 
 

@@ -1,10 +1,13 @@
 """Training runs as they were measured, beside what is predicted of them.
 
-See `crosstack.evaluate.scores` of errors.
+Three questions are asked of a set of runs: how far steps are off (`crosstack.evaluate.scores` of
+errors); whether it is said which runs fit their chips; and, of runs that differ in how they are
+spread alone, how much slower the one is that is said to be the fastest.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,19 +17,24 @@ import numpy as np
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.predicted import predict_job
 from crosstack.evaluate.scores import Score
+from crosstack.evaluate.step_settings import StepSettings
 from crosstack.machine.system import System
 from crosstack.workload.job import Job
 from crosstack.workload.transformer_training import Exchange, Hidden
 
 ONE_MFU = 0.4  # of the plainest estimate: every step takes its FLOP at this share of the peak [1]
+REPEATS = 1.1  # fastest and slowest of a group that says something are further apart [1]
+NEAR = 1.05  # a choice is near the fastest run of its group [1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
     """A training run: what it computes on which machine, what is given of how, and its step. [s]
 
-    ``overlap`` is what of communication runs beside the work of chips, ``exchange`` what
-    tensor-parallel chips send one another; None: what may, and what is best.
+    ``time`` is None where it ran out of memory. Runs of a ``group`` train the same model on the
+    same chips, spread in different ways. ``overlap`` is what of communication runs beside the work
+    of chips, ``exchange`` what tensor-parallel chips send one another; None: what may, and what is
+    best.
     """
 
     name: str
@@ -34,7 +42,8 @@ class MeasuredRun:
     job: Job
     system: System
     given: str
-    time: float
+    time: float | None
+    group: str = ""
     overlap: tuple[Hidden, ...] | None = None
     exchange: Exchange | None = None
 
@@ -47,11 +56,77 @@ class MeasuredRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What is predicted of a run: its step, and that of the plainest estimate. [s]"""
+    """What is predicted of a run: its step, and that of the plainest estimate [s]; its memory. [B]
+
+    ``fits``: whether a chip has as much.
+    """
 
     run: MeasuredRun
     time: float
     plain: float
+    memory: float
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitScore:
+    """Runs that fit and are said to, that do not and are said to, and that are not and are. [1]"""
+
+    both: int
+    said_alone: int
+    measured_alone: int
+    neither: int
+
+    @classmethod
+    def of(cls, said: Sequence[Said]) -> FitScore | None:
+        """Return the score of runs of which some ran out of memory; None if none did."""
+        if all(one.run.time is not None for one in said):
+            return None
+        count = {(a, b): 0 for a in (True, False) for b in (True, False)}
+        for one in said:
+            count[one.fits, one.run.time is not None] += 1
+        return cls(
+            both=count[True, True],
+            said_alone=count[True, False],
+            measured_alone=count[False, True],
+            neither=count[False, False],
+        )
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of the shares of those said to fit that do, and the other way. [1]"""
+        wrong = self.said_alone + self.measured_alone
+        return 2 * self.both / (2 * self.both + wrong) if self.both + wrong else 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoiceScore:
+    """How much slower the run said to be the fastest of each group is than the fastest. [1]
+
+    ``regret`` on average, ``near`` the share of groups where it is by `NEAR` at most.
+    """
+
+    groups: int
+    regret: float
+    near: float
+
+    @classmethod
+    def of(cls, said: Sequence[Said]) -> ChoiceScore | None:
+        """Return the score of groups whose runs differ by more than repeats do; None without."""
+        groups: dict[str, list[Said]] = defaultdict(list)
+        for one in said:
+            groups[one.run.group].append(one)
+        found = []
+        for some in groups.values():
+            times = [one.run.time for one in some if one.run.time]
+            if len(times) < 2 or max(times) < REPEATS * min(times):
+                continue
+            chosen = min((one for one in some if one.run.time), key=lambda one: one.time)
+            found.append((chosen.run.time or 0.0) / min(times))
+        if not found:
+            return None
+        near = sum(ratio <= NEAR for ratio in found) / len(found)
+        return cls(groups=len(found), regret=float(np.mean(found)) - 1.0, near=near)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,23 +135,38 @@ class RunScore:
 
     ours: Score | None
     plain: Score | None
+    fits: FitScore | None
+    choices: ChoiceScore | None
     said: tuple[Said, ...]
     refused: tuple[tuple[MeasuredRun, str], ...]
 
+    @property
+    def timed(self) -> tuple[Said, ...]:
+        """What is said of the runs that have a time."""
+        return tuple(one for one in self.said if one.run.time is not None)
+
 
 def said_of(run: MeasuredRun) -> Said:
-    """Predict the step of a run.
+    """Predict the step of a run, whether or not it fits.
 
     Raises
     ------
     InputError, InfeasibleError
-        If it cannot be spread so, or does not fit.
+        If it cannot be spread so.
     """
-    found = predict_job(run.job, run.system, run.given, **run.changes)
+    settings = StepSettings(enforces_capacity=False)
+    found = predict_job(run.job, run.system, run.given, settings=settings, **run.changes)
     assert found.plan is not None
     evaluation = found.plan.evaluation
+    assert found.memory is not None
     peak = run.system.chip.rate(run.job.workload.graph.dtype) * run.system.n_chips
-    return Said(run=run, time=found.time, plain=evaluation.work / (ONE_MFU * peak))
+    return Said(
+        run=run,
+        time=found.time,
+        plain=evaluation.work / (ONE_MFU * peak),
+        memory=found.memory.peak,
+        fits=found.memory.peak <= run.system.chip.memory_room(spilled=False),
+    )
 
 
 def score_runs(
@@ -90,11 +180,14 @@ def score_runs(
             said.append(said_of(run))
         except (InputError, InfeasibleError) as error:
             refused.append((run, str(error)))
-    measured = np.array([one.run.time for one in said])
-    times, plain = (np.array([getattr(one, name) for one in said]) for name in ("time", "plain"))
+    timed = [one for one in said if one.run.time is not None]
+    measured = np.array([one.run.time for one in timed], dtype=np.float64)
+    times, plain = (np.array([getattr(one, name) for one in timed]) for name in ("time", "plain"))
     return RunScore(
-        ours=Score.of(times, measured) if said else None,
-        plain=Score.of(plain, measured) if said else None,
+        ours=Score.of(times, measured) if timed else None,
+        plain=Score.of(plain, measured) if timed else None,
+        fits=FitScore.of(said),
+        choices=ChoiceScore.of(said),
         said=tuple(said),
         refused=tuple(refused),
     )

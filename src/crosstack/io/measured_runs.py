@@ -71,7 +71,7 @@ def is_of_runs(path: Path) -> bool:
 
 
 def read_runs(path: Path) -> RunTable:
-    """Read training runs that were timed.
+    """Read training runs that were timed, or ran out of memory.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def read_runs(path: Path) -> RunTable:
     """
     table = RunTable()
     for number, row in _rows(path):
-        if not row.get("step_s"):
+        if not (row.get("step_s") or row.get("oom")):
             table.leave_out("no time")
         elif row.get("mla") and _latent_of(row) is None:
             table.leave_out(f"ranks of latent attention of {row.get('model')}")
@@ -125,7 +125,8 @@ def _run(row: Mapping[str, Any]) -> MeasuredRun:
         ),
         system=_system(row),
         given=_given(row),
-        time=float(row["step_s"]),
+        time=float(row["step_s"]) if row.get("step_s") else None,
+        group=str(row.get("group", "")),
         overlap=(Hidden.SENDS,) if row.get("dp_overlap") is False else None,
         exchange=_exchange(row),
     )
@@ -165,7 +166,7 @@ def _of_shape(row: Mapping[str, Any]) -> Transformer:
         hidden=row["hidden"],
         layers=row["layers"],
         heads=row["heads"],
-        kv_heads=row["kv_heads"],
+        kv_heads=row.get("kv_heads", row["heads"]),
         head_size=row["head_size"],
         feed_forward=row["ffn"],
         vocabulary=math.ceil(row["vocab"] / PADDED) * PADDED,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from crosstack.evaluate.run_scores import RunScore
+from crosstack.evaluate.run_scores import ChoiceScore, FitScore, RunScore
 from crosstack.evaluate.scores import DURATIONS, ProductScore, Score
 from crosstack.report.text import reason_lines, rows_table, titled
 from crosstack.report.wording import Table, table_of
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 RUNS = (
     "Mean size of ln(said / measured) and, behind it, its mean, in %. One MFU: every step takes "
-    "the FLOP of the model at 0.4 of the peak."
+    "the FLOP of the model at 0.4 of the peak. Fits: of the runs that fit and those that ran out "
+    "of memory. Choices: groups of runs that differ in how they are spread, how much slower the "
+    "one is that is said to be the fastest, in %, and the share where that is 5 % at most."
 )
 Scored = tuple[str, str, ProductScore]  # the chip with a type, the source, and the scores
 CLASSES = ("below 10 us", "to 100 us", "to 1 ms", "above")
@@ -48,12 +50,24 @@ def run_table(scored: Mapping[str, RunScore]) -> Table:
     return table_of(
         scored.items(),
         ("source", "<", lambda one: one[0]),
-        ("runs", ">", lambda one: f"{len(one[1].said)}"),
+        ("runs", ">", lambda one: f"{len(one[1].timed)}"),
         ("refused", ">", lambda one: f"{len(one[1].refused)}"),
         ("median", ">", lambda one: f"{100 * one[1].ours.median:.1f}" if one[1].ours else "-"),
         ("mean", ">", lambda one: _size(one[1].ours) if one[1].ours else "-"),
         ("one MFU", ">", lambda one: _size(one[1].plain) if one[1].plain else "-"),
+        ("fits, F1", ">", lambda one: _fits(one[1].fits)),
+        ("choices", ">", lambda one: _choices(one[1].choices)),
     )
+
+
+def _fits(score: FitScore | None) -> str:
+    return "-" if score is None else f"{score.f1:.2f}"
+
+
+def _choices(score: ChoiceScore | None) -> str:
+    if score is None:
+        return "-"
+    return f"{score.groups}: {100 * score.regret:.1f}, {100 * score.near:.0f} near"
 
 
 def runs_shown(scored: Mapping[str, RunScore], left_out: Mapping[str, int]) -> Group:
@@ -77,9 +91,13 @@ def runs_data(scored: Mapping[str, RunScore], left_out: Mapping[str, int]) -> di
                     "given": s.run.given,
                     "said_s": s.time,
                     "measured_s": s.run.time,
+                    "memory_b": s.memory,
+                    "fits": s.fits,
                 }
                 for s in one.said
             ],
+            "fits": None if one.fits is None else asdict(one.fits) | {"f1": one.fits.f1},
+            "choices": None if one.choices is None else asdict(one.choices),
             "refused": [{"name": run.name, "why": why} for run, why in one.refused],
         }
         for source, one in scored.items()
