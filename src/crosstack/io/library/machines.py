@@ -87,6 +87,7 @@ def chip(name: str, *, frequency: float | None = None) -> Chip:
         launch_overhead=values.get("launch_overhead", 0.0),
         communicating_share=values.get("communicating_multiprocessors", 0)
         / values["multiprocessors"],
+        collectives=values.get("collectives", ""),
         price=values.get("price"),
         power=values.get("power.tdp"),
         idle_power=values.get("power.idle"),
