@@ -20,8 +20,9 @@ from crosstack.errors import require, require_quantity
 class Protocol:
     """What a protocol takes beside the links.
 
-    ``base``: once, whatever the chips, with the launch of its kernel; ``near`` and ``far``: for every step inside of a node and
-    between nodes, beside the latency of the link. [s] ``share``: of the bandwidth that it has. [1]
+    ``base``: once, whatever the chips, with the launch of its kernel; ``near`` and ``far``: for
+    every step inside of a node and between nodes, beside the latency of the link. [s] ``share``: of
+    the bandwidth that it has. [1]
     ``in_switch``: whether switches that add have it, which then takes ``base`` alone.
     """
 
