@@ -8,7 +8,8 @@ import pytest
 
 from crosstack.errors import InputError
 from crosstack.io import library
-from crosstack.io.measured_runs import is_of_runs, read_runs
+from crosstack.io.measured_kernels import kind_of
+from crosstack.io.measured_runs import read_runs
 from crosstack.machine.framework import Fusion
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.transformer_training import Hidden
@@ -63,7 +64,7 @@ def test_what_cannot_be_predicted_is_left_out_with_its_reason(read):
     found = read(
         ROW,
         ROW | {"step_s": None},
-        ROW | {"experts": 8},
+        ROW | {"mla": True},
         ROW | {"hardware": "Abacus"},
         ROW | {"precision": "posit"},
         {key: value for key, value in ROW.items() if key != "hidden"},
@@ -71,7 +72,7 @@ def test_what_cannot_be_predicted_is_left_out_with_its_reason(read):
     assert {source: len(runs) for source, runs in found.sets.items()} == {"own": 1}
     assert found.left_out == {
         "no time": 1,
-        "experts or latent attention": 1,
+        "ranks of latent attention of gpt": 1,
         "Abacus, no node of the library": 1,
         "precision posit": 1,
         "no hidden said": 1,
@@ -92,5 +93,5 @@ def test_tables_of_runs_and_of_products_are_told_apart(tmp_path):
     runs, products = tmp_path / "runs.jsonl", tmp_path / "products.jsonl"
     runs.write_text(json.dumps(ROW))
     products.write_text('{"m": 1, "k": 1, "n": 1, "dtype": "bf16", "time_s": 1.0}')
-    assert is_of_runs(runs)
-    assert not is_of_runs(products)
+    assert kind_of(runs) == "run"
+    assert kind_of(products) == "product"

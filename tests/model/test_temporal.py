@@ -12,6 +12,7 @@ import crosstack
 from crosstack import Constraints, Dimension, DimensionKind, Parallelism, System, Task
 from crosstack.io import library
 from crosstack.machine.chip import GPU_FUSIONS, Execution, Overlap, flat_chip
+from crosstack.machine.framework import Fusion
 from crosstack.machine.memory import main_memory
 from crosstack.model.choices import make_choices
 from crosstack.model.kernels.flat import ConstantShare, SystolicCells
@@ -29,6 +30,7 @@ from crosstack.workload.kernels import Direction, KernelKind
 from crosstack.workload.transformer_training import Recompute
 
 A100 = library.chip("a100-sxm-80gb").with_memory(capacity=None)
+BARE = A100.without_fusion(Fusion.ATTENTION)  # whose products of attention are timed as they are
 CLOSE = {"rel": 1e-9, "abs": 0.0}
 RULES = rules_named("crosstack")
 
@@ -87,7 +89,7 @@ def predicted(kernel, times, batch=1):
 @pytest.mark.parametrize("batch", [1, 4])
 def test_kernels_of_a_training_step_take_what_a_prediction_counts(batch):
     workload, times = gpt(batch), Roofline().times(A100)
-    answer = mapped(workload, kernel_by_kernel=True, microbatch_size=batch)
+    answer = mapped(workload, BARE, kernel_by_kernel=True, microbatch_size=batch)
     kernels = {kernel.name: kernel for kernel in workload.graph.kernels}
     assert len(answer.evaluation.partitions) == len(kernels) == 41
     for partition in answer.evaluation.partitions:
@@ -225,8 +227,8 @@ def test_a_larger_microbatch_shares_launches_and_weights():
 
 
 def test_elementwise_kernels_run_on_vector_units():
-    slow = A100.with_compute(relative_vector_rates=((crosstack.Dtype.BF16, 1e-3),))
-    load, plain = load_of(gpt(), slow), load_of(gpt(), A100.with_compute(relative_vector_rates=()))
+    slow = BARE.with_compute(relative_vector_rates=((crosstack.Dtype.BF16, 1e-3),))
+    load, plain = load_of(gpt(), slow), load_of(gpt(), BARE.with_compute(relative_vector_rates=()))
     for i, kernel in enumerate(gpt().graph.kernels):
         ratio = load.temporal.work[i] / plain.temporal.work[i]
         assert ratio == pytest.approx(1.0 if kernel.kind.is_gemm else 1e3)
@@ -289,7 +291,7 @@ def test_a_share_waits_for_its_launch_and_for_the_longer_of_work_and_memory(n, b
 def test_what_is_computed_again_takes_its_time_again():
     found = {}
     for again in Recompute:
-        evaluation = mapped(gpt(), kernel_by_kernel=True, recompute=again).evaluation
+        evaluation = mapped(gpt(), BARE, kernel_by_kernel=True, recompute=again).evaluation
         found[again] = {p.kernels[0]: p.time for p in evaluation.partitions}
     forward = {k.name for k in gpt().graph.kernels if k.direction is Direction.FORWARD}
     core = {"MHA_GEMM_1", "SOFTMAX", "DropOut_1", "MHA_GEMM_2"}

@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from crosstack.machine.chip import Chip
-from crosstack.model.kernels.attention import TILE, Heads, waiting
+from crosstack.model.kernels.attention import TILE, Heads, begun, waiting
 from crosstack.model.kernels.clock import KernelClock
 from crosstack.model.legality import Legality
 from crosstack.workload.kernel_graph import Floats, Ints, KernelGraph, bits
@@ -24,12 +24,12 @@ FEW = TILE // 2  # queries below which products are timed as they are [1]
 @lru_cache(maxsize=256)
 def _known(
     arrays: KernelGraph, legality: Legality, chip: Chip, clock: KernelClock
-) -> tuple[Floats, Floats] | None:
-    """Return time by operation of each kernel [s/FLOP], shape (n,), and its queries of a head.
+) -> tuple[Floats, Floats, Floats] | None:
+    """Return time by operation of each kernel [s/FLOP], its queries of a head, and its share. [1]
 
-    NaN of kernels of no attention; None where there is none.
+    Shape (n,) each, NaN of kernels of no attention; None where there is none.
     """
-    rate, queries = np.full((2, arrays.n), np.nan)
+    rate, queries, shares = np.full((3, arrays.n), np.nan)
     for first, held in legality.attentions:
         group = bits(held)
         pairs = max(float(arrays.rows[i] * arrays.columns[i]) for i in group if not arrays.gemm[i])
@@ -51,7 +51,8 @@ def _known(
         rate[group] = 0.0
         rate[products] = pair / (2 * total) / chip.compute.n_multiprocessors
         queries[group] = arrays.m[key]
-    return None if np.isnan(rate).all() else (rate, queries)
+        shares[group] = [size.get(i, 0.0) / total for i in group]
+    return None if np.isnan(rate).all() else (rate, queries, shares)
 
 
 def attention_work(
@@ -81,13 +82,13 @@ def attention_work(
     known = _known(arrays, legality, chip, clock)
     if known is None:
         return np.full(len(row), np.nan)
-    rate, queries = known[0][row], known[1][row]
-    # A part of a head's queries, where they are split.
+    rate, queries, share = (column[row] for column in known)
+    found, those = np.full(len(row), np.nan), ~np.isnan(rate)
     whole = arrays.m[row]
-    parts = np.minimum(rows / whole, 1.0)
-    heads = np.maximum(rows / whole, 1.0) * sequences
-    found = np.full(len(row), np.nan)
-    those = ~np.isnan(rate)
-    few = waiting(chip, (queries * parts)[those], heads[those], counted[those])
-    found[those] = (rate * work)[those] * few
+    # A part of a head's queries, where they are split.
+    own = (queries * np.minimum(rows / whole, 1.0))[those]
+    heads = (np.maximum(rows / whole, 1.0) * sequences)[those]
+    longer = waiting(chip, own, heads, counted[those])
+    once = share[those] * begun(chip, own, heads) / sequences[those]
+    found[those] = (rate * work)[those] * longer + once
     return found

@@ -115,10 +115,7 @@ def _class(score: Score | None) -> str:
 
 def scores_shown(scored: Sequence[Scored], left_out: Mapping[str, int]) -> Group:
     """Return the table for a terminal, with what is left out below."""
-    left = [
-        f"left out, as the library has no rate of it: {name}, {n} rows"
-        for name, n in left_out.items()
-    ]
+    left = [f"left out: {name}, {n} rows" for name, n in left_out.items()]
     table = rows_table(score_table(scored), wraps=1)
     return titled("Said and measured", table, "\n".join([ABOUT, *left]))
 

@@ -123,6 +123,8 @@ class _Levels:
         rows = algorithms(collective, axis.joint, axis.members, reduces=axis.reduces)
         if collective is REDUCE:
             rows = tuple(row for row in rows if self.only in (None, row.name)) or rows
+        if collective is SEND:  # one message is no kernel
+            return least(_line(row, axis, self.arrival) for row in rows)
         return least(line for row in rows for line in _by_protocol(row, axis, self.arrival))
 
     def shrinking(self, collective: Collective, levels: tuple[Level, ...]) -> ConcaveTime:

@@ -16,9 +16,11 @@ For every pair of a query and a key of a head it takes
 Where tensor cores run by themselves (`Compute.operand_rows`), two groups of warps take turns: half
 of the shorter of products and of the rest hides behind the longer (``shah2024flashattention3``,
 section 3: the gain of both ways to overlap). Others take one after the other
-(``dao2023flashattention2``). Keys and values come from the second level beside all that. Tiles that
-do not fill all multiprocessors keep some waiting; the mask cuts through the tiles of its border,
-and of tiles under it the longest is as long as all keys.
+(``dao2023flashattention2``). Keys and values come from the second level beside all that. Every tile
+begins and ends with what nothing hides: its queries come, the first scores are made, and results go
+(``shah2024flashattention3``, figure 5: under a mask, heads of 128, from 370 TFLOP/s with 1,024 keys
+to 616 with 16,384). Tiles that do not fill all multiprocessors keep some waiting; the mask cuts
+through the tiles of its border, and of tiles under it the longest is as long as all keys.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ PORT = 128.0  # of the memory of a multiprocessor in a cycle (``nvidia_cuda_guid
 FORWARD, BACKWARD = 4.0, 5.0  # operations in single precision of a pair [1]
 HIDDEN = 0.5  # of the shorter of products and the rest [1]
 SUM = 4.0  # bytes of a number that is added up [B]
+TILE_TIME = 5e-6  # that nothing hides of a tile [s]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +75,10 @@ class Heads:
 
 
 def knows_attention(chip: Chip) -> bool:
-    """Whether enough is known of a chip: its exponentials, and a second level of memory."""
-    return chip.compute.exponentials > 0 and any(x.scope is Scope.CHIP for x in chip.levels)
+    """Whether enough is known of a chip: exponentials, single precision, and a second level."""
+    single = Dtype.FP32 in dict(chip.compute.relative_vector_rates)
+    level = any(x.scope is Scope.CHIP and x.bandwidth for x in chip.levels)
+    return chip.compute.exponentials > 0 and single and level
 
 
 def pair_time(chip: Chip, heads: Heads) -> float:
@@ -115,3 +120,12 @@ def waiting(chip: Chip, rows: Floats, heads: Floats, density: Floats) -> Floats:
     waves = np.ceil(tiles / chip.compute.n_multiprocessors) * each
     border = 1 + (1 / density - 1) * np.minimum(TILE / np.maximum(rows, 1.0), 1.0)
     return np.asarray(np.where(density < 1, np.maximum(border, each / density), waves))
+
+
+def begun(chip: Chip, rows: Floats, heads: Floats) -> Floats:
+    """Time that nothing hides, of as many tiles as a multiprocessor has. [s]
+
+    Parameters as `waiting`.
+    """
+    tiles = np.ceil(rows / TILE) * heads
+    return np.asarray(TILE_TIME * np.maximum(tiles / chip.compute.n_multiprocessors, 1.0))

@@ -32,14 +32,14 @@ def single_precision_loss(graph: Graph) -> Graph:
 
 
 def _block(block: Block, tensors: dict[str, Tensor]) -> Block:
+    turned = {
+        Function.CROSS_ENTROPY: _read_in_single,
+        Function.CROSS_ENTROPY_GRADIENT: _made_in_single,
+    }
     operations = list[Operation]()
     for operation in block.operations:
-        if operation.function is Function.CROSS_ENTROPY:
-            operations += _read_in_single(operation, tensors)
-        elif operation.function is Function.CROSS_ENTROPY_GRADIENT:
-            operations += _made_in_single(operation, tensors)
-        else:
-            operations.append(operation)
+        turn = turned.get(operation.function)
+        operations += [operation] if turn is None else turn(operation, tensors)
     return replace(block, operations=tuple(operations))
 
 
