@@ -12,7 +12,6 @@ from crosstack.io.measured_kernels import kind_of
 from crosstack.io.measured_runs import read_runs
 from crosstack.machine.framework import Fusion
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.transformer_training import Hidden
 
 ROW = {
     "id": "one", "source": "own", "hardware": "A100-SXM-80GB", "gpus": 16, "model": "gpt",
@@ -54,7 +53,7 @@ def test_links_overlap_shares_and_fused_attention_are_as_the_row_says(read):
     }  # fmt: skip
     (run,) = read(ROW | changes).sets["own"]
     assert run.given == "tp=2,pp=1,dp=8,microbatch=2,zero=1,recompute=attention"
-    assert run.overlap == (Hidden.SENDS,)
+    assert run.overlap == ()
     assert [level.bandwidth for level in run.system.network] == [300e9, 12.5e9]
     assert Fusion.ATTENTION in run.system.chip.fusions
     assert not run.job.model.dropout

@@ -31,7 +31,7 @@ def test_memory_of_a_published_run_is_within_its_tolerance(run, rows):
 
 def test_peaks_that_runs_print_are_met_within_one_percent(rows):
     peaks = [rows[run.name].error for run in RUNS if run.row == "peak"]
-    assert fmean(map(abs, peaks)) < 0.006
+    assert fmean(map(abs, peaks)) < 0.007
     assert max(map(abs, peaks)) < 0.01
 
 

@@ -23,7 +23,7 @@ from crosstack.workload.architectures.layer import Activation, Experts, Norm, Po
 from crosstack.workload.architectures.transformer import Transformer
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.job import Job
-from crosstack.workload.transformer_training import Exchange, Hidden
+from crosstack.workload.transformer_training import Exchange
 
 NODES = {
     "A100-SXM-80GB": "a100-dgx-80gb",
@@ -121,7 +121,7 @@ def _run(row: Mapping[str, Any]) -> MeasuredRun:
         given=_given(row),
         time=float(row["step_s"]) if row.get("step_s") else None,
         group=str(row.get("group", "")),
-        overlap=(Hidden.SENDS,) if row.get("dp_overlap") is False else None,
+        overlap=() if row.get("dp_overlap") is False else None,
         exchange=_exchange(row),
     )
 

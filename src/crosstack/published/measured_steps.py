@@ -17,6 +17,7 @@ from crosstack.evaluate.rules import crosstack
 from crosstack.io import library
 from crosstack.io.steps import step_named
 from crosstack.io.yaml_tree import parse_yaml
+from crosstack.machine.framework import Fusion
 from crosstack.machine.node import system_of_nodes
 from crosstack.mapping.strategy import parse_strategy
 from crosstack.published.case import Progress, Row, held_row, run_each, silent
@@ -84,11 +85,12 @@ class MeasuredStep:
         fabric, port = library.joined_by(node)
         chip = library.chip(node.chip.name, frequency=frequency)
         # Attention ran kernel by kernel, over all scores: fused kernels are later.
-        chip = replace(chip, inter=node.chip.inter, fusions=())
+        chip = replace(chip, inter=node.chip.inter).without_fusion(Fusion.ATTENTION)
         system = system_of_nodes(
             replace(node, chip=chip), strategy.n_chips, fabric=fabric, port=port
         )
-        return predict(self.workload, strategy, system, Dtype.BF16, rules=crosstack())
+        driven = library.driven(system, "megatron")
+        return predict(self.workload, strategy, driven, Dtype.BF16, rules=crosstack())
 
 
 def recomputed_work(step: TransformerTraining) -> float:
