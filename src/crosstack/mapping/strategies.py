@@ -357,12 +357,26 @@ def strategies_of(
         here = np.flatnonzero(found.schedule == number)
         plan = found.at(here).counts(workload, ORDERS[number])
         good[here] = may_follow(plan, rules)
-    found = found.at(good)
+    found = found.at(good & ~_one_stage_otherwise(found, ordered))
     if given.recompute_layers is None:
         return found
     found = found.with_again(np.full(len(found), given.recompute_layers))
     alike = np.array([order.ends_meet for order in ORDERS])[found.schedule]
     return found.at(np.where(alike, found.again == 1, found.again <= 1))
+
+
+def _one_stage_otherwise(found: Strategies, ordered: Sequence[tuple[Schedule, int]]) -> Bools:
+    """Which have one stage and a schedule that is, of one stage, that of another or keeps more.
+
+    A stage alone takes its microbatches forward and backward one by one, as soon as it can; where
+    that is among the ``ordered``, no other way is faster or keeps less.
+    """
+    usual = (Schedule.ONE_F_ONE_B, 1)
+    if usual not in ordered:
+        return np.zeros(len(found), dtype=np.bool_)
+    alone = np.array([plan.pipeline == 1 for plan in found.plans])[found.use]
+    as_usual = (found.schedule == ORDERS.index(usual[0])) & (found.interleave == usual[1])
+    return np.asarray(alone & ~as_usual)
 
 
 def all_strategies(

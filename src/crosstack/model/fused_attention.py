@@ -77,7 +77,7 @@ def remade(graph: KernelGraph) -> KernelGraph:
         if j in new:
             edges.append((new.get(i, i), new[j], operand, 0, elided))
     kept = [*range(graph.n), *inside]
-    found = graph_of_rows(graph, kept, edges)
+    found = graph_of_rows(graph, kept, edges, _behind(graph, new, edges))
     again, numbers = np.arange(found.n) >= graph.n, np.array([-1] * graph.n + inside)
     return replace(
         found,
@@ -88,6 +88,22 @@ def remade(graph: KernelGraph) -> KernelGraph:
         # Keys come from other chips for the products of the gradients, which read them as well.
         across=found.across & ~again[:, None],
     )
+
+
+def _behind(graph: KernelGraph, new: dict[int, int], edges: list[Edge]) -> list[tuple[int, int]]:
+    """Return what is made once more behind the gradient of the attention's result.
+
+    One kernel does all of it then; before, nobody needs it.
+    """
+    made, first = {*new.values()}, {new[i] for i in new if not {*_read_by(graph, i)} & {*new}}
+    readers = {j for i, j, *_ in edges if i in made and j < graph.n and graph.gemm[j]}
+    gradients = {i for i, j, *_ in edges if j in readers and i not in made and graph.backward[i]}
+    return [(i, j) for i in sorted(gradients) for j in sorted(first)]
+
+
+def _read_by(graph: KernelGraph, kernel: int) -> list[int]:
+    """Return the kernels whose results one reads."""
+    return graph.source[graph.target == kernel].tolist()
 
 
 @lru_cache(maxsize=256)

@@ -452,7 +452,12 @@ _JOINED = (
 )  # fmt: skip
 
 
-def graph_of_rows(graph: KernelGraph, rows: Sequence[int], edges: Sequence[Edge]) -> KernelGraph:
+def graph_of_rows(
+    graph: KernelGraph,
+    rows: Sequence[int],
+    edges: Sequence[Edge],
+    later: Sequence[tuple[int, int]] = (),
+) -> KernelGraph:
     """Return a graph of some kernels of another, some of them perhaps twice.
 
     Parameters
@@ -462,6 +467,8 @@ def graph_of_rows(graph: KernelGraph, rows: Sequence[int], edges: Sequence[Edge]
     edges : sequence of Edge
         Between them, by the new numbers; that of the tensor does not matter, as each kernel makes
         one.
+    later : sequence of pairs, optional
+        Kernels of which the second runs behind the first, though it reads nothing of it.
     """
     of_kernels = dict[str, Any]()
     for name in _COLUMNS:
@@ -474,10 +481,10 @@ def graph_of_rows(graph: KernelGraph, rows: Sequence[int], edges: Sequence[Edge]
     size = dict(zip(graph.source.tolist(), graph.tensor_size[graph.tensor].tolist(), strict=True))
     joined = sorted((i, j, operand, elided) for i, j, operand, _, elided in edges)
     makers = {maker: number for number, maker in enumerate(dict.fromkeys(i for i, *_ in joined))}
-    order, levels = topological_order(len(rows), [edge[:2] for edge in joined])
+    order, levels = topological_order(len(rows), [*(edge[:2] for edge in joined), *later])
     source, target, operand = np.array([edge[:3] for edge in joined], dtype=np.int64).T.copy()
     level, preds, succs = np.array(levels, dtype=np.int64), [0] * len(rows), [0] * len(rows)
-    for i, j, *_ in joined:
+    for i, j in (*(edge[:2] for edge in joined), *later):
         preds[j] |= 1 << i
         succs[i] |= 1 << j
     return replace(
