@@ -15,9 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from timing import print_machine
 
-from crosstack import InfeasibleError, Task, evaluate, optimise
-from crosstack.evaluate.blocks import BlockTable
-from crosstack.evaluate.strategy_times import mapping_of, strategy_times
+from crosstack import Task, optimise
+from crosstack.evaluate.ranking import fastest_strategies
 from crosstack.io import library
 from crosstack.io.steps import job_named
 from crosstack.mapping.strategies import all_strategies
@@ -55,27 +54,17 @@ BLOCK_WORK = 3e3  # units of work of the search of a sample's block
 
 
 def best_of_samples(task: Task, count: int, seed: int = 0) -> float:
-    """Return the least time of strategies that are drawn at random. [s]"""
-    rules = rules_named("crosstack")
-    workload, system = task.workload, task.system
-    strategies = all_strategies(workload, system, rules)
+    """Return the least time of strategies that are drawn at random; infinite if none fits. [s]
+
+    Blocks are searched in the order of their bounds, as long as one may hold a faster strategy.
+    """
+    strategies = all_strategies(task.workload, task.system, rules_named("crosstack"))
     chosen = np.random.default_rng(seed).choice(
         len(strategies), min(count, len(strategies)), replace=False
     )
     drawn = strategies.at(np.sort(chosen))
-    table = BlockTable(workload=workload, system=system, rules=rules, work_limit=BLOCK_WORK)
-    rough, best = strategy_times(drawn, table), np.inf
-    for i in np.argsort(rough.time).tolist():
-        if rough.time[i] >= best:  # without ends, so the whole takes longer
-            break
-        mapping = mapping_of(drawn, i, table)
-        if mapping is None:
-            continue
-        try:
-            best = min(best, evaluate(task, mapping).time)
-        except InfeasibleError:
-            continue
-    return float(best)
+    found = fastest_strategies(task, 1, among=drawn, work_limit=BLOCK_WORK).found
+    return found[0][1].time if found else np.inf
 
 
 def main() -> None:

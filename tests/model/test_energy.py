@@ -13,6 +13,7 @@ from crosstack.evaluate.plan import optimise
 from crosstack.io import library
 from crosstack.io.native import read_task
 from crosstack.machine.prices import system_price
+from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.search import search
 from crosstack.model.collectives import NOTHING
@@ -32,7 +33,8 @@ LAYERS, SEQUENCES, CHIPS = 32, 16, 8
 @pytest.fixture(scope="module")
 def on_dgx():
     """One token of Llama 3 8B for 16 sequences on a DGX H100."""
-    task = replace(ct.load(LLAMA), system=library.system_on("h100-dgx"))
+    given = Constraints(degrees=Degrees(tensor=CHIPS, pipeline=1, data=1))
+    task = replace(ct.load(LLAMA), system=library.system_on("h100-dgx"), constraints=given)
     answer = optimise(task, objective="energy", work_limit=1e5)
     assert answer.mapping.degree(ct.Parallelism.TENSOR) == CHIPS
     return answer

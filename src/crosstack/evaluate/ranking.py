@@ -52,7 +52,12 @@ MOST_SEARCHED = 3
 
 
 def fastest_strategies(
-    task: Task, count: int, *, rules: Rules | str | None = None, work_limit: float = RANKED_WORK
+    task: Task,
+    count: int,
+    *,
+    rules: Rules | str | None = None,
+    work_limit: float = RANKED_WORK,
+    among: Strategies | None = None,
 ) -> RankedStrategies:
     """Return the fastest strategies of a task; fewer than ``count`` where fewer fit.
 
@@ -64,6 +69,8 @@ def fastest_strategies(
         What is counted; by name, that of the task, or ``crosstack``.
     work_limit : float
         Units of work of the search of each block. [1]
+    among : Strategies, optional
+        Of which; all of the task if left out.
 
     Raises
     ------
@@ -73,7 +80,7 @@ def fastest_strategies(
     require_whole("count", count)
     chosen = chosen_rules(rules, MAPPED, otherwise=task.rules)
     workload, system = task.workload, task.system
-    strategies = all_strategies(workload, system, chosen, task.constraints)
+    strategies = among or all_strategies(workload, system, chosen, task.constraints)
     table = BlockTable(
         workload=workload,
         system=system,

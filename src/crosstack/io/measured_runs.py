@@ -23,7 +23,7 @@ from crosstack.workload.architectures.layer import Activation, Experts, Norm, Po
 from crosstack.workload.architectures.transformer import Transformer
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.job import Job
-from crosstack.workload.transformer_training import Exchange
+from crosstack.workload.transformer_training import Exchange, Hidden
 
 NODES = {
     "A100-SXM-80GB": "a100-dgx-80gb",
@@ -45,6 +45,7 @@ SOFTWARE = {
 }
 # What adds up gradients in single precision: Megatron with BF16, Nanotron's accumulator.
 WIDE_GRADIENTS = ("Megatron-LM / TE", "nanotron")
+OVERLAPPING = "Megatron-Bridge"  # whose recipes overlap gradients, weights and sends
 SHARED_STATE = "Megatron-Bridge"  # whose recipes use the distributed optimizer
 AGAIN = {"none": "none", "selective": "attention", "full": "full"}
 # FP16 with its scale is as long and as fast as BF16; FP8 with current scaling has one a tensor.
@@ -121,7 +122,7 @@ def _run(row: Mapping[str, Any]) -> MeasuredRun:
         given=_given(row),
         time=float(row["step_s"]) if row.get("step_s") else None,
         group=str(row.get("group", "")),
-        overlap=() if row.get("dp_overlap") is False else None,
+        overlap=_overlap(row),
         exchange=_exchange(row),
     )
 
@@ -196,6 +197,13 @@ def _system(row: Mapping[str, Any]) -> System:
 
 def _software(row: Mapping[str, Any]) -> str:
     return str(row.get("software", ""))
+
+
+def _overlap(row: Mapping[str, Any]) -> tuple[Hidden, ...] | None:
+    """Return what is sent beside the work of chips; None: what usually is."""
+    if row.get("dp_overlap") is False:
+        return ()
+    return tuple(Hidden) if _software(row).startswith(OVERLAPPING) else None
 
 
 def _exchange(row: Mapping[str, Any]) -> Exchange | None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from crosstack.errors import require, require_quantity
+from crosstack.errors import require, require_quantity, require_whole
 from crosstack.records import require_types
 from crosstack.workload.functions import Function
 from crosstack.workload.transformer_training import ContextExchange, Schedule, Zero
 
+BOTH = 2  # ends of a model [1]
 BIAS = "bias"  # an addition of a vector that is a weight, in chains
 
 
@@ -43,6 +44,9 @@ class Framework:
         (CUDA graphs), and the host does not matter. [s]
     uneven_stages : bool
         Whether stages of a pipeline may hold different numbers of layers.
+    ends_as_layers : int
+        Where they may not: how many of the first and the last stage may have the embedding, or the
+        head, in the place of a layer; 0, 1 (the last) or 2. [1]
     sharing : tuple of Zero
         What data-parallel chips have shares of; empty: whatever is asked.
     schedules : tuple of Schedule
@@ -57,6 +61,7 @@ class Framework:
     chains: tuple[str, ...] = ()
     dispatch: float | None = None
     uneven_stages: bool = False
+    ends_as_layers: int = 0
     sharing: tuple[Zero, ...] = ()
     schedules: tuple[Schedule, ...] = ()
     contexts: tuple[ContextExchange, ...] = ()
@@ -72,5 +77,7 @@ class Framework:
             good = good and Function.PRODUCT not in words[1:]
             allowed = "two functions or more, such as bias gelu, a product at the start alone"
             require(good, f"chains[{i}]", chain, allowed)
+        require_whole("ends_as_layers", self.ends_as_layers, minimum=0)
+        require(self.ends_as_layers <= BOTH, "ends_as_layers", self.ends_as_layers, "0, 1 or 2")
         if self.dispatch is not None:
             require_quantity("dispatch", self.dispatch, "s")

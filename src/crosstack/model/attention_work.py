@@ -8,6 +8,7 @@ products are timed as they are.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -21,18 +22,30 @@ from crosstack.workload.kernel_graph import Floats, Ints, KernelGraph, bits
 FEW = TILE // 2  # queries below which products are timed as they are [1]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Known:
+    """What is known of the kernels of attentions, shape (n,) each, NaN of all others.
+
+    ``rate``: time by operation [s/FLOP]; ``share`` of the whole kernel; ``rows``: of scores, of all
+    heads, and ``queries``: those of one head at most. [1]
+    """
+
+    rate: Floats
+    share: Floats
+    rows: Floats
+    queries: Floats
+
+
 @lru_cache(maxsize=256)
 def _known(
     arrays: KernelGraph, legality: Legality, chip: Chip, clock: KernelClock
-) -> tuple[Floats, Floats, Floats] | None:
-    """Return time by operation of each kernel [s/FLOP], its queries of a head, and its share. [1]
-
-    Shape (n,) each, NaN of kernels of no attention; None where there is none.
-    """
-    rate, queries, shares = np.full((3, arrays.n), np.nan)
+) -> _Known | None:
+    """Return what is known of kernels of attentions; None where no chip has a program for one."""
+    rate, share, rows, queries = np.full((4, arrays.n), np.nan)
     for first, held in legality.attentions:
         group = bits(held)
-        pairs = max(float(arrays.rows[i] * arrays.columns[i]) for i in group if not arrays.gemm[i])
+        softmax = next(i for i in group if arrays.row_wise[i])
+        pairs = float(arrays.rows[softmax] * arrays.columns[softmax])
         products = [i for i in group if arrays.gemm[i]]
         size = {i: float(arrays.work[i]) / 2 / pairs for i in products}
         begins = bits(first)
@@ -46,13 +59,16 @@ def _known(
             dtype=arrays.dtypes[key],
             backward=bool(arrays.backward[key]),
         )
-        if arrays.m[key] < FEW or (pair := clock.attention(chip, heads)) is None:
+        some = float(arrays.rows[softmax] / arrays.outer[softmax])
+        if some < FEW or (pair := clock.attention(chip, heads)) is None:
             continue
-        rate[group] = 0.0
+        rate[group], share[group] = 0.0, [size.get(i, 0.0) / total for i in group]
         rate[products] = pair / (2 * total) / chip.compute.n_multiprocessors
-        queries[group] = arrays.m[key]
-        shares[group] = [size.get(i, 0.0) / total for i in group]
-    return None if np.isnan(rate).all() else (rate, queries, shares)
+        rows[group] = arrays.rows[softmax]
+        queries[group] = min(some, float(arrays.columns[softmax]))
+    if np.isnan(rate).all():
+        return None
+    return _Known(rate=rate, share=share, rows=rows, queries=queries)
 
 
 def attention_work(
@@ -62,7 +78,6 @@ def attention_work(
     clock: KernelClock,
     *,
     row: Ints,
-    rows: Floats,
     work: Floats,
     counted: Floats,
     sequences: Floats,
@@ -71,24 +86,23 @@ def attention_work(
 
     Parameters
     ----------
-    row, rows, work : array, shape (choices,)
-        Kernel of each, outer x M that one chip works on [1], and operations that count [FLOP], of
-        one sequence.
+    row, work : array, shape (choices,)
+        Kernel of each, and operations of one chip that count, of one sequence. [FLOP]
     counted : array, shape (choices,)
         Share of pairs that counts. [1]
     sequences : array, shape (choices,)
         Of a microbatch. [1]
     """
-    known = _known(arrays, legality, chip, clock)
+    known, found = _known(arrays, legality, chip, clock), np.full(len(row), np.nan)
     if known is None:
-        return np.full(len(row), np.nan)
-    rate, queries, share = (column[row] for column in known)
-    found, those = np.full(len(row), np.nan), ~np.isnan(rate)
-    whole = arrays.m[row]
-    # A part of a head's queries, where they are split.
-    own = (queries * np.minimum(rows / whole, 1.0))[those]
-    heads = (np.maximum(rows / whole, 1.0) * sequences)[those]
-    longer = waiting(chip, own, heads, counted[those])
-    once = share[those] * begun(chip, own, heads) / sequences[those]
-    found[those] = (rate * work)[those] * longer + once
+        return found
+    those = np.flatnonzero(~np.isnan(known.rate[row]))
+    kernel, counts, together = row[those], counted[those], sequences[those]
+    # Of all heads and queries a chip has as large a part as of the operations.
+    part = work[those] / np.maximum(arrays.work[kernel] * counts, 1.0)
+    queries = known.queries[kernel]
+    heads = known.rows[kernel] / queries * part * together
+    longer = waiting(chip, queries, heads, counts)
+    once = known.share[kernel] * begun(chip, queries, heads) / together
+    found[those] = known.rate[kernel] * work[those] * longer + once
     return found

@@ -53,7 +53,7 @@ def _with_graphs(workload: Workload, of: Callable[[KernelGraph], KernelGraph]) -
         return workload
     ends = [replace(end, graph=of(end.graph)) for end in workload.ends]
     graph, count = of(workload.graph), len(workload.before)
-    if graph is workload.graph and ends == [*workload.ends]:
+    if graph == workload.graph and ends == [*workload.ends]:
         return workload
     return replace(workload, graph=graph, before=tuple(ends[:count]), after=tuple(ends[count:]))
 

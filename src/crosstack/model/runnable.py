@@ -43,7 +43,7 @@ def unrunnable(
     """
     if framework is None:
         return None
-    even = not framework.uneven_stages
+    even = None if framework.uneven_stages else framework.ends_as_layers
     asked = (_tensor, tensor, "tp"), (_pipeline, pipeline, "pp"), (_expert, expert_tensor, "etp")
     for lacks, degree, word in asked:
         why = next(lacks(workload, degree, even), None)
@@ -82,12 +82,12 @@ def uneven(workload: Workload, *, tensor: int, expert_tensor: int = 1) -> tuple[
     """Return, of each degree that does not divide a model, what it would be first of all. [1]"""
     found = []
     for lacks, degree, word in ((_tensor, tensor, "tp"), (_expert, expert_tensor, "etp")):
-        whys = itertools.islice(lacks(workload, degree, True), 1)
+        whys = itertools.islice(lacks(workload, degree, 0), 1)
         found += [f"{word}={degree} is not {why}" for why in whys]
     return tuple(found)
 
 
-def _tensor(workload: Workload, degree: int, even: bool) -> Iterator[str]:
+def _tensor(workload: Workload, degree: int, even: int | None) -> Iterator[str]:
     """Yield what so many tensor-parallel chips would have to divide, and do not."""
     sizes = {} if workload.made_of is None else workload.made_of.graph.sizes
     for axis, words in _SHARED.items():
@@ -98,7 +98,7 @@ def _tensor(workload: Workload, degree: int, even: bool) -> Iterator[str]:
             yield f"a divisor or a multiple of {sizes[axis]:,} {words}"
 
 
-def _expert(workload: Workload, degree: int, even: bool) -> Iterator[str]:
+def _expert(workload: Workload, degree: int, even: int | None) -> Iterator[str]:
     """Yield what so many chips that each expert is cut over would have to divide, and do not."""
     sizes = {} if workload.made_of is None else workload.made_of.graph.sizes
     width = sizes.get("expert_width", degree)
@@ -106,10 +106,11 @@ def _expert(workload: Workload, degree: int, even: bool) -> Iterator[str]:
         yield f"a divisor of {width:,} columns of an expert"
 
 
-def _pipeline(workload: Workload, degree: int, even: bool) -> Iterator[str]:
-    """Yield what so many stages, each with as many layers if ``even``, would have to be."""
+def _pipeline(workload: Workload, degree: int, even: int | None) -> Iterator[str]:
+    """Yield what so many stages would have to be; ``even``: layers that may lack, None: any."""
     layers = workload.graph_repetitions
     if degree > layers:
         yield f"up to {layers:,} stages, as many as there are layers"
-    elif even and layers % degree:
-        yield f"a divisor of {layers:,} layers"
+    elif even is not None and -layers % degree > even:
+        with_ends = f", or of {layers + 1:,} to {layers + even:,} with ends" if even else ""
+        yield f"a divisor of {layers:,} layers{with_ends}"

@@ -185,7 +185,7 @@ def clocked(
     work, after = np.where(product, table[:, 0] * repeats, work / rate[row]), table[:, 1] * repeats
     legality = legality_on(arrays, chip)
     fused = attention_work(
-        arrays, legality, chip, clock, row=row, rows=rows, work=flop, counted=counted.min(axis=1),
+        arrays, legality, chip, clock, row=row, work=flop, counted=counted.min(axis=1),
         sequences=sequences,
     )  # fmt: skip
     work = np.where(np.isnan(fused), work, fused)

@@ -201,6 +201,7 @@ def framework(name: str) -> Framework:
         chains=values["chains"],
         dispatch=values.get("dispatch"),
         uneven_stages=values["uneven_stages"],
+        ends_as_layers=values.get("ends_as_layers", 0),
         sharing=tuple(Zero(each) for each in values.get("sharing", ())),
         schedules=tuple(Schedule(each) for each in values.get("schedules", ())),
         **{
