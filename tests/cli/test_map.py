@@ -60,7 +60,7 @@ def test_the_fastest_strategies_are_listed(run):
     outcome = run("map", *asked, *given, "--top", "3")
     assert "Traceback" not in outcome.err
     words = " ".join(outcome.out.split())
-    assert "Next 3 plans, the fastest of 129 strategies" in words
+    assert "Next 3 plans, the fastest of 109 strategies" in words
     refused = run("map", *asked, *given, "--top", "-1")
     assert refused.code == 2
     assert "--top" in refused.err

@@ -168,9 +168,14 @@ def test_all_strategies_keep_to_what_is_given():
         (Constraints(recompute=Recompute.NONE), plain),
         (Constraints(microbatch_size=2), free.microbatch_size == 2),
         (Constraints(degrees=Degrees(data=2)), free.of_use("data") == 2),
-        (Constraints(schedule=Schedule.GPIPE), free.schedule == ORDERS.index(Schedule.GPIPE)),
+        (
+            Constraints(schedule=Schedule.GPIPE, degrees=Degrees(pipeline=2)),
+            (free.schedule == ORDERS.index(Schedule.GPIPE)) & (free.of_use("pipeline") == 2),
+        ),
     ):
         assert len(all_strategies(workload, servers(80e9), RULES, given)) == these.sum() > 0
+    alone = free.of_use("pipeline") == 1  # whose microbatches follow one another in any order
+    assert {ORDERS[order] for order in free.schedule[alone]} == {Schedule.ONE_F_ONE_B}
 
 
 def test_the_best_of_all_strategies_is_what_a_search_finds():

@@ -103,7 +103,7 @@ def _behind(graph: KernelGraph, new: dict[int, int], edges: list[Edge]) -> list[
 
 def _read_by(graph: KernelGraph, kernel: int) -> list[int]:
     """Return the kernels whose results one reads."""
-    return graph.source[graph.target == kernel].tolist()
+    return [int(i) for i in graph.source[graph.target == kernel]]
 
 
 @lru_cache(maxsize=256)

@@ -145,7 +145,8 @@ def masks_moved(arrays: KernelGraph) -> Bools:
     if not (arrays.remade >= 0).any():
         return arrays.masked
     inside = reduce(or_, (held for _, held in attentions(arrays)), 0)
-    return arrays.masked & np.array([not inside >> i & 1 for i in range(arrays.n)])
+    outside = np.array([not inside >> i & 1 for i in range(arrays.n)], dtype=np.bool_)
+    return np.asarray(arrays.masked & outside)
 
 
 @lru_cache(maxsize=256)
