@@ -201,13 +201,13 @@ def test_a_free_search_tries_what_the_framework_runs_alone():
 
 
 def test_a_saved_mapping_that_the_framework_cannot_run_is_refused():
-    model = replace(crosstack.model("llama3.2-1b"), layers=3)
+    model = replace(crosstack.model("llama3.2-1b"), layers=5)
     job = Job(model=model, batch=8, sequence=64)
-    system = crosstack.system("h100-dgx", chips=2)
-    given = Constraints(degrees=Degrees(tensor=1, pipeline=2, data=1))
+    system = crosstack.system("h100-dgx", chips=4)
+    given = Constraints(degrees=Degrees(tensor=1, pipeline=4, data=1))
     plan = crosstack.optimise(job, system, constraints=given, work_limit=1e4)
     megatron = system.driven_by(replace(library.framework("megatron"), fusions=tuple(Fusion)))
-    with pytest.raises(InputError, match="mapping.parallelism: got pp=2; .* a divisor of 3 layers"):
+    with pytest.raises(InputError, match="mapping.parallelism: got pp=4; .* a divisor of 5 layers"):
         crosstack.evaluate(replace(plan.task, system=megatron), plan.mapping)
 
 
