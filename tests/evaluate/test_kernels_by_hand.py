@@ -16,7 +16,6 @@ from crosstack import Constraints, Dtype, Task
 from crosstack.io import library
 from crosstack.io.library import system_on
 from crosstack.machine.chip import Overlap
-from crosstack.machine.framework import Fusion
 from crosstack.machine.system import Parallelism
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.published.dfmodel.graphs.llm import llm
@@ -48,21 +47,16 @@ def workload(kind, name, batch, tokens=2048):
 
 
 def alone(name):
-    """Return a system of one chip, with memory for any layer, that has no program for attention."""
+    """Return a system of one chip, with memory for any layer."""
     system = system_on(name)
-    return replace(system, chip=bare(system.chip))
-
-
-def bare(chip):
-    """Return a chip whose kernels of attention are timed as they are."""
-    return chip.without_fusion(Fusion.ATTENTION).with_memory(capacity=None)
+    return replace(system, chip=system.chip.with_memory(capacity=None))
 
 
 def together(name):
     """Return a node all of whose chips share every kernel."""
     system = system_on(name)
     network = tuple(replace(d, parallelism=Parallelism.TENSOR) for d in system.network)
-    return replace(system, network=network, chip=bare(system.chip))
+    return replace(system, network=network, chip=system.chip.with_memory(capacity=None))
 
 
 def mapped(work, system):

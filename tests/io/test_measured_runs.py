@@ -8,8 +8,7 @@ import pytest
 
 from crosstack.errors import InputError
 from crosstack.io import library
-from crosstack.io.measured_kernels import kind_of
-from crosstack.io.measured_runs import read_runs
+from crosstack.io.measured_runs import is_of_runs, read_runs
 from crosstack.machine.framework import Fusion
 from crosstack.workload.dtype import Dtype
 
@@ -92,5 +91,5 @@ def test_tables_of_runs_and_of_products_are_told_apart(tmp_path):
     runs, products = tmp_path / "runs.jsonl", tmp_path / "products.jsonl"
     runs.write_text(json.dumps(ROW))
     products.write_text('{"m": 1, "k": 1, "n": 1, "dtype": "bf16", "time_s": 1.0}')
-    assert kind_of(runs) == "run"
-    assert kind_of(products) == "product"
+    assert is_of_runs(runs)
+    assert not is_of_runs(products)

@@ -9,7 +9,6 @@ import pytest
 from crosstack.evaluate.run_scores import score_runs, some_of
 from crosstack.evaluate.scores import score_products
 from crosstack.io.measured import read_products
-from crosstack.io.measured_kernels import read_kernels
 from crosstack.io.measured_runs import read_runs
 
 ROWS = Path(__file__).resolve().parents[3] / "shared/data/measured/gemm.jsonl"
@@ -49,30 +48,6 @@ def test_every_set_is_as_far_off_as_the_page_says(scores):
 def test_a_plain_roofline_is_further_off_but_for_one_set(scores):
     worse = {key[0] for key, score in scores.items() if score.ours.mean > score.roofline.mean}
     assert worse == {"GB300, bf16"}
-
-
-@pytest.mark.parametrize(
-    ("kind", "table", "page", "heading"),
-    [
-        ("attention", "attention.jsonl", "roofline.md", "## Against attention of libraries"),
-        ("collective", "collectives.jsonl", "models/collectives.md", "## Errors seen"),
-    ],
-)
-def test_attention_and_collectives_are_as_far_off_as_the_pages_say(kind, table, page, heading):
-    rows = ROWS.with_name(table)
-    if not rows.exists():
-        pytest.skip("the measured rows are not beside the project")
-    text = (PAGE.parent / page).read_text(encoding="utf-8").split(heading)[1]
-    text = text.split("\n## ")[0]
-    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
-    said = {(row[0], row[1]): row for row in lines[1:]}
-    found, _ = read_kernels(rows, kind)
-    assert said.keys() == {(name, source) for name, source, _ in found}
-    for name, source, score in found:
-        mean, bias = (float(x.strip("()+")) for x in said[name, source][4].split())
-        assert said[name, source][2] == str(score.ours.rows)
-        assert 100 * score.ours.mean == pytest.approx(mean, abs=POINT), name
-        assert 100 * score.ours.bias == pytest.approx(bias, abs=POINT), name
 
 
 @pytest.mark.slow

@@ -22,10 +22,7 @@ from crosstack.cli.outputs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from crosstack.published.figures import Figure
-    from crosstack.report.score_text import Scored
     from crosstack.report.wording import Table
 
 ALL = "all"
@@ -185,27 +182,23 @@ def score(
     output: Path | None = None,
     json_out: Path | None = None,
 ) -> None:
-    """Hold measured kernels, collectives or steps of training against what is said of them."""
-    from crosstack.io.measured_kernels import kind_of, read_kernels
+    """Hold measured products, or steps of training, against what is said of them."""
+    from crosstack.io.measured_runs import is_of_runs
 
     inputs.check_outputs(table, {"--output": output, "--json": json_out})
-    kind = kind_of(table)
-    if kind != "product":
-        inputs.refuse({"--on": on}, "allowed: with a table of products; others say their machines.")
-    if kind == "run":
+    if is_of_runs(table):
+        inputs.refuse({"--on": on}, "allowed: with a table of products; runs say their machines.")
         _score_runs(table, most, output, json_out)
-        return
-    inputs.refuse({"--most": most}, "allowed: with a table of training runs.")
-    if kind == "product":
-        _score_products(table, on, output, json_out)
     else:
-        _show_scores(*read_kernels(table, kind), output, json_out)
+        inputs.refuse({"--most": most}, "allowed: with a table of training runs.")
+        _score_products(table, on, output, json_out)
 
 
 def _score_products(table: Path, on: str | None, output: Path | None, data: Path | None) -> None:
     from crosstack.evaluate.scores import score_products
     from crosstack.io import library
     from crosstack.io.measured import read_products
+    from crosstack.report.score_text import score_table, scores_data, scores_shown
 
     with inputs.options_named({"chip": "--on"}):
         chip = None if on is None else library.chip(on)
@@ -214,19 +207,11 @@ def _score_products(table: Path, on: str | None, output: Path | None, data: Path
         (f"{each.gpu}, {each.dtype}", each.source, score_products(each.rows, each.chip))
         for each in found.sets
     ]
-    _show_scores(scored, found.left_out, output, data)
-
-
-def _show_scores(
-    scored: Sequence[Scored], left: Mapping[str, int], output: Path | None, data: Path | None
-) -> None:
-    from crosstack.report.score_text import score_table, scores_data, scores_shown
-
     texts = asked_files(
         (output, lambda: _markdown(score_table(scored))),
-        (data, lambda: json_text(scores_data(scored, left))),
+        (data, lambda: json_text(scores_data(scored, found.left_out))),
     )
-    show_and_write(scores_shown(scored, left), texts)
+    show_and_write(scores_shown(scored, found.left_out), texts)
 
 
 def _score_runs(table: Path, most: int | None, output: Path | None, data: Path | None) -> None:

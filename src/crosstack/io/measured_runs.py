@@ -65,6 +65,12 @@ class RunTable:
         self.left_out[reason] = self.left_out.get(reason, 0) + 1
 
 
+def is_of_runs(path: Path) -> bool:
+    """Whether the first row of a table is a run, not a kernel."""
+    first = next(_rows(path), (0, {}))[1]
+    return "layers" in first
+
+
 def read_runs(path: Path) -> RunTable:
     """Read training runs that were timed, or ran out of memory.
 

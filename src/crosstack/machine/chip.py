@@ -22,7 +22,6 @@ from crosstack.errors import (
 from crosstack.machine.compute import Compute
 from crosstack.machine.framework import Framework, Fusion
 from crosstack.machine.memory import MemoryLevel, Scope
-from crosstack.machine.protocols import PROTOCOLS
 from crosstack.records import require_types
 from crosstack.workload.dtype import Dtype
 
@@ -81,8 +80,7 @@ class Chip:
     a temporal chip may fuse. ``overlap``: of chips of the library and generated ones, the network
     hides behind nothing where kernels run one by one: a collective waits for the kernel before it.
     ``launch_overhead`` is before a kernel starts [s]; ``communicating_share`` of its units runs a
-    collective where that runs beside kernels, and nothing else meanwhile [1]; ``collectives``
-    names the library that has them (`crosstack.machine.protocols`), none if empty; ``price`` [USD],
+    collective where that runs beside kernels, and nothing else meanwhile [1]; ``price`` [USD],
     ``power`` with all running and ``idle_power`` [W] are of one chip. ``framework`` drives a
     temporal chip; None: all that it may fuse is fused, and its host is never waited for.
     """
@@ -97,7 +95,6 @@ class Chip:
     overlap: Overlap = Overlap.ALL
     launch_overhead: float = 0.0
     communicating_share: float = 0.0
-    collectives: str = ""
     price: float | None = None
     power: float | None = None
     idle_power: float | None = None
@@ -116,8 +113,6 @@ class Chip:
         require_quantity("launch_overhead", self.launch_overhead, "s")
         share = self.communicating_share
         require(0 <= share < 1, "communicating_share", share, "a share of its units, below 1")
-        known = not self.collectives or self.collectives in PROTOCOLS
-        require(known, "collectives", self.collectives, ", ".join(PROTOCOLS))
         for name, unit in (("price", "USD"), ("power", "W"), ("idle_power", "W")):
             if getattr(self, name) is not None:
                 require_quantity(name, getattr(self, name), unit)

@@ -47,9 +47,9 @@ class Compute:
     ``operand_rows``: rows of C for which an instruction reads its operands from the memory of the
     multiprocessor, 0 where units read theirs into their registers; ``paired`` multiprocessors hold
     a part each of one operand of both; ``cluster`` of them read from levels of the chip together
-    what several need; ``exponentials``: how many a multiprocessor takes each cycle, 0 where that is
-    not known. [1] ``boost`` is the highest clock over ``frequency``, ``sustained`` that at which
-    arrays that are all busy take the power that the chip may take; None: always ``frequency``. [1]
+    what several need. [1] ``boost`` is the highest clock over ``frequency``, ``sustained`` that at
+    which arrays that are all busy take the power that the chip may take; None: always
+    ``frequency``. [1]
     """
 
     n_units: int
@@ -70,15 +70,13 @@ class Compute:
     operand_rows: int = 0
     paired: int = 1
     cluster: int = 1
-    exponentials: int = 0
     boost: float = 1.0
     sustained: float | None = None
 
     def __post_init__(self) -> None:
         """Check every field."""
         require_types(self)
-        none = "n_units", "n_multiprocessors", "operand_rows", "exponentials"
-        one = "rows", "columns", "paired"
+        none, one = ("n_units", "n_multiprocessors", "operand_rows"), ("rows", "columns", "paired")
         for name, least in (*((n, 0) for n in none), *((n, 1) for n in (*one, "cluster"))):
             require_whole(name, getattr(self, name), minimum=least)
         if self.depth is not None:

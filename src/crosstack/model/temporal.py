@@ -38,7 +38,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crosstack.machine.chip import Chip, Execution, Overlap
-from crosstack.model.attention_work import attention_work
 from crosstack.model.boundary import factor_order, streams_memory
 from crosstack.model.flows import Ends, read_again, tensor_ends
 from crosstack.model.legality import Legality, legality_on, renumbered
@@ -181,15 +180,9 @@ def clocked(
         # Each microbatch but the first, and each copy that shares them, adds to what is there.
         times = plan.n_microbatches * arrays.sharers[row]
         leaving = closes * result * (1 + summed * (1 - 1 / times))
-    flop = work
     work, after = np.where(product, table[:, 0] * repeats, work / rate[row]), table[:, 1] * repeats
-    legality = legality_on(arrays, chip)
-    fused = attention_work(
-        arrays, legality, chip, clock, row=row, work=flop, counted=counted.min(axis=1),
-        sequences=sequences,
-    )  # fmt: skip
-    work = np.where(np.isnan(fused), work, fused)
     # The least of `TemporalLoad`, of tensors that join no kernels of one partition.
+    legality = legality_on(arrays, chip)
     apart, launches = crossing(arrays, rules.traffic, legality)[0], _launch_shares(legality)
     always = own + leaving
     if not streams_memory(workload.placement, rules):

@@ -87,7 +87,6 @@ def chip(name: str, *, frequency: float | None = None) -> Chip:
         launch_overhead=values.get("launch_overhead", 0.0),
         communicating_share=values.get("communicating_multiprocessors", 0)
         / values["multiprocessors"],
-        collectives=values.get("collectives", ""),
         price=values.get("price"),
         power=values.get("power.tdp"),
         idle_power=values.get("power.idle"),
@@ -127,7 +126,6 @@ def _compute(found: Entry, frequency: float | None) -> Compute:
         operand_rows=matrix.get("operand_rows", 0),
         paired=matrix.get("paired", 1),
         cluster=matrix.get("cluster", 1),
-        exponentials=values.get("units.vector.special", 0),
         boost=values["frequency.boost"] / clock if sustained else 1.0,
         sustained=sustained / clock if sustained else None,
     )

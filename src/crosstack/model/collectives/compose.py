@@ -16,7 +16,7 @@ References: ``thakur2005``, ``rashidi2020astrasim`` (levels one after the other)
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from typing import assert_never
@@ -24,7 +24,6 @@ from typing import assert_never
 import numpy as np
 
 from crosstack.machine.network import Joint
-from crosstack.machine.protocols import PLAIN, Protocol
 from crosstack.machine.system import AllReduceAlgorithm
 from crosstack.model.collectives.algorithms import Algorithm, algorithms
 from crosstack.model.collectives.group import Axis, Group, axes_of
@@ -81,8 +80,7 @@ def _lines(
             found = over.send(levels)
         case _:
             assert_never(collective)
-    said = collective is SEND or arrival.protocols != (PLAIN,)  # with its protocol
-    launch = 0.0 if said else arrival.launch
+    launch = 0.0 if collective is SEND else arrival.launch
     return found + ConcaveTime((AffineTime(fixed=arrival.latency + launch),))
 
 
@@ -123,9 +121,7 @@ class _Levels:
         rows = algorithms(collective, axis.joint, axis.members, reduces=axis.reduces)
         if collective is REDUCE:
             rows = tuple(row for row in rows if self.only in (None, row.name)) or rows
-        if collective is SEND:  # one message is no kernel
-            return least(_line(row, axis, self.arrival) for row in rows)
-        return least(line for row in rows for line in _by_protocol(row, axis, self.arrival))
+        return least(_line(row, axis, self.arrival) for row in rows)
 
     def shrinking(self, collective: Collective, levels: tuple[Level, ...]) -> ConcaveTime:
         """All-gather, or its mirror: each level moves what those inside of it left."""
@@ -157,9 +153,7 @@ class _Levels:
     def exchange(self, levels: tuple[Level, ...]) -> ConcaveTime:
         """All-to-all: by way of every level, all of them at the same time."""
         axes = [axis for level in levels for axis in level]
-        chips, slowest, arrives = _members(axes), 0.0, 0.0
-        # Whole pieces go to all at once.
-        fixed = min(one.base for one in self.arrival.protocols if one.share == 1)
+        chips, fixed, slowest, arrives = _members(axes), 0.0, 0.0, 0.0
         for axis in axes:
             (row,) = algorithms(EXCHANGE, axis.joint, axis.members, reduces=axis.reduces)
             line, share = _line(row, axis, NONE), axis.members / chips
@@ -195,44 +189,16 @@ class _Levels:
         ports = all(axis.joint is Joint.PORT for axis in axes)
         if len(axes) < 2 or not ports:
             return ()
-        around = (_members(axes) - 1) / _members(axes)
+        chips, inside, fixed, slowest = _members(axes), 1, 0.0, 0.0
+        for axis in axes:
+            fixed += chips / inside * (1 - 1 / axis.members) * axis.latency
+            slowest = _larger(slowest, axis.near_share / axis.bandwidth / inside)
+            inside *= axis.members
+        around = (chips - 1) / chips
         halves = 2 if collective is REDUCE else 1
         added = 0.0 if collective is GATHER else around
         taken = self.arrival.per_byte(halves * around, added)
-        return tuple(
-            _ring(axes, protocol, halves, taken)
-            for protocol in self.arrival.protocols
-            if protocol is PLAIN or not protocol.in_switch
-        )
-
-
-def _ring(axes: Sequence[Axis], protocol: Protocol, halves: int, taken: float) -> AffineTime:
-    """Return a ring through all axes for each chip of those inside, round once or twice."""
-    chips, inside, fixed, slowest = _members(axes), 1, 0.0, 0.0
-    for axis in axes:
-        steps = chips / inside * (1 - 1 / axis.members)
-        fixed += steps * (axis.latency + (protocol.far if axis.between else protocol.near))
-        slowest = _larger(slowest, axis.near_share / axis.bandwidth / inside)
-        inside *= axis.members
-    around = (chips - 1) / chips
-    per_byte = halves * around * slowest + taken
-    return AffineTime(fixed=protocol.base + halves * fixed, per_byte=per_byte / protocol.share)
-
-
-def _by_protocol(row: Algorithm, axis: Axis, arrival: Arrival) -> Iterator[AffineTime]:
-    """Yield what an algorithm takes by each protocol that has it; one alone where no ports are."""
-    plain = _line(row, axis, arrival)
-    if axis.joint is not Joint.PORT:
-        yield plain
-        return
-    switched = row.name is AllReduceAlgorithm.IN_NETWORK
-    for protocol in arrival.protocols:
-        if protocol is PLAIN or protocol.in_switch == switched:
-            wait = protocol.far if axis.between else protocol.near
-            yield AffineTime(
-                fixed=plain.fixed + protocol.base + row.steps * wait,
-                per_byte=plain.per_byte / protocol.share,
-            )
+        return (AffineTime(fixed=halves * fixed, per_byte=halves * around * slowest + taken),)
 
 
 def _line(row: Algorithm, axis: Axis, arrival: Arrival) -> AffineTime:

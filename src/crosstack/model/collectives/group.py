@@ -65,8 +65,7 @@ class Axis:
 
     ``near_share`` and ``far_share`` are how many times as much as a message of its own a link, or
     port, carries: where messages go to a neighbour in the order, and where they go anywhere.
-    ``reduces``: whether a switch adds them; ``between``: whether they are of different nodes.
-    ``latency`` is that of a message [s], and both are for
+    ``reduces``: whether a switch adds them. ``latency`` is that of a message [s], and both are for
     members ``stride`` apart on a grid. [1] They are arrays where the dimension's links are.
     """
 
@@ -78,7 +77,6 @@ class Axis:
     near_share: float = 1.0
     far_share: float = 1.0
     reduces: bool = False
-    between: bool = False
 
 
 # ---------------------------------------------------------------- one level as axes
@@ -118,7 +116,6 @@ def _axis(extent: Extent, joint: Joint, near: float = 1.0, far: float = 1.0) -> 
         near_share=near,
         far_share=far,
         reduces=dimension.reduces,
-        between=KINDS[dimension.kind].pods is not None,
     )
 
 

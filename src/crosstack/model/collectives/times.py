@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike
 
 from crosstack.errors import require
 from crosstack.machine.chip import Chip, Execution
-from crosstack.machine.protocols import PLAIN, PROTOCOLS, Protocol
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Floats
 
@@ -123,15 +122,13 @@ class Arrival:
     whose kernels run side by side takes it in on its way.
 
     ``moving`` is that of a byte to or from main memory, ``adding`` of a byte that is added. [s/B]
-    ``latency`` of main memory and ``launch`` of the kernel come once. [s] ``protocols``: how
-    messages may be passed on through ports, which say what a launch takes where they are known.
+    ``latency`` of main memory and ``launch`` of the kernel come once. [s]
     """
 
     moving: float = 0.0
     adding: float = 0.0
     latency: float = 0.0
     launch: float = 0.0
-    protocols: tuple[Protocol, ...] = (PLAIN,)
 
     @classmethod
     def of(cls, chip: Chip, dtype: Dtype) -> Arrival:
@@ -143,7 +140,6 @@ class Arrival:
             adding=1 / (dtype.size * chip.vector_throughput(dtype)),
             latency=chip.main_memory.latency,
             launch=chip.launch_overhead,
-            protocols=PROTOCOLS.get(chip.collectives, (PLAIN,)),
         )
 
     def per_byte(self, arrives: float, added: float = 0.0) -> float:

@@ -18,7 +18,6 @@ from crosstack.errors import InputError, Problem
 from crosstack.machine.chip import Chip
 from crosstack.machine.compute import Dataflow
 from crosstack.model.collectives import Arrival
-from crosstack.model.kernels.attention import Heads
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Bools, Floats
 
@@ -107,13 +106,6 @@ class KernelClock(Protocol):
     def reached_share(self, chip: Chip) -> float:
         """Share of the peak of a chip that no product passes. [1]"""
         return 1.0
-
-    def attention(self, chip: Chip, heads: Heads) -> float | None:
-        """Time of a multiprocessor for a pair of a query and a key in one kernel. [s]
-
-        None where products of attention are timed one by one.
-        """
-        return None
 
     def check_fit(
         self, chip: Chip, dtype: Dtype, m: Floats, k: Floats, n: Floats, batch: Floats

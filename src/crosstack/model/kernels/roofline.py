@@ -11,7 +11,6 @@ import numpy as np
 
 from crosstack.errors import InfeasibleError, require, require_quantity, require_whole
 from crosstack.machine.chip import Chip
-from crosstack.model.kernels.attention import Heads, knows_attention, pair_time
 from crosstack.model.kernels.clock import COMPUTE, KernelClock, KernelTime
 from crosstack.model.kernels.systolic import chosen_dataflow
 from crosstack.model.kernels.throttle import clock_share, reached_share
@@ -135,10 +134,6 @@ class Roofline(KernelClock):
     def reached_share(self, chip: Chip) -> float:
         """Share of the peak of a chip that no product passes. [1]"""
         return reached_share(chip.compute, sustained=self.sustained)
-
-    def attention(self, chip: Chip, heads: Heads) -> float | None:
-        """Time of a pair, where enough is known of the chip. [s]"""
-        return pair_time(chip, heads) if knows_attention(chip) else None
 
     def least(
         self, chip: Chip, dtype: Dtype, m: float, k: float, n: float, batch: float = 1.0

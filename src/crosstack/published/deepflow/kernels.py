@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from crosstack.machine.chip import Chip
 from crosstack.machine.compute import Dataflow
-from crosstack.model.kernels.attention import Heads
 from crosstack.model.kernels.clock import COMPUTE, ChipTimes, KernelTime, product_time
 from crosstack.published.deepflow import drawn_tiles
 from crosstack.records import Checked, Count
@@ -130,9 +129,6 @@ class DrawnTiles(Checked):
     def reached_share(self, chip: Chip) -> float:
         """Share of the peak of a chip that no product passes: all of it. [1]"""
         return 1.0
-
-    def attention(self, chip: Chip, heads: Heads) -> None:
-        """Products of attention are timed one by one."""
 
     def check_fit(
         self, chip: Chip, dtype: Dtype, m: Floats, k: Floats, n: Floats, batch: Floats
