@@ -7,7 +7,7 @@ a step. What a row leaves out is as its software has it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,7 @@ from typing import Any
 from crosstack.errors import InputError, Problem
 from crosstack.evaluate.run_scores import MeasuredRun
 from crosstack.io import library
-from crosstack.io.files import read_text
-from crosstack.io.measured import row_of
+from crosstack.io.measured import rows_of
 from crosstack.machine.framework import Fusion
 from crosstack.machine.system import System
 from crosstack.workload.architectures.layer import Activation, Norm, Position
@@ -59,7 +58,7 @@ class RunTable:
 
 def is_of_runs(path: Path) -> bool:
     """Whether the first row of a table is a run, not a kernel."""
-    first = next(_rows(path), (0, {}))[1]
+    first = next(rows_of(path), ("", {}))[1]
     return "layers" in first
 
 
@@ -72,7 +71,7 @@ def read_runs(path: Path) -> RunTable:
         If the file cannot be read, or a row is not one.
     """
     table = RunTable()
-    for number, row in _rows(path):
+    for where, row in rows_of(path):
         if not row.get("step_s"):
             table.leave_out("no time")
         elif row.get("experts") or row.get("mla"):
@@ -82,7 +81,7 @@ def read_runs(path: Path) -> RunTable:
         elif row.get("hardware") not in NODES:
             table.leave_out(f"{row.get('hardware')}, no node of the library")
         else:
-            _add(table, row, f"{path}:{number}")
+            _add(table, row, where)
     return table
 
 
@@ -95,13 +94,6 @@ def _add(table: RunTable, row: Mapping[str, Any], where: str) -> None:
         raise InputError(Problem(where, f"got what is none: {error}; allowed: numbers.")) from error
     else:
         table.sets.setdefault(run.source, []).append(run)
-
-
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
-        if not line.strip():
-            continue
-        yield number, row_of(line, f"{path}:{number}")
 
 
 def _run(row: Mapping[str, Any]) -> MeasuredRun:

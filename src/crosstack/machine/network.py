@@ -46,6 +46,16 @@ class DimensionKind(StrEnum):
     RAIL_OPTIMISED = "rail_optimised"
 
 
+class Medium(StrEnum):
+    """What links are, as far as a library of collectives knows them: its protocols' latencies.
+
+    See `crosstack.model.collectives.protocols`.
+    """
+
+    NVLINK = "nvlink"
+    NETWORK = "network"
+
+
 class Joint(StrEnum):
     """What links a chip has.
 

@@ -9,7 +9,7 @@ from itertools import product
 from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
 from crosstack.machine.chip import Chip, Execution, Link
 from crosstack.machine.host import HostShare
-from crosstack.machine.network import NetworkLevel
+from crosstack.machine.network import Medium, NetworkLevel
 from crosstack.machine.packages import dimension_of
 from crosstack.machine.system import Dimension, DimensionKind, Prices, System
 from crosstack.records import require_types
@@ -19,12 +19,14 @@ from crosstack.records import require_types
 class NetworkPort:
     """A port of a network technology: ``bandwidth`` one way [B/s], ``latency`` of a message. [s]
 
+    Large messages reach the share ``achieved`` of the bandwidth. [1]
     ``latency_per_switch`` is that of every switch past the first [s], ``price`` that of the cable
     or fibre of a port, ``switch_price`` and ``switch_power`` those of what it plugs into, cables
     included; None where no source gives one. [USD/(B/s)], [W/(B/s)]
     """
 
     bandwidth: float
+    achieved: float = 1.0
     latency: float = 0.0
     latency_per_switch: float = 0.0
     price: float | None = None
@@ -183,8 +185,11 @@ def _outside(
             oversubscription=fabric.oversubscription,
             pod_size=fabric.pod_size,
         )
+    if any(level.medium is not None for level in node.network):
+        made = replace(made, medium=Medium.NETWORK)
     if port is None:
         return made
+    made = replace(made, achieved=port.achieved)
     return replace(
         made, link_price=port.price, switch_price=port.switch_price, switch_power=port.switch_power
     )

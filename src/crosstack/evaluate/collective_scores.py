@@ -1,0 +1,104 @@
+"""Collectives as they were measured, beside what is said of them.
+
+See `crosstack.evaluate.scores` of errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from crosstack.evaluate.scores import ONE_EFFICIENCY, Score
+from crosstack.machine.system import Parallelism, System
+from crosstack.model.collectives import LeastTime, NetworkUse
+from crosstack.model.collectives.own_kernels import MOST, OwnKernel, own_all_reduce
+from crosstack.workload.dtype import Dtype
+from crosstack.workload.kernel_graph import Floats
+from crosstack.workload.kernels import Collective
+
+# Borders of the classes of sizes, of what a rank has or gets. [B]
+SIZES = (2**16, 2**20, 2**24)
+
+
+class Library(StrEnum):
+    """What runs a collective: NCCL, or a kernel that a framework has of its own.
+
+    Those of ``vLLM``, eager, are launched one by one by its host, which nothing here describes.
+    """
+
+    NCCL = "NCCL"
+    TENSORRT_LLM = "TensorRT-LLM"
+    VLLM = "vLLM"
+    VLLM_EAGER = "vLLM, eager"
+
+
+OWN = {
+    Library.TENSORRT_LLM: OwnKernel.SENDS,
+    Library.VLLM: OwnKernel.READS,
+    Library.VLLM_EAGER: OwnKernel.READS,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredCollective:
+    """A collective of ``ranks`` chips as it was measured. [1], [s]
+
+    ``size`` is what a rank has, before or after, whichever is more. [B]
+    """
+
+    collective: Collective
+    ranks: int
+    size: int
+    time: float
+    library: Library = Library.NCCL
+
+    @property
+    def on_the_bus(self) -> float:
+        """Bytes that leave, and reach, a rank at least. [B]"""
+        once = self.size * (self.ranks - 1) / self.ranks
+        return 2 * once if self.collective is Collective.ALL_REDUCE else once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveScore:
+    """Scores of collectives: ours, by size (None: no rows), of bytes over bandwidth alone."""
+
+    ours: Score
+    by_size: tuple[Score | None, ...]
+    line: Score
+
+
+def collectives_said(rows: Sequence[MeasuredCollective], system: System) -> Floats:
+    """Return what is said of collectives among all chips of a system. [s]"""
+    degrees = tuple(level.size or 1 for level in system.network)
+    network = NetworkUse.of(system, degrees, (Parallelism.TENSOR,) * len(degrees), Dtype.BF16)
+    lines = LeastTime().kernels(network)
+    times = np.zeros(len(rows))
+    for i, row in enumerate(rows):
+        whole = row.ranks if row.collective is Collective.ALL_TO_ALL else 1  # of all ranks
+        times[i] = lines[row.collective].time(whole * row.size)
+        if (kernel := OWN.get(row.library)) is not None and row.size <= MOST:
+            own = own_all_reduce(system.network[0], row.ranks, kernel)
+            times[i] = min(times[i], own.time(row.size))
+    return times
+
+
+def line_said(rows: Sequence[MeasuredCollective], system: System) -> Floats:
+    """Return what the bytes take at one share of the links' bandwidth, and nothing else. [s]"""
+    reached = ONE_EFFICIENCY * min(level.bandwidth for level in system.network)
+    return np.array([row.on_the_bus / reached for row in rows])
+
+
+def score_of(rows: Sequence[MeasuredCollective], said: Floats, line: Floats) -> CollectiveScore:
+    """Return the scores of rows, with what is said of each. [s]"""
+    measured = np.array([row.time for row in rows])
+    classes = np.searchsorted(SIZES, [row.size for row in rows], side="right")
+    parts = [np.flatnonzero(classes == number) for number in range(len(SIZES) + 1)]
+    return CollectiveScore(
+        ours=Score.of(said, measured),
+        by_size=tuple(Score.of(said[i], measured[i]) if i.size else None for i in parts),
+        line=Score.of(line, measured),
+    )
