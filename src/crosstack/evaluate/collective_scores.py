@@ -5,15 +5,17 @@ See `crosstack.evaluate.scores` of errors.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 
 from crosstack.evaluate.scores import ONE_EFFICIENCY, Score
 from crosstack.machine.system import Parallelism, System
-from crosstack.model.collectives import LeastTime, NetworkUse
+from crosstack.model.collectives import LeastTime, NetworkUse, least
+from crosstack.model.collectives.group import axes_of
 from crosstack.model.collectives.own_kernels import MOST, OwnKernel, own_all_reduce
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Floats
@@ -21,6 +23,7 @@ from crosstack.workload.kernels import Collective
 
 # Borders of the classes of sizes, of what a rank has or gets. [B]
 SIZES = (2**16, 2**20, 2**24)
+ALL = "all"
 
 
 class Library(StrEnum):
@@ -63,6 +66,15 @@ class MeasuredCollective:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveSet:
+    """Collectives that were measured among so many chips of one machine, called ``gpu``."""
+
+    gpu: str
+    system: System
+    rows: tuple[MeasuredCollective, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveScore:
     """Scores of collectives: ours, by size (None: no rows), of bytes over bandwidth alone."""
 
@@ -75,30 +87,52 @@ def collectives_said(rows: Sequence[MeasuredCollective], system: System) -> Floa
     """Return what is said of collectives among all chips of a system. [s]"""
     degrees = tuple(level.size or 1 for level in system.network)
     network = NetworkUse.of(system, degrees, (Parallelism.TENSOR,) * len(degrees), Dtype.BF16)
-    lines = LeastTime().kernels(network)
+    lines = LeastTime().kernels(replace(network, arrival=replace(network.arrival, own=False)))
     times = np.zeros(len(rows))
     for i, row in enumerate(rows):
         whole = row.ranks if row.collective is Collective.ALL_TO_ALL else 1  # of all ranks
         times[i] = lines[row.collective].time(whole * row.size)
-        if (kernel := OWN.get(row.library)) is not None and row.size <= MOST:
-            own = own_all_reduce(system.network[0], row.ranks, kernel)
+        kernel = OWN.get(row.library) if len(system.network) == 1 else None
+        if kernel is not None and row.size <= MOST:
+            (axis,) = axes_of(*network.extents(Parallelism.TENSOR))
+            kept = network.arrival.per_byte(1 / row.ranks)
+            own = least(own_all_reduce(axis, kernel, kept))
             times[i] = min(times[i], own.time(row.size))
     return times
 
 
 def line_said(rows: Sequence[MeasuredCollective], system: System) -> Floats:
-    """Return what the bytes take at one share of the links' bandwidth, and nothing else. [s]"""
+    """Return what the bytes take at one share of the links' bandwidth, after a launch. [s]"""
     reached = ONE_EFFICIENCY * min(level.bandwidth for level in system.network)
-    return np.array([row.on_the_bus / reached for row in rows])
+    return np.array([system.chip.launch_overhead + row.on_the_bus / reached for row in rows])
 
 
-def score_of(rows: Sequence[MeasuredCollective], said: Floats, line: Floats) -> CollectiveScore:
+def _score(
+    rows: Sequence[MeasuredCollective], said: Sequence[float], line: Sequence[float]
+) -> CollectiveScore:
     """Return the scores of rows, with what is said of each. [s]"""
-    measured = np.array([row.time for row in rows])
+    measured, ours = np.array([row.time for row in rows]), np.array(said)
     classes = np.searchsorted(SIZES, [row.size for row in rows], side="right")
     parts = [np.flatnonzero(classes == number) for number in range(len(SIZES) + 1)]
     return CollectiveScore(
-        ours=Score.of(said, measured),
-        by_size=tuple(Score.of(said[i], measured[i]) if i.size else None for i in parts),
-        line=Score.of(line, measured),
+        ours=Score.of(ours, measured),
+        by_size=tuple(Score.of(ours[i], measured[i]) if i.size else None for i in parts),
+        line=Score.of(np.array(line), measured),
     )
+
+
+def score_sets(sets: Sequence[CollectiveSet]) -> dict[tuple[str, str, str], CollectiveScore]:
+    """Score rows by machine, library and collective, each machine's rows of a library together.
+
+    The names of a score are those three, the last ``all`` where it is of several collectives.
+    """
+    found: dict[tuple[str, str, str], list[tuple[MeasuredCollective, float, float]]] = {}
+    for each in sets:
+        said, line = collectives_said(each.rows, each.system), line_said(each.rows, each.system)
+        for row, ours, plain in zip(each.rows, said, line, strict=True):
+            for what in (row.collective.value, ALL):
+                of = found.setdefault((each.gpu, row.library.value, what), [])
+                of.append((row, float(ours), float(plain)))
+    kinds = Counter(names[:2] for names in found)  # one more than a library has of collectives
+    kept = {names: of for names, of in found.items() if names[2] != ALL or kinds[names[:2]] > 2}
+    return {names: _score(*zip(*of, strict=True)) for names, of in sorted(kept.items())}

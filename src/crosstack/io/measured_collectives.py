@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from crosstack.errors import InputError, Problem, unknown_name
-from crosstack.evaluate.collective_scores import Library, MeasuredCollective
+from crosstack.evaluate.collective_scores import CollectiveSet, Library, MeasuredCollective
 from crosstack.io import library
 from crosstack.io.measured import MOST_PROBLEMS, rows_of
-from crosstack.machine.system import System
 from crosstack.workload.kernels import Collective
 
 NODES = {
@@ -36,15 +35,6 @@ LIBRARIES = {
     "vLLM_custom_graph": Library.VLLM,
     "vLLM_custom_eager": Library.VLLM_EAGER,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveSet:
-    """Collectives that were measured among so many chips of one machine."""
-
-    gpu: str
-    system: System
-    rows: tuple[MeasuredCollective, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

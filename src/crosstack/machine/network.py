@@ -46,16 +46,6 @@ class DimensionKind(StrEnum):
     RAIL_OPTIMISED = "rail_optimised"
 
 
-class Medium(StrEnum):
-    """What links are, as far as a library of collectives knows them: its protocols' latencies.
-
-    See `crosstack.model.collectives.protocols`.
-    """
-
-    NVLINK = "nvlink"
-    NETWORK = "network"
-
-
 class Joint(StrEnum):
     """What links a chip has.
 
@@ -81,6 +71,16 @@ class Joint(StrEnum):
                 return chips - 1
             case _:
                 assert_never(self)
+
+
+class Medium(StrEnum):
+    """What links are, as far as a library of collectives knows them: its protocols' latencies.
+
+    See `crosstack.model.collectives.protocols`.
+    """
+
+    NVLINK = "nvlink"
+    NETWORK = "network"
 
 
 # ---------------------------------------------------------------- the table of kinds

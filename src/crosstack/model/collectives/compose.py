@@ -23,10 +23,11 @@ from typing import assert_never
 
 import numpy as np
 
-from crosstack.machine.network import Joint
+from crosstack.machine.network import Joint, Medium
 from crosstack.machine.system import AllReduceAlgorithm
 from crosstack.model.collectives.algorithms import Algorithm, algorithms, algorithms_of
 from crosstack.model.collectives.group import Axis, Group, axes_of
+from crosstack.model.collectives.own_kernels import OwnKernel, own_all_reduce
 from crosstack.model.collectives.protocols import (
     CHANNELS,
     IN_BUFFERS,
@@ -87,7 +88,17 @@ def _lines(
     for protocol in _PROTOCOLS.get(collective, PROTOCOLS):
         found = _Levels(arrival, all_reduce, protocol).among(collective, levels)
         lines += (found + ConcaveTime((AffineTime(fixed=pace * protocol.start),))).members
+    if collective is REDUCE and arrival.own and all_reduce in (None, AllReduceAlgorithm.DIRECT):
+        lines += _own_kernels(levels, arrival)
     return least(lines)
+
+
+def _own_kernels(levels: tuple[Level, ...], arrival: Arrival) -> tuple[AffineTime, ...]:
+    """Return the times of kernels for few bytes in one server; nothing among several."""
+    (axis, *others) = (axis for level in levels for axis in level)
+    if others or axis.medium is not Medium.NVLINK:
+        return ()
+    return own_all_reduce(axis, OwnKernel.SENDS, arrival.per_byte(1 / axis.members))
 
 
 # Of messages between two chips; those of pipelines are long.
@@ -183,10 +194,10 @@ class _Levels:
         kept = arrival.per_byte(row.arrives)
         if row.name is not AllReduceAlgorithm.IN_NETWORK:
             step = steps.tree if row.name is AllReduceAlgorithm.TREE else steps.ring
-            fixed = row.steps * axis.pace * step
+            fixed = row.steps * axis.slowness * step
             return (AffineTime(fixed=fixed, per_byte=moved + kept),)
         # What fills the buffers waits for all; of more, the rest does meanwhile.
-        fixed, moved = axis.pace * IN_SWITCH, moved / axis.adding
+        fixed, moved = axis.slowness * IN_SWITCH, moved / axis.adding
         filled = fixed + IN_BUFFERS * axis.members * kept
         first = AffineTime(fixed=fixed, per_byte=moved + kept)
         return first, AffineTime(fixed=filled, per_byte=moved)
@@ -260,7 +271,7 @@ class _Levels:
         chips, inside, fixed, slowest = _members(axes), 1, 0.0, 0.0
         for axis in axes:
             steps = self._steps(axis)
-            latency = axis.latency if steps is None else axis.pace * steps.ring
+            latency = axis.latency if steps is None else axis.slowness * steps.ring
             fixed += chips / inside * (1 - 1 / axis.members) * latency
             slowest = _larger(slowest, axis.near_share * self._per_byte(axis, steps) / inside)
             inside *= axis.members

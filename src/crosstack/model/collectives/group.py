@@ -17,7 +17,7 @@ from operator import mul
 from crosstack.errors import InputError, Problem, require, require_whole
 from crosstack.machine.network import KINDS, Joint, Medium, Pods
 from crosstack.machine.system import Dimension, DimensionArrays
-from crosstack.model.collectives.protocols import SIMPLE
+from crosstack.model.collectives.protocols import LL, SIMPLE
 from crosstack.model.collectives.times import NONE, Arrival
 
 
@@ -84,6 +84,12 @@ class Axis:
     pace: float = 1.0
     achieved: float = 1.0
     adding: float = 1.0
+
+    @property
+    def slowness(self) -> float:
+        """What steps of a library take over those of its table, which has links' latencies. [1]"""
+        assert self.medium is not None
+        return self.pace * self.latency / LL.steps[self.medium].ring
 
 
 # ---------------------------------------------------------------- one level as axes
@@ -183,8 +189,8 @@ def neighbour_link(extent: Extent, arrival: Arrival = NONE) -> tuple[float, floa
     share = max((axis.near_share * axis.stride for axis in axes), default=1.0)
     bandwidth = dimension.achieved * dimension.bandwidth / share
     if dimension.medium is not None:
-        step = SIMPLE.steps[dimension.medium].ring
-        return bandwidth, dimension.pace * (SIMPLE.start + step)
+        step = axes[0].slowness * SIMPLE.steps[dimension.medium].ring if axes else 0.0
+        return bandwidth, dimension.pace * SIMPLE.start + step
     hops = max((axis.stride for axis in axes), default=1)
     if arrival != NONE:
         bandwidth = 1 / (1 / bandwidth + arrival.per_byte(1.0))

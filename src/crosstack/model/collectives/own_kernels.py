@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from crosstack.machine.system import Dimension
-from crosstack.model.collectives.protocols import LL
-from crosstack.model.collectives.times import AffineTime, ConcaveTime, least
+from crosstack.model.collectives.group import Axis
+from crosstack.model.collectives.times import AffineTime
 
 LAUNCH = 2e-6  # of a kernel in a graph, 2.2 us on an H200 (``gpu_benches``) [s]
 MOST = 8 * 2**20  # of a tensor that is not left to the library [B]
@@ -30,23 +29,23 @@ class OwnKernel(Enum):
     SENDS = 1
 
 
-def own_all_reduce(level: Dimension, chips: int, kernel: OwnKernel) -> ConcaveTime:
-    """Return the time of an all-reduce over its bytes in a graph of launches, of `MOST` at most.
+def own_all_reduce(axis: Axis, kernel: OwnKernel, kept: float) -> tuple[AffineTime, ...]:
+    """Return the times of an all-reduce over its bytes, in one shot and two, in a graph.
 
     Parameters
     ----------
-    level : Dimension
-        What joins the chips; of a ``medium``.
-    chips : int
-        How many. [1]
+    axis : Axis
+        Chips of one server, at a switch.
     kernel : OwnKernel
         How the kernel goes about it.
+    kept : float
+        What a byte of a chip's own part takes in its memory, as of a ring. [s/B]
     """
-    assert level.medium is not None
-    shot = kernel.value * level.pace * LL.steps[level.medium].ring
-    launch, byte = level.pace * LAUNCH, 1 / (level.achieved * level.bandwidth)
-    others = chips - 1
-    lines = [AffineTime(fixed=launch + shot, per_byte=others * byte)]
-    if kernel is OwnKernel.READS:
-        lines.append(AffineTime(fixed=launch + 2 * shot, per_byte=2 * others / chips * byte))
-    return least(lines)
+    shot = kernel.value * axis.pace * axis.latency
+    launch, byte = axis.pace * LAUNCH, 1 / (axis.achieved * axis.bandwidth)
+    others = axis.members - 1
+    once = AffineTime(fixed=launch + shot, per_byte=others * byte + kept)
+    if kernel is OwnKernel.SENDS:
+        return (once,)
+    twice = 2 * others / axis.members * byte + kept
+    return once, AffineTime(fixed=launch + 2 * shot, per_byte=twice)

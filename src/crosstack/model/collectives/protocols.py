@@ -5,10 +5,11 @@ seen, and half of what a link carries are flags. Lines of 128 bytes with one fla
 (``LL128``) need links that keep a line together. Without flags (``SIMPLE``) blocks are written to a
 buffer, and a fence and a counter say that they are there. Of all sizes, the fastest counts.
 
-A call takes a start and so much for every step that follows another. Both are of the public source
-of NCCL (``nccl``, src/graph/tuning.cc of 2.28: baseLatencies, hwLatencies, llMaxBws), but a step
-of ``SIMPLE`` over NVLink, 3.4 us there: 6 us as published by its authors (``hu2025nccl``, table 1).
-Trees go through a server as a chain. A switch that adds (NVLS) takes 25 us, start and all.
+A call takes a start and so much for every step that follows another: as much as here where a hop of
+the links takes a step of a ring with ``LL``, else as many times as much. Both are of the public
+source of NCCL (``nccl``, src/graph/tuning.cc of 2.28: baseLatencies, hwLatencies, llMaxBws), but a
+step of ``SIMPLE`` over NVLink, 3.4 us there: 6 us as published by its authors (``hu2025nccl``,
+table 1). Trees go through a server as a chain. A switch that adds takes 25 us, with the start.
 """
 
 from __future__ import annotations
