@@ -13,6 +13,7 @@ from enum import StrEnum
 import numpy as np
 
 from crosstack.evaluate.scores import ONE_EFFICIENCY, Score
+from crosstack.machine.chip import Chip
 from crosstack.machine.system import Parallelism, System
 from crosstack.model.collectives import LeastTime, NetworkUse, least
 from crosstack.model.collectives.group import axes_of
@@ -29,7 +30,7 @@ ALL = "all"
 class Library(StrEnum):
     """What runs a collective: NCCL, or a kernel that a framework has of its own.
 
-    Those of ``vLLM``, eager, are launched one by one by its host, which nothing here describes.
+    Those of ``vLLM``, eager, are launched one by one by its host.
     """
 
     NCCL = "NCCL"
@@ -98,7 +99,21 @@ def collectives_said(rows: Sequence[MeasuredCollective], system: System) -> Floa
             kept = network.arrival.per_byte(1 / row.ranks)
             own = least(own_all_reduce(axis, kernel, kept))
             times[i] = min(times[i], own.time(row.size))
+        if row.library is Library.VLLM_EAGER:
+            times[i] = _launched(row, times[i], system.chip)
     return times
+
+
+def _launched(row: MeasuredCollective, time: float, chip: Chip) -> float:
+    """Return the time of an all-reduce that a host launches, if it takes ``time`` in a graph. [s]
+
+    A kernel of its own reads a buffer that others know, into which the tensor is copied before:
+    two launches, where the library takes one. The host may be the slower.
+    """
+    if row.size > MOST:
+        return max(time, chip.launch_overhead)
+    copied = 2 * row.size / chip.main_memory.speed
+    return max(time + copied, 2 * chip.launch_overhead)
 
 
 def line_said(rows: Sequence[MeasuredCollective], system: System) -> Floats:

@@ -15,7 +15,7 @@ from crosstack.errors import InputError, Problem, require, require_quantity, req
 from crosstack.machine.chip import Chip
 from crosstack.machine.framework import Framework
 from crosstack.machine.host import HostShare
-from crosstack.machine.network import KINDS, DimensionKind, Medium, NetworkLevel
+from crosstack.machine.network import KINDS, DimensionKind, Joint, Medium, NetworkLevel
 from crosstack.records import brief, require_types
 
 __all__ = [
@@ -108,6 +108,9 @@ class Dimension:
         require_types(self)
         if self.size is not None:
             require_whole("size", self.size, what="chips")
+        port = KINDS[self.kind].joint is Joint.PORT
+        where = f"none where there is no switch, as of {self.kind}"
+        require(port or self.medium is None, "medium", str(self.medium or ""), where)
         require_quantity("pace", self.pace, "1", above_zero=True)
         for name in ("achieved", "adding"):
             share = getattr(self, name)

@@ -18,8 +18,7 @@ Scored = Mapping[tuple[str, str, str], CollectiveScore]  # by machine, library a
 CLASSES = ("below 64 KiB", "to 1 MiB", "to 16 MiB", "above")
 ABOUT = (
     "Mean size of ln(said / measured) and, behind it, its mean, in %; by bytes of a rank, rows "
-    "before. The line: a launch, and bytes over 0.8 of the bandwidth. Launches one by one by a "
-    "framework's host (eager) are not said."
+    "before. The line: a launch, and bytes over 0.8 of the bandwidth."
 )
 
 
