@@ -176,6 +176,7 @@ def _beside(extent: Extent, members: int, stride: int, *, closed: bool) -> Axis:
         bandwidth=dimension.bandwidth / stride,
         stride=stride,
         latency=dimension.hop_latency * stride,
+        achieved=dimension.achieved,
     )
 
 
