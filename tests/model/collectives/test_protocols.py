@@ -197,6 +197,26 @@ def test_sums_of_few_bytes_are_made_by_kernels_of_ones_own_where_no_framework_is
     assert fixed > 6.6 * US
 
 
+def test_sums_are_made_as_they_are_asked_for():
+    adds, arrival = replace(NVLINK, reduces=True), replace(MEMORY, own=True)
+
+    def tiny(algorithm, level=adds):
+        return seconds(C.ALL_REDUCE, level, 8, 1e-3, arrival=arrival, all_reduce=algorithm)
+
+    asked = AllReduceAlgorithm
+    by_hand = {asked.RING: 15.0, asked.TREE: 15.0, asked.IN_NETWORK: 25.0, asked.DIRECT: 2.6}
+    for algorithm, time in by_hand.items():
+        assert tiny(algorithm) == pytest.approx(time * US, rel=1e-6)
+    assert tiny(None) == tiny(asked.DIRECT)
+    large = [
+        seconds(C.ALL_REDUCE, adds, 8, 1e9, arrival=arrival, all_reduce=a) for a in (None, *asked)
+    ]
+    assert large[0] == min(large)
+    assert large[1 + list(asked).index(asked.DIRECT)] == pytest.approx(
+        2.6 * US + 7 * 1e9 / REACHED + 1e9 / 8 / (1000 * GB)
+    )
+
+
 def test_a_message_to_the_next_stage_is_a_kernel_that_takes_it_in_meanwhile():
     level = Extent(dimension=PORTS, size=4, members=4)
     assert neighbour_link(level, MEMORY) == pytest.approx((45 * GB, (8.4 + 14) * US))

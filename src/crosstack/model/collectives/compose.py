@@ -83,14 +83,27 @@ def _lines(
         found = _Levels(arrival, all_reduce, None).among(collective, levels)
         launch = 0.0 if collective is SEND else arrival.launch
         return found + ConcaveTime((AffineTime(fixed=arrival.latency + launch),))
+    own: tuple[AffineTime, ...] = ()
+    if collective is REDUCE and arrival.own and all_reduce in (None, AllReduceAlgorithm.DIRECT):
+        own = _own_kernels(levels, arrival)
+    if own and all_reduce is not None:
+        return least(own)
     pace = max(axis.pace for level in levels for axis in level if axis.medium is not None)
-    lines: list[AffineTime] = []
-    for protocol in _PROTOCOLS.get(collective, PROTOCOLS):
+    lines: list[AffineTime] = [*own]
+    for protocol in _protocols(collective, levels, all_reduce):
         found = _Levels(arrival, all_reduce, protocol).among(collective, levels)
         lines += (found + ConcaveTime((AffineTime(fixed=pace * protocol.start),))).members
-    if collective is REDUCE and arrival.own and all_reduce in (None, AllReduceAlgorithm.DIRECT):
-        lines += _own_kernels(levels, arrival)
     return least(lines)
+
+
+def _protocols(
+    collective: Collective, levels: tuple[Level, ...], all_reduce: AllReduceAlgorithm | None
+) -> tuple[Protocol, ...]:
+    """Return the protocols for a collective; switches are asked to add by one alone."""
+    switches = any(axis.reduces for level in levels for axis in level)
+    if collective is REDUCE and all_reduce is AllReduceAlgorithm.IN_NETWORK and switches:
+        return (SIMPLE,)
+    return _PROTOCOLS.get(collective, PROTOCOLS)
 
 
 def _own_kernels(levels: tuple[Level, ...], arrival: Arrival) -> tuple[AffineTime, ...]:
