@@ -17,7 +17,7 @@ from crosstack.evaluate.run_scores import MeasuredRun
 from crosstack.io import library
 from crosstack.io.measured import rows_of
 from crosstack.machine.framework import Fusion
-from crosstack.machine.system import System
+from crosstack.machine.system import Dimension, System
 from crosstack.workload.architectures.layer import Activation, Norm, Position
 from crosstack.workload.architectures.transformer import Transformer
 from crosstack.workload.dtype import Dtype
@@ -137,7 +137,10 @@ def _model(row: Mapping[str, Any]) -> Transformer:
 
 
 def _system(row: Mapping[str, Any]) -> System:
-    """Return the machine, with the links that the row says, and the framework that drives it."""
+    """Return the machine, with the links that the row says, and the framework that drives it.
+
+    A run may have measured sums of all its chips; between nodes those say what the network gave.
+    """
     software = str(row.get("software", ""))
     driven = next((name for start, name in SOFTWARE.items() if software.startswith(start)), None)
     made = library.system_on(NODES[row["hardware"]], chips=row["gpus"])
@@ -146,9 +149,20 @@ def _system(row: Mapping[str, Any]) -> System:
     if (port := row.get("inter_gbytes_per_gpu")) and len(network) > 1:
         outer = tuple(replace(level, bandwidth=port * 1e9) for level in network[1:])
         network = (network[0], *outer)
+    if (bus := row.get("allreduce_gbs_measured")) and len(network) > 1:
+        network = (network[0], *(_measured(level, bus * 1e9, made) for level in network[1:]))
     if not row.get("flash_attention"):
         chip = replace(chip, fusions=tuple(f for f in chip.fusions if f is not Fusion.ATTENTION))
     return replace(made, chip=chip, network=network)
+
+
+def _measured(level: Dimension, bus: float, system: System) -> Dimension:
+    """Return a level over nodes that has what sums of all chips reached there. [B/s]
+
+    The bandwidth on the bus of a sum over several nodes is that of all ports of a node.
+    """
+    reached = min(level.achieved * level.bandwidth, bus / (system.network[0].size or 1))
+    return replace(level, bandwidth=reached, achieved=1.0)
 
 
 def _given(row: Mapping[str, Any]) -> str:
