@@ -230,8 +230,8 @@ def test_chips_of_a_server_are_joined_as_the_option_says(run, tmp_path):
     assert summed(run, out, "--topology", "switch,switch") == switch
     ring = summed(run, out, "--topology", "ring")
     full = summed(run, out, "--topology", "fully_connected")
-    assert full < switch
-    assert ring != switch
+    assert full < ring  # the same links, but no hop after another
+    assert switch not in (ring, full)  # where a library of collectives runs
 
 
 def test_the_order_says_which_dimension_leaves_the_servers_under_a_release(run, tmp_path):

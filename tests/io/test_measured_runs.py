@@ -45,6 +45,17 @@ def test_a_row_is_a_job_on_a_machine_with_what_is_given(read):
     assert Fusion.ATTENTION not in run.system.chip.fusions
 
 
+def test_the_network_gives_what_sums_of_all_chips_reached_where_a_run_measured_them(read):
+    def outside(**changes):
+        (run,) = read(ROW | {"allreduce_gbs_measured": 80.0} | changes).sets["own"]
+        return [(level.bandwidth, level.achieved) for level in run.system.network[1:]]
+
+    assert outside() == [(10e9, 1.0)]  # eight ports of a node
+    assert outside(allreduce_gbs_measured=400.0) == [(0.96 * 25e9, 1.0)]  # no more than there is
+    assert outside(inter_gbytes_per_gpu=5.0) == [(0.96 * 5e9, 1.0)]
+    assert outside(gpus=8, dp=2) == []
+
+
 def test_links_overlap_shares_and_fused_attention_are_as_the_row_says(read):
     changes = {
         "flash_attention": True, "dp_overlap": False, "inter_gbytes_per_gpu": 12.5, "pp": 1,

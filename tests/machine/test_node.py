@@ -6,10 +6,11 @@ import pytest
 
 from crosstack.errors import InputError
 from crosstack.io import library
+from crosstack.machine import network
 from crosstack.machine.chip import flat_chip
 from crosstack.machine.memory import main_memory
 from crosstack.machine.node import Fabric, NetworkPort, Node, system_of_chip, system_of_nodes
-from crosstack.machine.system import Dimension, DimensionKind
+from crosstack.machine.system import Dimension, DimensionKind, Medium
 from crosstack.workload.dtype import Dtype
 
 CHIP = flat_chip(
@@ -138,3 +139,24 @@ def test_elementwise_work_runs_beside_the_tensor_cores():
     assert chip.vector_throughput(Dtype.INT8) == pytest.approx(19.5e12)  # as single precision
     plain = chip.with_compute(relative_vector_rates=(), utilization=0.5)
     assert plain.vector_throughput(Dtype.BF16) == plain.throughput(Dtype.BF16)
+
+
+def test_what_a_library_of_collectives_reaches_is_of_switches_and_of_ports_out_of_its_nodes():
+    def reached(level):
+        return level.medium, level.pace, level.achieved
+
+    def joined(**how):
+        node = library.node("a100-dgx-80gb")
+        fabric, port = library.joined_by(node)
+        return system_of_nodes(node, 32, fabric=fabric, port=port, **how).network
+
+    inside, outside = joined()
+    assert reached(inside) == (Medium.NVLINK, 1.3, 0.8)
+    assert reached(outside) == (Medium.NETWORK, 1.0, 0.96)
+    assert reached(joined(inside=network.SWITCH)[0]) == (Medium.NVLINK, 1.3, 0.8)
+    assert reached(joined(inside=network.RING)[0]) == (None, 1.0, 1.0)
+    assert reached(joined(between=network.SWITCH)[1]) == (Medium.NETWORK, 1.0, 0.96)
+    assert reached(joined(between=network.RING)[1]) == (None, 1.0, 0.96)
+    # Not of nodes whose own links have none.
+    _, outside = library.system_on("tpu-v5p-cube", chips=128).network[-2:]
+    assert outside.medium is None

@@ -182,16 +182,40 @@ def score(
     output: Path | None = None,
     json_out: Path | None = None,
 ) -> None:
-    """Hold measured products, or steps of training, against what is said of them."""
+    """Hold measured products, collectives or steps of training against what is said of them."""
+    from crosstack.io.measured_collectives import is_of_collectives
     from crosstack.io.measured_runs import is_of_runs
 
     inputs.check_outputs(table, {"--output": output, "--json": json_out})
-    if is_of_runs(table):
-        inputs.refuse({"--on": on}, "allowed: with a table of products; runs say their machines.")
-        _score_runs(table, most, output, json_out)
-    else:
+    runs = is_of_runs(table)
+    if not runs:
         inputs.refuse({"--most": most}, "allowed: with a table of training runs.")
+    if runs or is_of_collectives(table):
+        inputs.refuse({"--on": on}, "allowed: with a table of products; others say their machines.")
+    if runs:
+        _score_runs(table, most, output, json_out)
+    elif is_of_collectives(table):
+        _score_collectives(table, output, json_out)
+    else:
         _score_products(table, on, output, json_out)
+
+
+def _score_collectives(table: Path, output: Path | None, data: Path | None) -> None:
+    from crosstack.evaluate.collective_scores import score_sets
+    from crosstack.io.measured_collectives import read_collectives
+    from crosstack.report.collective_text import (
+        collective_table,
+        collectives_data,
+        collectives_shown,
+    )
+
+    found = read_collectives(table)
+    scored = score_sets(found.sets)
+    texts = asked_files(
+        (output, lambda: _markdown(collective_table(scored))),
+        (data, lambda: json_text(collectives_data(scored, found.left_out))),
+    )
+    show_and_write(collectives_shown(scored, found.left_out), texts)
 
 
 def _score_products(table: Path, on: str | None, output: Path | None, data: Path | None) -> None:

@@ -162,10 +162,13 @@ def never_slower(one: System, others: Sequence[System]) -> NDArray[np.bool_]:
     )
 
 
+_OF_LINKS = ("parallelism", "link_power", "link_price", "switch_price", "switch_power")
+
+
 def _shape(system: System) -> tuple[object, ...]:
     chip, compute = system.chip, system.chip.compute
     joined = tuple(
-        (d.kind, d.size, d.shape, d.oversubscription, d.pod_size, d.reduces) for d in system.network
+        replace(d, bandwidth=1.0, latency=None, **dict.fromkeys(_OF_LINKS)) for d in system.network
     )
     if chip.execution is Execution.TEMPORAL:
         memories = tuple(replace(memory, capacity=None) for memory in chip.memories)

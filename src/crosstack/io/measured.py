@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,10 +71,7 @@ def read_products(path: Path, on: Chip | None = None) -> ProductTable:
     found: dict[tuple[str, str, Dtype], tuple[Chip, list[MeasuredProduct]]] = {}
     left: dict[str, int] = {}
     problems: list[Problem] = []
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
-        if not line.strip():
-            continue
-        where = f"{path}:{number}"
+    for where, line in lines_of(path):
         try:
             row = row_of(line, where)
             gpu, source = str(row.get("gpu", on.name if on else "")), _source(row)
@@ -101,6 +98,19 @@ def read_products(path: Path, on: Chip | None = None) -> ProductTable:
         for (gpu, source, dtype), (chip, rows) in sorted(found.items())
     ]
     return ProductTable(sets=tuple(sets), left_out=left)
+
+
+def lines_of(path: Path) -> Iterator[tuple[str, str]]:
+    """Return where each line of a table is that has something, and the line."""
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
+        if line.strip():
+            yield f"{path}:{number}", line
+
+
+def rows_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Return where each row of a table is, and the row; `InputError` at one that is none."""
+    for where, line in lines_of(path):
+        yield where, row_of(line, where)
 
 
 def row_of(line: str, where: str) -> dict[str, Any]:

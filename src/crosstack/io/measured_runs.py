@@ -7,7 +7,7 @@ a step. What a row leaves out is as its software has it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,9 @@ from typing import Any
 from crosstack.errors import InputError, Problem
 from crosstack.evaluate.run_scores import MeasuredRun
 from crosstack.io import library
-from crosstack.io.files import read_text
-from crosstack.io.measured import row_of
+from crosstack.io.measured import rows_of
 from crosstack.machine.framework import Fusion
-from crosstack.machine.system import System
+from crosstack.machine.system import Dimension, System
 from crosstack.workload.architectures.layer import Activation, Experts, Norm, Position
 from crosstack.workload.architectures.transformer import Transformer
 from crosstack.workload.dtype import Dtype
@@ -67,7 +66,7 @@ class RunTable:
 
 def is_of_runs(path: Path) -> bool:
     """Whether the first row of a table is a run, not a kernel."""
-    first = next(_rows(path), (0, {}))[1]
+    first = next(rows_of(path), ("", {}))[1]
     return "layers" in first
 
 
@@ -80,7 +79,7 @@ def read_runs(path: Path) -> RunTable:
         If the file cannot be read, or a row is not one.
     """
     table = RunTable()
-    for number, row in _rows(path):
+    for where, row in rows_of(path):
         if not (row.get("step_s") or row.get("oom")):
             table.leave_out("no time")
         elif row.get("mla") and _latent_of(row) is None:
@@ -90,7 +89,7 @@ def read_runs(path: Path) -> RunTable:
         elif row.get("hardware") not in NODES:
             table.leave_out(f"{row.get('hardware')}, no node of the library")
         else:
-            _add(table, row, f"{path}:{number}")
+            _add(table, row, where)
     return table
 
 
@@ -103,13 +102,6 @@ def _add(table: RunTable, row: Mapping[str, Any], where: str) -> None:
         raise InputError(Problem(where, f"got what is none: {error}; allowed: numbers.")) from error
     else:
         table.sets.setdefault(run.source, []).append(run)
-
-
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
-        if not line.strip():
-            continue
-        yield number, row_of(line, f"{path}:{number}")
 
 
 def _run(row: Mapping[str, Any]) -> MeasuredRun:
@@ -187,7 +179,10 @@ def _of_shape(row: Mapping[str, Any]) -> Transformer:
 
 
 def _system(row: Mapping[str, Any]) -> System:
-    """Return the machine, with the links that the row says, and the framework that drives it."""
+    """Return the machine, with the links that the row says, and the framework that drives it.
+
+    A run may have measured sums of all its chips; between nodes those say what the network gave.
+    """
     software = _software(row)
     driven = next((name for start, name in SOFTWARE.items() if software.startswith(start)), None)
     made = library.system_on(NODES[row["hardware"]], chips=row["gpus"])
@@ -196,6 +191,8 @@ def _system(row: Mapping[str, Any]) -> System:
     if (port := row.get("inter_gbytes_per_gpu")) and len(network) > 1:
         outer = tuple(replace(level, bandwidth=port * 1e9) for level in network[1:])
         network = (network[0], *outer)
+    if (bus := row.get("allreduce_gbs_measured")) and len(network) > 1:
+        network = (network[0], *(_measured(level, bus * 1e9, made) for level in network[1:]))
     if not row.get("flash_attention"):
         chip = chip.without_fusion(Fusion.ATTENTION)
     return replace(made, chip=chip, network=network)
@@ -217,6 +214,15 @@ def _exchange(row: Mapping[str, Any]) -> Exchange | None:
     if row["tp"] == 1 or "sequence_parallel" not in row:
         return None
     return Exchange.SEQUENCE if row["sequence_parallel"] else Exchange.PAIRED
+
+
+def _measured(level: Dimension, bus: float, system: System) -> Dimension:
+    """Return a level over nodes that has what sums of all chips reached there. [B/s]
+
+    The bandwidth on the bus of a sum over several nodes is that of all ports of a node.
+    """
+    reached = min(level.achieved * level.bandwidth, bus / (system.network[0].size or 1))
+    return replace(level, bandwidth=reached, achieved=1.0)
 
 
 def _given(row: Mapping[str, Any]) -> str:

@@ -73,6 +73,16 @@ class Joint(StrEnum):
                 assert_never(self)
 
 
+class Medium(StrEnum):
+    """What links are, as far as a library of collectives knows them: its protocols' latencies.
+
+    See `crosstack.model.collectives.protocols`.
+    """
+
+    NVLINK = "nvlink"
+    NETWORK = "network"
+
+
 # ---------------------------------------------------------------- the table of kinds
 
 

@@ -9,7 +9,7 @@ from itertools import product
 from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
 from crosstack.machine.chip import Chip, Execution, Link
 from crosstack.machine.host import HostShare
-from crosstack.machine.network import NetworkLevel
+from crosstack.machine.network import KINDS, Joint, Medium, NetworkLevel
 from crosstack.machine.packages import dimension_of
 from crosstack.machine.system import Dimension, DimensionKind, Prices, System
 from crosstack.records import require_types
@@ -21,12 +21,14 @@ SPARES = 1 / 8  # of the chips of a node that may be left out of all
 class NetworkPort:
     """A port of a network technology: ``bandwidth`` one way [B/s], ``latency`` of a message. [s]
 
+    Large messages reach the share ``achieved`` of the bandwidth. [1]
     ``latency_per_switch`` is that of every switch past the first [s], ``price`` that of the cable
     or fibre of a port, ``switch_price`` and ``switch_power`` those of what it plugs into, cables
     included; None where no source gives one. [USD/(B/s)], [W/(B/s)]
     """
 
     bandwidth: float
+    achieved: float = 1.0
     latency: float = 0.0
     latency_per_switch: float = 0.0
     price: float | None = None
@@ -179,7 +181,15 @@ def _joined(node: Node, inside: NetworkLevel, n_chips: int) -> Dimension:
     latency = node.network[0].hop_latency if node.network else 0.0
     bandwidth = own.bandwidth / inside.links(n_chips)
     made = dimension_of(replace(own, bandwidth=bandwidth, latency=latency), inside, n_chips)
+    made = _reached(made, node.network[0]) if node.network else made
     return made if node.price is None else replace(made, link_price=0.0, switch_price=0.0)
+
+
+def _reached(made: Dimension, own: Dimension) -> Dimension:
+    """Return links joined another way: what a library of collectives reaches is over switches."""
+    if KINDS[made.kind].joint is not Joint.PORT:
+        return made
+    return replace(made, medium=own.medium, pace=own.pace, achieved=own.achieved, adding=own.adding)
 
 
 def _outside(
@@ -202,6 +212,10 @@ def _outside(
         )
     if port is None:
         return made
+    switched = KINDS[made.kind].joint is Joint.PORT
+    if switched and any(level.medium is not None for level in node.network):
+        made = replace(made, medium=Medium.NETWORK)
+    made = replace(made, achieved=port.achieved)
     return replace(
         made, link_price=port.price, switch_price=port.switch_price, switch_power=port.switch_power
     )

@@ -15,7 +15,7 @@ from crosstack.errors import InputError, Problem, require, require_quantity, req
 from crosstack.machine.chip import Chip
 from crosstack.machine.framework import Framework
 from crosstack.machine.host import HostShare
-from crosstack.machine.network import KINDS, DimensionKind, NetworkLevel
+from crosstack.machine.network import KINDS, DimensionKind, Joint, Medium, NetworkLevel
 from crosstack.records import brief, require_types
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Dimension",
     "DimensionArrays",
     "DimensionKind",
+    "Medium",
     "Parallelism",
     "Prices",
     "System",
@@ -78,6 +79,10 @@ class Dimension:
 
     ``shape``, ``oversubscription``, ``pod_size`` and ``reduces`` are those of
     `crosstack.machine.network.NetworkLevel`.
+
+    ``medium`` says which links they are to a library of collectives, whose protocols then take
+    ``pace`` times their latencies [1]; None: every message takes ``latency`` a hop. Large messages
+    reach the share ``achieved`` of the bandwidth, and ``adding`` of that where switches add. [1]
     """
 
     kind: DimensionKind
@@ -93,12 +98,24 @@ class Dimension:
     oversubscription: float = 1.0
     pod_size: int | None = None
     reduces: bool = False
+    medium: Medium | None = None
+    pace: float = 1.0
+    achieved: float = 1.0
+    adding: float = 1.0
 
     def __post_init__(self) -> None:
         """Check every field."""
         require_types(self)
         if self.size is not None:
             require_whole("size", self.size, what="chips")
+        port = KINDS[self.kind].joint is Joint.PORT
+        where = f"none where there is no switch, as of {self.kind}"
+        require(port or self.medium is None, "medium", str(self.medium or ""), where)
+        require_quantity("pace", self.pace, "1", above_zero=True)
+        for name in ("achieved", "adding"):
+            share = getattr(self, name)
+            require_quantity(name, share, "1", above_zero=True)
+            require(share <= 1, name, share, "a share above 0, at most 1")
         level = self.level  # which checks what its kind may have
         if self.shape and self.size is not None:
             level.axes(self.size)
@@ -113,6 +130,11 @@ class Dimension:
     def hop_latency(self) -> float:
         """Latency of one hop: none where it is not given. [s]"""
         return 0.0 if self.latency is None else self.latency
+
+    @property
+    def plain(self) -> Dimension:
+        """The same links at their full rate, of which no library is known."""
+        return replace(self, medium=None, pace=1.0, achieved=1.0, adding=1.0)
 
     @property
     def level(self) -> NetworkLevel:

@@ -36,12 +36,12 @@ def score_table(scored: Sequence[Scored]) -> Table:
         ("source", "<", lambda one: one[1]),
         ("rows", ">", lambda one: f"{one[2].ours.rows}"),
         ("median", ">", lambda one: f"{100 * one[2].ours.median:.1f}"),
-        ("mean", ">", lambda one: _size(one[2].ours)),
+        ("mean", ">", lambda one: size_words(one[2].ours)),
         *(
-            (heading, ">", lambda one, number=number: _class(one[2].by_duration[number]))
+            (heading, ">", lambda one, number=number: class_words(one[2].by_duration[number]))
             for number, heading in enumerate(CLASSES)
         ),
-        ("roofline", ">", lambda one: _size(one[2].roofline)),
+        ("roofline", ">", lambda one: size_words(one[2].roofline)),
     )
 
 
@@ -53,8 +53,8 @@ def run_table(scored: Mapping[str, RunScore]) -> Table:
         ("runs", ">", lambda one: f"{len(one[1].timed)}"),
         ("refused", ">", lambda one: f"{len(one[1].refused)}"),
         ("median", ">", lambda one: f"{100 * one[1].ours.median:.1f}" if one[1].ours else "-"),
-        ("mean", ">", lambda one: _size(one[1].ours) if one[1].ours else "-"),
-        ("one MFU", ">", lambda one: _size(one[1].plain) if one[1].plain else "-"),
+        ("mean", ">", lambda one: size_words(one[1].ours) if one[1].ours else "-"),
+        ("one MFU", ">", lambda one: size_words(one[1].plain) if one[1].plain else "-"),
         ("fits, F1", ">", lambda one: _fits(one[1].fits)),
         ("choices", ">", lambda one: _choices(one[1].choices)),
     )
@@ -105,12 +105,14 @@ def runs_data(scored: Mapping[str, RunScore], left_out: Mapping[str, int]) -> di
     return {"sets": sets, "left_out": dict(left_out)}
 
 
-def _size(score: Score) -> str:
+def size_words(score: Score) -> str:
+    """Return the mean size of errors, and their mean. [%]"""
     return f"{100 * score.mean:.1f} ({100 * score.bias:+.1f})"
 
 
-def _class(score: Score | None) -> str:
-    return "-" if score is None else f"{score.rows}: {_size(score)}"
+def class_words(score: Score | None) -> str:
+    """Return rows and errors of a class; a dash of none."""
+    return "-" if score is None else f"{score.rows}: {size_words(score)}"
 
 
 def scores_shown(scored: Sequence[Scored], left_out: Mapping[str, int]) -> Group:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from crosstack.machine.chip import Execution
 from crosstack.machine.memory import main_memory
-from crosstack.machine.system import AllReduceAlgorithm, Dimension, DimensionKind
+from crosstack.machine.system import AllReduceAlgorithm, Dimension, DimensionKind, Medium
 from crosstack.model.collectives import (
     Arrival,
     Extent,
@@ -330,6 +330,10 @@ def groups(draw):
             }
         if kind in SWITCHED:
             more["reduces"] = draw(st.booleans())
+            more["medium"] = draw(st.sampled_from([None, *Medium]))
+            more["pace"] = draw(st.sampled_from([1.0, 1.3]))
+            more["achieved"] = draw(st.sampled_from([0.8, 1.0]))
+            more["adding"] = draw(st.sampled_from([0.74, 1.0]))
         dimension = Dimension(
             kind=kind,
             bandwidth=draw(st.sampled_from([25 * GB, 100 * GB, 450 * GB])),

@@ -16,7 +16,7 @@ from crosstack.machine.compute import Compute
 from crosstack.machine.framework import Framework, Fusion
 from crosstack.machine.host import HostShare
 from crosstack.machine.memory import MemoryLevel, Scope, main_memory
-from crosstack.machine.network import KINDS, Joint, NetworkLevel
+from crosstack.machine.network import KINDS, Joint, Medium, NetworkLevel
 from crosstack.machine.node import (
     Fabric,
     NetworkPort,
@@ -42,10 +42,11 @@ class NetworkLink:
 
     ``bandwidth`` [B/s] each way, ``latency`` of a hop [s], ``link_power`` [W/(B/s)] and ``price``
     [USD/(B/s)] of the link, ``switch_power`` and ``switch_price`` of the switch port it plugs into;
-    None where no source gives one.
+    None where no source gives one. ``achieved`` is as of `crosstack.machine.system.Dimension`. [1]
     """
 
     bandwidth: float
+    achieved: float = 1.0
     latency: float | None = None
     latency_per_switch: float | None = None
     link_power: float | None = None
@@ -301,7 +302,15 @@ def _dimension(given: dict[str, Any]) -> Dimension:
         switch_price=None if switched else 0.0,
         switch_power=given.get("switch_power") if switched else 0.0,
         reduces=given.get("reduces", False),
+        **_reached(given),
     )
+
+
+def _reached(given: dict[str, Any]) -> dict[str, Any]:
+    """Return what a library of collectives makes of links, as far as it is known."""
+    medium = given.get("medium")
+    shares = {name: float(given.get(name, 1.0)) for name in ("pace", "achieved", "adding")}
+    return {"medium": medium and Medium(medium), **shares}
 
 
 @cache

@@ -22,8 +22,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import assert_never
 
-from crosstack.machine.network import Joint
+from crosstack.machine.network import Joint, Medium
 from crosstack.machine.system import AllReduceAlgorithm
+from crosstack.model.collectives.group import Axis
+from crosstack.model.collectives.protocols import TREE_SHARE
 from crosstack.workload.kernels import Collective
 
 CHUNKS = (1, 4, 16, 64, 256)  # pieces of a message that is passed on piece by piece
@@ -138,6 +140,58 @@ def _in_switch(collective: Collective, p: int) -> tuple[Algorithm, ...]:
         SPREAD: Algorithm(IN_NETWORK, 1.0, 1.0, 1.0, near=True),
     }
     return (rows[collective],) if collective in rows else ()
+
+
+def _by_library(collective: Collective, p: int, medium: Medium) -> tuple[Algorithm, ...]:
+    """Return how a library of collectives goes about it among p chips at a switch.
+
+    What passes is passed on in pieces that keep the links busy, so steps take their latency once; a
+    chip's own part, of each p that go round a ring, goes through its memory while its links wait:
+    that is what ``arrives`` here. In a tree, what comes down shares the port with what goes up.
+    Messages of all to all are on their way at once.
+    """
+    others, missing, own = p - 1, (p - 1) / p, 1 / p
+    deep = others if medium is Medium.NVLINK else others.bit_length()
+    rows = {
+        GATHER: (Algorithm(RING, others, missing, own, near=True),),
+        SCATTER: (Algorithm(RING, others, missing, own, near=True),),
+        REDUCE: (
+            Algorithm(RING, 2 * others, 2 * missing, own, near=True),
+            Algorithm(TREE, 2 * deep, 2 / TREE_SHARE, own),
+        ),
+        SPREAD: (Algorithm(RING, others, 1.0, own, near=True),),
+        EXCHANGE: (Algorithm(DIRECT, 1.0, (p - 1) / p**2, 1 / p**2),),
+        SEND: (Algorithm(DIRECT, 1.0, 1.0, 0.0, near=True),),
+    }
+    return rows[collective]
+
+
+def _in_switch_by_library(collective: Collective, p: int) -> tuple[Algorithm, ...]:
+    """Return what a switch does that adds and copies for a library of collectives.
+
+    A chip reads sums of its part over the switch, which reads that of all chips, and sends them to
+    all; so a link carries the tensor and a part more. What chips put in, and take out, passes their
+    memories before and after (``arrives``).
+    """
+    own = 1 / p
+    rows = {
+        GATHER: Algorithm(IN_NETWORK, 1.0, 1.0, 1 + own, near=True),
+        SCATTER: Algorithm(IN_NETWORK, 1.0, 1.0, 1 + own, near=True),
+        REDUCE: Algorithm(IN_NETWORK, 1.0, 1 + own, 2.0, near=True),
+    }
+    return (rows[collective],) if collective in rows else ()
+
+
+def algorithms_of(collective: Collective, axis: Axis, *, adding: bool) -> tuple[Algorithm, ...]:
+    """Return the rows of a library of collectives among chips at a switch of some ``medium``.
+
+    ``adding``: whether its protocol is one for switches that add.
+    """
+    assert axis.medium is not None
+    rows = _by_library(collective, axis.members, axis.medium)
+    if adding and axis.reduces:
+        rows += _in_switch_by_library(collective, axis.members)
+    return rows
 
 
 def algorithms(

@@ -23,10 +23,21 @@ from typing import assert_never
 
 import numpy as np
 
-from crosstack.machine.network import Joint
+from crosstack.machine.network import Joint, Medium
 from crosstack.machine.system import AllReduceAlgorithm
-from crosstack.model.collectives.algorithms import Algorithm, algorithms
+from crosstack.model.collectives.algorithms import Algorithm, algorithms, algorithms_of
 from crosstack.model.collectives.group import Axis, Group, axes_of
+from crosstack.model.collectives.own_kernels import OwnKernel, own_all_reduce
+from crosstack.model.collectives.protocols import (
+    CHANNELS,
+    IN_BUFFERS,
+    IN_SWITCH,
+    LL,
+    PROTOCOLS,
+    SIMPLE,
+    Protocol,
+    Steps,
+)
 from crosstack.model.collectives.times import NONE, NOTHING, AffineTime, Arrival, ConcaveTime, least
 from crosstack.workload.kernels import Collective
 
@@ -68,22 +79,43 @@ def _lines(
     levels = _levels(group)
     if not levels:
         return NOTHING
-    over = _Levels(arrival, all_reduce)
-    match collective:
-        case Collective.ALL_GATHER | Collective.REDUCE_SCATTER:
-            found = over.shrinking(collective, levels)
-        case Collective.ALL_REDUCE | Collective.BROADCAST:
-            found = over.whole(collective, levels)
-        case Collective.ALL_TO_ALL:
-            found = over.exchange(levels)
-        case Collective.POINT_TO_POINT:
-            found = over.send(levels)
-        case _:
-            assert_never(collective)
-    launch = 0.0 if collective is SEND else arrival.launch
-    return found + ConcaveTime((AffineTime(fixed=arrival.latency + launch),))
+    if all(axis.medium is None for level in levels for axis in level):
+        found = _Levels(arrival, all_reduce, None).among(collective, levels)
+        launch = 0.0 if collective is SEND else arrival.launch
+        return found + ConcaveTime((AffineTime(fixed=arrival.latency + launch),))
+    own: tuple[AffineTime, ...] = ()
+    if collective is REDUCE and arrival.own and all_reduce in (None, AllReduceAlgorithm.DIRECT):
+        own = _own_kernels(levels, arrival)
+    if own and all_reduce is not None:
+        return least(own)
+    pace = max(axis.pace for level in levels for axis in level if axis.medium is not None)
+    lines: list[AffineTime] = [*own]
+    for protocol in _protocols(collective, levels, all_reduce):
+        found = _Levels(arrival, all_reduce, protocol).among(collective, levels)
+        lines += (found + ConcaveTime((AffineTime(fixed=pace * protocol.start),))).members
+    return least(lines)
 
 
+def _protocols(
+    collective: Collective, levels: tuple[Level, ...], all_reduce: AllReduceAlgorithm | None
+) -> tuple[Protocol, ...]:
+    """Return the protocols for a collective; switches are asked to add by one alone."""
+    switches = any(axis.reduces for level in levels for axis in level)
+    if collective is REDUCE and all_reduce is AllReduceAlgorithm.IN_NETWORK and switches:
+        return (SIMPLE,)
+    return _PROTOCOLS.get(collective, PROTOCOLS)
+
+
+def _own_kernels(levels: tuple[Level, ...], arrival: Arrival) -> tuple[AffineTime, ...]:
+    """Return the times of kernels for few bytes in one server; nothing among several."""
+    (axis, *others) = (axis for level in levels for axis in level)
+    if others or axis.medium is not Medium.NVLINK:
+        return ()
+    return own_all_reduce(axis, OwnKernel.SENDS, arrival.per_byte(1 / axis.members))
+
+
+# Of messages between two chips; those of pipelines are long.
+_PROTOCOLS = {EXCHANGE: (LL, SIMPLE), SEND: (SIMPLE,)}
 _known = lru_cache(maxsize=4096)(_lines)
 
 
@@ -103,7 +135,9 @@ def _levels(group: Group) -> tuple[Level, ...]:
         return levels
     # One by one: no faster than the slowest level, by way of all of them.
     axes = [axis for level in levels for axis in level]
-    slowest = min(axis.bandwidth / max(axis.near_share, axis.far_share) for axis in axes)
+    slowest = min(
+        axis.achieved * axis.bandwidth / max(axis.near_share, axis.far_share) for axis in axes
+    )
     latency = sum(axis.latency for axis in axes)
     one = Axis(joint=Joint.PORT, members=group.torn, bandwidth=slowest, latency=latency)
     return ((one,),)
@@ -111,17 +145,75 @@ def _levels(group: Group) -> tuple[Level, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Levels:
-    """Collectives over levels, each of one axis or, on a mesh or torus, of several."""
+    """Collectives over levels, each of one axis or, on a mesh or torus, of several.
+
+    By one ``protocol`` on all levels that a library of collectives knows; None: there are none.
+    """
 
     arrival: Arrival
     only: AllReduceAlgorithm | None
+    protocol: Protocol | None
+
+    def among(self, collective: Collective, levels: tuple[Level, ...]) -> ConcaveTime:
+        """Time of a collective without what its call takes."""
+        match collective:
+            case Collective.ALL_GATHER | Collective.REDUCE_SCATTER:
+                return self.shrinking(collective, levels)
+            case Collective.ALL_REDUCE | Collective.BROADCAST:
+                return self.whole(collective, levels)
+            case Collective.ALL_TO_ALL:
+                return self.exchange(levels)
+            case Collective.POINT_TO_POINT:
+                return self.send(levels)
+            case _:
+                assert_never(collective)
 
     def rows(self, collective: Collective, axis: Axis) -> ConcaveTime:
         """Fastest algorithm among the members of one axis; of ``only``, where that is legal."""
-        rows = algorithms(collective, axis.joint, axis.members, reduces=axis.reduces)
+        rows = self._algorithms(collective, axis)
         if collective is REDUCE:
             rows = tuple(row for row in rows if self.only in (None, row.name)) or rows
-        return least(_line(row, axis, self.arrival) for row in rows)
+        return least(line for row in rows for line in self._lines(row, axis, self.arrival))
+
+    def _algorithms(self, collective: Collective, axis: Axis) -> tuple[Algorithm, ...]:
+        if self.protocol is None or axis.medium is None:
+            return algorithms(collective, axis.joint, axis.members, reduces=axis.reduces)
+        return algorithms_of(collective, axis, adding=self.protocol.adding)
+
+    def _steps(self, axis: Axis) -> Steps | None:
+        """Return what the protocol has over the links of an axis; None where it has nothing."""
+        return self.protocol.steps[axis.medium] if self.protocol and axis.medium else None
+
+    def _per_byte(self, axis: Axis, steps: Steps | None, peers: int | None = None) -> float:
+        """Time of a byte over a link, as far as the library brings it there. [s/B]
+
+        ``peers``: to how many chips short messages go at once, each by a channel; None: by all.
+        """
+        if steps is None:
+            return 1 / (axis.achieved * axis.bandwidth)
+        most = steps.most
+        if peers is not None and self.protocol is LL:
+            most *= min(1.0, peers / CHANNELS)
+        return 1 / (min(steps.share * axis.achieved, most) * axis.bandwidth)
+
+    def _lines(self, row: Algorithm, axis: Axis, arrival: Arrival) -> tuple[AffineTime, ...]:
+        shared = axis.near_share if row.near else axis.far_share
+        steps = self._steps(axis)
+        peers = axis.members - 1 if row.name is AllReduceAlgorithm.DIRECT else None
+        moved = row.load * shared * self._per_byte(axis, steps, peers)
+        if steps is None:
+            moved += arrival.per_byte(row.arrives, row.added)
+            return (AffineTime(fixed=row.steps * axis.latency, per_byte=moved),)
+        kept = arrival.per_byte(row.arrives)
+        if row.name is not AllReduceAlgorithm.IN_NETWORK:
+            step = steps.tree if row.name is AllReduceAlgorithm.TREE else steps.ring
+            fixed = row.steps * axis.slowness * step
+            return (AffineTime(fixed=fixed, per_byte=moved + kept),)
+        # What fills the buffers waits for all; of more, the rest does meanwhile.
+        fixed, moved = axis.slowness * IN_SWITCH, moved / axis.adding
+        filled = fixed + IN_BUFFERS * axis.members * kept
+        first = AffineTime(fixed=fixed, per_byte=moved + kept)
+        return first, AffineTime(fixed=filled, per_byte=moved)
 
     def shrinking(self, collective: Collective, levels: tuple[Level, ...]) -> ConcaveTime:
         """All-gather, or its mirror: each level moves what those inside of it left."""
@@ -155,8 +247,8 @@ class _Levels:
         axes = [axis for level in levels for axis in level]
         chips, fixed, slowest, arrives = _members(axes), 0.0, 0.0, 0.0
         for axis in axes:
-            (row,) = algorithms(EXCHANGE, axis.joint, axis.members, reduces=axis.reduces)
-            line, share = _line(row, axis, NONE), axis.members / chips
+            (row,) = self._algorithms(EXCHANGE, axis)
+            (line,), share = self._lines(row, axis, NONE), axis.members / chips
             fixed += line.fixed
             slowest = _larger(slowest, line.per_byte * share)
             arrives += row.arrives * share
@@ -191,20 +283,18 @@ class _Levels:
             return ()
         chips, inside, fixed, slowest = _members(axes), 1, 0.0, 0.0
         for axis in axes:
-            fixed += chips / inside * (1 - 1 / axis.members) * axis.latency
-            slowest = _larger(slowest, axis.near_share / axis.bandwidth / inside)
+            steps = self._steps(axis)
+            latency = axis.latency if steps is None else axis.slowness * steps.ring
+            fixed += chips / inside * (1 - 1 / axis.members) * latency
+            slowest = _larger(slowest, axis.near_share * self._per_byte(axis, steps) / inside)
             inside *= axis.members
         around = (chips - 1) / chips
         halves = 2 if collective is REDUCE else 1
         added = 0.0 if collective is GATHER else around
         taken = self.arrival.per_byte(halves * around, added)
+        if self.protocol is not None:
+            taken = self.arrival.per_byte(1 / chips)
         return (AffineTime(fixed=halves * fixed, per_byte=halves * around * slowest + taken),)
-
-
-def _line(row: Algorithm, axis: Axis, arrival: Arrival) -> AffineTime:
-    shared = axis.near_share if row.near else axis.far_share
-    per_byte = row.load * shared / axis.bandwidth + arrival.per_byte(row.arrives, row.added)
-    return AffineTime(fixed=row.steps * axis.latency, per_byte=per_byte)
 
 
 def _members(axes: Sequence[Axis]) -> int:

@@ -15,8 +15,9 @@ from itertools import accumulate
 from operator import mul
 
 from crosstack.errors import InputError, Problem, require, require_whole
-from crosstack.machine.network import KINDS, Joint, Pods
+from crosstack.machine.network import KINDS, Joint, Medium, Pods
 from crosstack.machine.system import Dimension, DimensionArrays
+from crosstack.model.collectives.protocols import LL, SIMPLE
 from crosstack.model.collectives.times import NONE, Arrival
 
 
@@ -67,6 +68,8 @@ class Axis:
     port, carries: where messages go to a neighbour in the order, and where they go anywhere.
     ``reduces``: whether a switch adds them. ``latency`` is that of a message [s], and both are for
     members ``stride`` apart on a grid. [1] They are arrays where the dimension's links are.
+    ``medium``, ``pace``, ``achieved`` and ``adding`` are those of
+    `crosstack.machine.system.Dimension`; ``bandwidth`` is before them.
     """
 
     joint: Joint
@@ -77,6 +80,16 @@ class Axis:
     near_share: float = 1.0
     far_share: float = 1.0
     reduces: bool = False
+    medium: Medium | None = None
+    pace: float = 1.0
+    achieved: float = 1.0
+    adding: float = 1.0
+
+    @property
+    def slowness(self) -> float:
+        """What steps of a library take over those of its table, which has links' latencies. [1]"""
+        assert self.medium is not None
+        return self.pace * self.latency / LL.steps[self.medium].ring
 
 
 # ---------------------------------------------------------------- one level as axes
@@ -116,6 +129,10 @@ def _axis(extent: Extent, joint: Joint, near: float = 1.0, far: float = 1.0) -> 
         near_share=near,
         far_share=far,
         reduces=dimension.reduces,
+        medium=dimension.medium,
+        pace=dimension.pace,
+        achieved=dimension.achieved,
+        adding=dimension.adding,
     )
 
 
@@ -159,6 +176,7 @@ def _beside(extent: Extent, members: int, stride: int, *, closed: bool) -> Axis:
         bandwidth=dimension.bandwidth / stride,
         stride=stride,
         latency=dimension.hop_latency * stride,
+        achieved=dimension.achieved,
     )
 
 
@@ -166,10 +184,14 @@ def neighbour_link(extent: Extent, arrival: Arrival = NONE) -> tuple[float, floa
     """Return bandwidth [B/s] and latency [s] from a member of a group to the next on one level.
 
     Members that are some hops apart send over all links in between, as do those between them.
+    By a library of collectives a message is a kernel, which takes it in while it arrives.
     """
     axes, dimension = axes_of(extent), extent.dimension
     share = max((axis.near_share * axis.stride for axis in axes), default=1.0)
-    bandwidth = dimension.bandwidth / share
+    bandwidth = dimension.achieved * dimension.bandwidth / share
+    if dimension.medium is not None:
+        step = axes[0].slowness * SIMPLE.steps[dimension.medium].ring if axes else 0.0
+        return bandwidth, dimension.pace * SIMPLE.start + step
     hops = max((axis.stride for axis in axes), default=1)
     if arrival != NONE:
         bandwidth = 1 / (1 / bandwidth + arrival.per_byte(1.0))

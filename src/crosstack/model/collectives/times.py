@@ -122,13 +122,15 @@ class Arrival:
     whose kernels run side by side takes it in on its way.
 
     ``moving`` is that of a byte to or from main memory, ``adding`` of a byte that is added. [s/B]
-    ``latency`` of main memory and ``launch`` of the kernel come once. [s]
+    ``latency`` of main memory and ``launch`` of the kernel come once. [s] ``own``: whether kernels
+    of a framework's own may make sums, in graphs of launches: where no framework is said.
     """
 
     moving: float = 0.0
     adding: float = 0.0
     latency: float = 0.0
     launch: float = 0.0
+    own: bool = False
 
     @classmethod
     def of(cls, chip: Chip, dtype: Dtype) -> Arrival:
@@ -140,6 +142,7 @@ class Arrival:
             adding=1 / (dtype.size * chip.vector_throughput(dtype)),
             latency=chip.main_memory.latency,
             launch=chip.launch_overhead,
+            own=chip.framework is None,
         )
 
     def per_byte(self, arrives: float, added: float = 0.0) -> float:

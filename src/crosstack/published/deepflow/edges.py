@@ -110,7 +110,7 @@ def stated_peers(
             if derate.inside and inner.size != 1:
                 bandwidth = min(bandwidth, inside)
         joined = replace(
-            level, kind=DimensionKind.SWITCH, shape=(), size=degree, bandwidth=bandwidth
+            level.plain, kind=DimensionKind.SWITCH, shape=(), size=degree, bandwidth=bandwidth
         )
         found[dimension] = Peers(
             name=f"{dimension.value}: {WHERE[crosses]}",

@@ -142,7 +142,7 @@ class ReleaseCollectives(LeastTime):
         """Return the links to the next stage; what arrives takes nothing."""
         stages = network.used_for(Parallelism.PIPELINE)
         return [
-            neighbour_link(Extent(dimension=dimension, size=size, members=size))
+            neighbour_link(Extent(dimension=dimension.plain, size=size, members=size))
             for dimension, size in stages
         ]
 
