@@ -9,7 +9,7 @@ import pytest
 from crosstack.errors import InputError
 from crosstack.evaluate.scores import MeasuredProduct, Timed
 from crosstack.io import library
-from crosstack.io.measured import MOST_PROBLEMS, read_products
+from crosstack.io.measured import MOST_PROBLEMS, read_kernels
 from crosstack.workload.dtype import Dtype
 
 ROW = {"m": 64, "k": 128, "n": 256, "dtype": "bf16", "time_s": 1e-5, "gpu": "H100-SXM5-80GB"}
@@ -26,7 +26,7 @@ def saved(tmp_path):
 
 
 def test_a_row_is_a_product_on_a_chip(saved):
-    (found,) = read_products(saved(ROW, "", ROW | {"m": 2})).sets
+    (found,) = read_kernels(saved(ROW, "", ROW | {"m": 2})).sets
     assert found.chip == library.chip("h100-sxm")
     assert found.gpu == "H100-SXM5-80GB"
     assert found.rows[0] == MeasuredProduct(m=64, k=128, n=256, dtype=Dtype.BF16, time=1e-5)
@@ -36,9 +36,9 @@ def test_a_row_is_a_product_on_a_chip(saved):
 def test_layers_of_frameworks_are_timed_in_graphs_with_their_casts(saved):
     source = {"source": "aic:h100_sxm/gemm", "software": "vLLM 0.24.0"}
     blocks = ROW | source | {"dtype": "fp8_block"}
-    found = {each.dtype: each.rows[0] for each in read_products(saved(ROW | source, blocks)).sets}
+    found = {each.dtype: each.rows[0] for each in read_kernels(saved(ROW | source, blocks)).sets}
     assert found[Dtype.BF16].timed is found[Dtype.FP8_BLOCKS].timed is Timed.GRAPH
-    (bf16,) = read_products(saved(ROW | source)).sets
+    (bf16,) = read_kernels(saved(ROW | source)).sets
     assert bf16.source == "aic: vLLM 0.24.0"
     assert found[Dtype.FP8_BLOCKS].cast
     assert not found[Dtype.BF16].cast
@@ -46,7 +46,7 @@ def test_layers_of_frameworks_are_timed_in_graphs_with_their_casts(saved):
 
 def test_what_the_library_does_not_know_is_left_out(saved):
     rows = [ROW, ROW | {"gpu": "Abacus"}, ROW | {"dtype": "nvfp4"}, ROW | {"dtype": "posit"}]
-    found = read_products(saved(*rows))
+    found = read_kernels(saved(*rows))
     assert [len(each.rows) for each in found.sets] == [1]
     name = library.chip("h100-sxm").name
     assert found.left_out == {"Abacus": 1, f"nvfp4 on {name}": 1, f"posit on {name}": 1}
@@ -54,10 +54,10 @@ def test_what_the_library_does_not_know_is_left_out(saved):
 
 def test_a_chip_may_be_said_for_all(saved):
     chip = library.chip("b200")
-    (found,) = read_products(saved({k: v for k, v in ROW.items() if k != "gpu"}), chip).sets
+    (found,) = read_kernels(saved({k: v for k, v in ROW.items() if k != "gpu"}), chip).sets
     assert found.chip is chip
-    with pytest.raises(InputError, match="no product of a chip that is known"):
-        read_products(saved(ROW | {"gpu": "Abacus"}))
+    with pytest.raises(InputError, match="no kernel of a chip that is known"):
+        read_kernels(saved(ROW | {"gpu": "Abacus"}))
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,10 @@ def test_a_chip_may_be_said_for_all(saved):
 )
 def test_a_row_that_is_none_is_refused_with_its_line(saved, row, said):
     with pytest.raises(InputError, match=said):
-        read_products(saved(ROW, row))
+        read_kernels(saved(ROW, row))
 
 
 def test_so_many_problems_are_told(saved):
     with pytest.raises(InputError) as error:
-        read_products(saved(*[ROW | {"m": -1}] * 100))
+        read_kernels(saved(*[ROW | {"m": -1}] * 100))
     assert len(error.value.problems) == MOST_PROBLEMS

@@ -182,31 +182,28 @@ def score(
     output: Path | None = None,
     json_out: Path | None = None,
 ) -> None:
-    """Hold measured products, or steps of training, against what is said of them."""
+    """Hold measured kernels, or steps of training, against what is said of them."""
     from crosstack.io.measured_runs import is_of_runs
 
     inputs.check_outputs(table, {"--output": output, "--json": json_out})
     if is_of_runs(table):
-        inputs.refuse({"--on": on}, "allowed: with a table of products; runs say their machines.")
+        inputs.refuse({"--on": on}, "allowed: with a table of kernels; runs say their machines.")
         _score_runs(table, most, output, json_out)
     else:
         inputs.refuse({"--most": most}, "allowed: with a table of training runs.")
-        _score_products(table, on, output, json_out)
+        _score_kernels(table, on, output, json_out)
 
 
-def _score_products(table: Path, on: str | None, output: Path | None, data: Path | None) -> None:
-    from crosstack.evaluate.scores import score_products
+def _score_kernels(table: Path, on: str | None, output: Path | None, data: Path | None) -> None:
+    from crosstack.evaluate.kernel_scores import score_kernels
     from crosstack.io import library
-    from crosstack.io.measured import read_products
+    from crosstack.io.measured import read_kernels
     from crosstack.report.score_text import score_table, scores_data, scores_shown
 
     with inputs.options_named({"chip": "--on"}):
         chip = None if on is None else library.chip(on)
-    found = read_products(table, chip)
-    scored = [
-        (f"{each.gpu}, {each.dtype}", each.source, score_products(each.rows, each.chip))
-        for each in found.sets
-    ]
+    found = read_kernels(table, chip)
+    scored = [(each.name, each.source, score_kernels(each.rows, each.chip)) for each in found.sets]
     texts = asked_files(
         (output, lambda: _markdown(score_table(scored))),
         (data, lambda: json_text(scores_data(scored, found.left_out))),

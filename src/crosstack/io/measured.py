@@ -1,7 +1,8 @@
 """Tables of kernels as they were measured: JSON, one row a line.
 
-A row has ``m``, ``k``, ``n``, ``dtype`` and ``time_s``; ``gpu`` says which chip it is of,
-``source`` and ``software`` from where. Other fields are for people.
+A row has ``dtype`` and ``time_s``; ``gpu`` says which chip it is of, ``source`` and ``software``
+from where. ``op`` tells what it is of: a function of ``rows`` of ``cols`` elements; without one, a
+product of ``m``, ``k`` and ``n``. Other fields are for people.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crosstack.errors import CrosstackError, InputError, Problem
+from crosstack.errors import CrosstackError, InputError, Problem, unknown_name
+from crosstack.evaluate.lane_scores import MeasuredElements
 from crosstack.evaluate.scores import MeasuredProduct, Timed
 from crosstack.io import library
 from crosstack.io.files import read_text
 from crosstack.machine.chip import Chip
 from crosstack.workload.dtype import Dtype
+from crosstack.workload.functions import Function
 
 # Names of sources, where the library has another.
 GPUS = {
@@ -29,31 +32,45 @@ GPUS = {
     "H200-SXM5-141GB": "h200-sxm",
 }
 DTYPES = {"fp8_block": Dtype.FP8_BLOCKS}
+FUNCTIONS = {
+    "softmax": Function.SOFTMAX,
+    "layernorm": Function.LAYER_NORM,
+    "gelu": Function.GELU,
+}
 FRAMEWORKS = "aic"  # whose layers are timed in graphs, with casts of what they read
 MOST_PROBLEMS = 20
 
 
+Row = MeasuredProduct | MeasuredElements
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProductSet:
-    """Products that a source measured on one chip in one type."""
+class KernelSet:
+    """Kernels of one kind, ``op``, that a source measured on one chip in one type."""
 
     gpu: str
     source: str
     dtype: Dtype
+    op: str
     chip: Chip
-    rows: tuple[MeasuredProduct, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def name(self) -> str:
+        """The chip, the type, and what it is of where that is no product."""
+        return ", ".join(each for each in (self.gpu, self.dtype.value, self.op) if each)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProductTable:
+class KernelTable:
     """The sets of a table, and how many rows are left out for a reason."""
 
-    sets: tuple[ProductSet, ...]
+    sets: tuple[KernelSet, ...]
     left_out: Mapping[str, int]
 
 
-def read_products(path: Path, on: Chip | None = None) -> ProductTable:
-    """Read products that were measured.
+def read_kernels(path: Path, on: Chip | None = None) -> KernelTable:
+    """Read kernels that were measured.
 
     Parameters
     ----------
@@ -68,7 +85,7 @@ def read_products(path: Path, on: Chip | None = None) -> ProductTable:
     InputError
         If the file cannot be read, or a row is not one; up to 20 problems with their lines.
     """
-    found: dict[tuple[str, str, Dtype], tuple[Chip, list[MeasuredProduct]]] = {}
+    found: dict[tuple[str, str, str, Dtype], tuple[Chip, list[Row]]] = {}
     left: dict[str, int] = {}
     problems: list[Problem] = []
     for number, line in enumerate(read_text(path).splitlines(), start=1):
@@ -83,24 +100,23 @@ def read_products(path: Path, on: Chip | None = None) -> ProductTable:
                 reason = gpu if chip is None else f"{row['dtype']} on {chip.name}"
                 left[reason] = left.get(reason, 0) + 1
                 continue
-            product = _product(row, dtype, where)
+            op = str(row.get("op", ""))
+            kernel = _kernel(row, op, dtype, where)
         except InputError as error:
             problems += error.problems
             if len(problems) >= MOST_PROBLEMS:
                 break
             continue
-        found.setdefault((gpu, source, dtype), (chip, []))[1].append(product)
+        found.setdefault((gpu, source, op, dtype), (chip, []))[1].append(kernel)
     if problems:
         raise InputError(problems[:MOST_PROBLEMS])
     if not found:
-        raise InputError(
-            Problem(str(path), "has no product of a chip that is known; allowed: one.")
-        )
+        raise InputError(Problem(str(path), "has no kernel of a chip that is known; allowed: one."))
     sets = [
-        ProductSet(gpu=gpu, source=source, dtype=dtype, chip=chip, rows=tuple(rows))
-        for (gpu, source, dtype), (chip, rows) in sorted(found.items())
+        KernelSet(gpu=gpu, source=source, dtype=dtype, op=op, chip=chip, rows=tuple(rows))
+        for (gpu, source, op, dtype), (chip, rows) in sorted(found.items())
     ]
-    return ProductTable(sets=tuple(sets), left_out=left)
+    return KernelTable(sets=tuple(sets), left_out=left)
 
 
 def row_of(line: str, where: str) -> dict[str, Any]:
@@ -143,24 +159,46 @@ def _multiplies(chip: Chip, dtype: Dtype) -> bool:
         return False
 
 
-def _product(row: Mapping[str, Any], dtype: Dtype, where: str) -> MeasuredProduct:
+def _kernel(row: Mapping[str, Any], op: str, dtype: Dtype, where: str) -> Row:
+    """Return the kernel of a row."""
+    if not op:
+        return _product(row, dtype, where)
+    if op not in FUNCTIONS:
+        raise InputError(unknown_name(f"{where}: op", "kernel is", op, list(FUNCTIONS)).problems)
+    sides, time = numbers(row, where, "rows", "cols")
+    return MeasuredElements(
+        function=FUNCTIONS[op], rows=sides["rows"], columns=sides["cols"], dtype=dtype, time=time
+    )
+
+
+def numbers(
+    row: Mapping[str, Any], where: str, *counts: str, least: int = 1
+) -> tuple[dict[str, int], float]:
+    """Return counts of a row, ``least`` or more, by name, and its time. [1], [s]
+
+    Raises `InputError` with all that are wrong.
+    """
     problems = []
-    for name in ("m", "k", "n"):
-        side = row.get(name)
-        if not isinstance(side, int) or isinstance(side, bool) or side < 1:
-            problems.append(Problem(f"{where}: {name}", f"got {side!r}; allowed: 1, 2, 3 ..."))
+    for name in counts:
+        count = row.get(name)
+        if not isinstance(count, int) or isinstance(count, bool) or count < least:
+            allowed = f"{least}, {least + 1}, {least + 2} ..."
+            problems.append(Problem(f"{where}: {name}", f"got {count!r}; allowed: {allowed}"))
     time = row.get("time_s")
     if not isinstance(time, int | float) or isinstance(time, bool) or not 0 < time < math.inf:
         problems.append(Problem(f"{where}: time_s", f"got {time!r}; allowed: seconds, above 0."))
     if problems:
         raise InputError(problems)
+    return {name: row[name] for name in counts}, float(row["time_s"])
+
+
+def _product(row: Mapping[str, Any], dtype: Dtype, where: str) -> MeasuredProduct:
+    sides, time = numbers(row, where, "m", "k", "n")
     framework = _source(row).startswith(FRAMEWORKS)
     return MeasuredProduct(
-        m=row["m"],
-        k=row["k"],
-        n=row["n"],
+        **sides,
         dtype=dtype,
-        time=float(row["time_s"]),
+        time=time,
         timed=Timed.GRAPH if framework else Timed.LOOP,
         cast=framework and dtype.size < Dtype.BF16.size,
     )

@@ -153,6 +153,15 @@ class Clock:
                 found[those] = peak / self.peak_rate(chip, dtype)
         return found
 
+    def lane_rates(self, chip: Chip, graph: KernelGraph) -> Floats:
+        """Return the rate of what kernels do beside the arrays, shape (n,). [FLOP/s]
+
+        By what each computes (`crosstack.model.kernels.lanes`).
+        """
+        from crosstack.model.kernels.lanes import lane_rates  # only where kernels are timed
+
+        return lane_rates(chip, graph)
+
     def cycles_per_step(self, chip: Chip, dtype: Dtype, systolic: Bools) -> Floats:
         """Return how many cycles one step of a core takes in numbers of a type, by kernel. [1]
 

@@ -142,13 +142,13 @@ def clocked(
     held, summed = arrays.has_weight[row], (arrays.periodic_size > 0)[row]
     filled = arrays.routing[row, 2]
     shapes = _shapes(arrays, row, shared[row] | (axis == M), (rows, depth, columns), sequences)
-    table, rate, clock = np.zeros((len(row), 6)), np.zeros(arrays.n), kernel_clock(chip, rules)
+    table, clock = np.zeros((len(row), 6)), kernel_clock(chip, rules)
+    rate = rules.clock.lane_rates(chip, arrays)
     for dtype, those in arrays.kernels_by_dtype:
         now = product & those[row]
         table[now] = _product_terms(clock, chip, dtype, shapes[now])
         table[now, 2:5] /= dtype.size  # of elements
         rate[those & arrays.systolic] = chip.throughput(dtype)
-        rate[those & ~arrays.systolic] = chip.vector_throughput(dtype)
     counted = density[row]
     table /= sequences[:, None]
     table[:, [0, 5]] *= counted.min(axis=1)[:, None]

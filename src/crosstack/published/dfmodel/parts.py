@@ -370,6 +370,10 @@ class DFModelClock(Clock):
         """The peak, or the rate of the type. [FLOP/s]"""
         return Clock.peak_rate(self, chip, dtype) if self.rates_by_dtype else chip.peak_throughput
 
+    def lane_rates(self, chip: Chip, graph: KernelGraph) -> Floats:
+        """What the chip has of the type of each kernel, whatever it computes. [FLOP/s]"""
+        return np.array([chip.vector_throughput(dtype) for dtype in graph.dtypes])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DFModelMemory(MainMemory):
