@@ -83,3 +83,32 @@ def test_so_many_problems_are_told(saved):
     with pytest.raises(InputError) as error:
         read_kernels(saved(*[ROW | {"m": -1}] * 100))
     assert len(error.value.problems) == MOST_PROBLEMS
+
+
+TOKEN = {"gpu": "H100-SXM5-80GB", "op": "generation", "batch": 2, "query": 1, "kv": 512, "heads": 8,
+         "kv_heads": 2, "head_size": 128, "dtype": "bf16", "kv_dtype": "fp8", "time_s": 1e-5,
+         "source": "aic:x", "software": "TensorRT-LLM 1"}  # fmt: skip
+
+
+def test_a_row_of_attention_has_what_it_leaves_out_from_what_it_says(saved):
+    (found,) = read_kernels(saved(TOKEN, TOKEN | {"value_size": 64, "window": 100})).sets
+    plain, other = found.rows
+    assert found.name == "H100-SXM5-80GB, bf16, generation"
+    assert (plain.value_size, plain.window, plain.kv_element, plain.turned) == (128, 512, 1, 2)
+    assert (other.value_size, other.window) == (64, 100)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"op": "generatoin"}, 'op: no kernel is called "generatoin". Did you mean "generation"'),
+        ({"query": 600}, "query: got 600; allowed: at most kv, 512"),
+        ({"heads": 0, "batch": "2"}, "batch: got '2'; allowed: 1, 2, 3"),
+        ({"op": "gelu", "rows": 4}, "cols: got None; allowed: 1, 2, 3"),
+    ],
+    ids=str,
+)
+def test_a_wrong_row_of_attention_or_elements_is_named(saved, change, words):
+    with pytest.raises(InputError, match="rows.jsonl:1") as error:
+        read_kernels(saved(TOKEN | change))
+    assert words in str(error.value)

@@ -12,6 +12,7 @@ import crosstack
 from crosstack import Constraints, Dimension, DimensionKind, Parallelism, System, Task
 from crosstack.io import library
 from crosstack.machine.chip import GPU_FUSIONS, Execution, Overlap, flat_chip
+from crosstack.machine.framework import Fusion
 from crosstack.machine.memory import main_memory
 from crosstack.model.choices import make_choices
 from crosstack.model.kernels.flat import ConstantShare, SystolicCells
@@ -86,8 +87,10 @@ def predicted(kernel, times, batch=1):
 
 @pytest.mark.parametrize("batch", [1, 4])
 def test_kernels_of_a_training_step_take_what_a_prediction_counts(batch):
+    apart = tuple(each for each in A100.fusions if each is not Fusion.ATTENTION)
     workload, times = gpt(batch), Roofline().times(A100)
-    answer = mapped(workload, kernel_by_kernel=True, microbatch_size=batch)
+    chip = replace(A100, fusions=apart)
+    answer = mapped(workload, chip, kernel_by_kernel=True, microbatch_size=batch)
     kernels = {kernel.name: kernel for kernel in workload.graph.kernels}
     assert len(answer.evaluation.partitions) == len(kernels) == 41
     for partition in answer.evaluation.partitions:

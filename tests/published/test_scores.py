@@ -16,6 +16,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/roofline.md"
 TABLES = {
     "products of libraries": ROWS,
     "kernels of elements and rows": ROWS.with_name("elementwise.jsonl"),
+    "attention kernels": ROWS.with_name("attention.jsonl"),
 }
 POINT = 1.0  # by which a mean may have moved [%]
 RUNS = ROWS.with_name("training.jsonl")
@@ -59,6 +60,14 @@ def test_kernels_of_elements_on_an_a100_are_within_20_percent():
     ours = {key: score.ours for key, score in scores.items() if key[0].startswith("A100")}
     rows = sum(score.rows for score in ours.values())
     assert sum(score.mean * score.rows for score in ours.values()) / rows <= 0.20
+
+
+def test_prompts_and_training_are_within_20_percent_and_every_set_beats_a_plain_roofline():
+    scores = scored(TABLES["attention kernels"])
+    assert all(score.ours.mean < score.roofline.mean for score in scores.values())
+    ours = [score.ours for key, score in scores.items() if not key[0].endswith("generation")]
+    rows = sum(score.rows for score in ours)
+    assert sum(score.mean * score.rows for score in ours) / rows <= 0.20
 
 
 @pytest.mark.slow

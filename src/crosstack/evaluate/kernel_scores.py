@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from crosstack.evaluate.attention_scores import MeasuredAttention, score_attentions
 from crosstack.evaluate.lane_scores import MeasuredElements, score_elements
 from crosstack.evaluate.scores import KernelScore, MeasuredProduct, score_products
 from crosstack.machine.chip import Chip
 
-SCORES: dict[type, Any] = {MeasuredProduct: score_products, MeasuredElements: score_elements}
+SCORES: dict[type, Any] = {
+    MeasuredProduct: score_products,
+    MeasuredElements: score_elements,
+    MeasuredAttention: score_attentions,
+}
 
 
 def score_kernels(rows: Sequence[Any], chip: Chip) -> KernelScore:

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crosstack.errors import require
-from crosstack.evaluate.scores import ONE_EFFICIENCY, KernelScore, kernel_score
+from crosstack.evaluate.scores import ONE_EFFICIENCY, KernelScore, beyond_shortest, kernel_score
 from crosstack.machine.chip import Chip
 from crosstack.model.kernels.lanes import function_time
 from crosstack.workload.dtype import Dtype
@@ -47,19 +46,6 @@ def elements_said(rows: Sequence[MeasuredElements], chip: Chip) -> Floats:
     return np.array(found)
 
 
-def with_host(rows: Sequence[MeasuredElements], said: Floats) -> tuple[Floats, Floats]:
-    """Return measured times and what is said of them with the host's part, but of the shortest. [s]
-
-    Of what has the fewest elements the one that was measured shortest tells it.
-    """
-    require(len(rows) > 1, "rows", len(rows), "two or more, as one tells the host's part")
-    measured = np.array([row.time for row in rows])
-    first = min(range(len(rows)), key=lambda i: (rows[i].elements, measured[i]))
-    host = max(measured[first] - said[first], 0.0)
-    others = np.arange(len(rows)) != first
-    return measured[others], host + said[others]
-
-
 def score_elements(rows: Sequence[MeasuredElements], chip: Chip) -> KernelScore:
     """Score kernels of one function that were measured on one chip, the roofline with a host too.
 
@@ -67,5 +53,5 @@ def score_elements(rows: Sequence[MeasuredElements], chip: Chip) -> KernelScore:
     """
     moved = np.array([2 * row.elements * row.dtype.size for row in rows])
     plain = moved / (chip.main_memory.bandwidth or 1.0) / ONE_EFFICIENCY
-    measured, said = with_host(rows, elements_said(rows, chip))
-    return kernel_score(measured, said, with_host(rows, plain)[1])
+    measured = np.array([row.time for row in rows])
+    return kernel_score(*beyond_shortest(measured, elements_said(rows, chip), plain))

@@ -144,3 +144,16 @@ def score_products(rows: Sequence[MeasuredProduct], chip: Chip) -> KernelScore:
     """Score products that were measured on one chip."""
     measured = np.array([row.time for row in rows])
     return kernel_score(measured, products_said(rows, chip), roofline_said(rows, chip))
+
+
+def beyond_shortest(measured: Floats, said: Floats, plain: Floats) -> tuple[Floats, ...]:
+    """Return times of all kernels but one, and what is said of them with what that takes more. [s]
+
+    That is the one that is said to be shortest: of what is as short the first. What it takes beyond
+    what is said is what every one takes besides; for a plain roofline in the same way.
+    """
+    require(len(measured) > 1, "rows", len(measured), "two or more, as one tells what all take")
+    first = int(said.argmin())
+    others = np.arange(len(measured)) != first
+    more = [max(measured[first] - each[first], 0.0) for each in (said, plain)]
+    return measured[others], said[others] + more[0], plain[others] + more[1]

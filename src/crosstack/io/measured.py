@@ -1,8 +1,10 @@
 """Tables of kernels as they were measured: JSON, one row a line.
 
 A row has ``dtype`` and ``time_s``; ``gpu`` says which chip it is of, ``source`` and ``software``
-from where. ``op`` tells what it is of: a function of ``rows`` of ``cols`` elements; without one, a
-product of ``m``, ``k`` and ``n``. Other fields are for people.
+from where. ``op`` tells what it is of: a function of ``rows`` of ``cols`` elements; an attention of
+``batch`` sequences with ``query`` tokens on ``kv`` keys each, of ``heads`` and ``kv_heads`` of
+``head_size``, perhaps with a ``value_size``, a ``window``, ``kv_dtype`` and ``causal``; without
+one, a product of ``m``, ``k`` and ``n``. Other fields are for people.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from crosstack.errors import CrosstackError, InputError, Problem, unknown_name
+from crosstack.evaluate.attention_scores import AttentionKind, MeasuredAttention
 from crosstack.evaluate.lane_scores import MeasuredElements
 from crosstack.evaluate.scores import MeasuredProduct, Timed
 from crosstack.io import library
@@ -37,11 +40,12 @@ FUNCTIONS = {
     "layernorm": Function.LAYER_NORM,
     "gelu": Function.GELU,
 }
+TURNS = "TensorRT"  # whose layers join queries, keys and values, and turn them in a second pass
 FRAMEWORKS = "aic"  # whose layers are timed in graphs, with casts of what they read
 MOST_PROBLEMS = 20
 
 
-Row = MeasuredProduct | MeasuredElements
+Row = MeasuredProduct | MeasuredElements | MeasuredAttention
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,11 +167,38 @@ def _kernel(row: Mapping[str, Any], op: str, dtype: Dtype, where: str) -> Row:
     """Return the kernel of a row."""
     if not op:
         return _product(row, dtype, where)
+    if op in list(AttentionKind):
+        return _attention(row, AttentionKind(op), dtype, where)
     if op not in FUNCTIONS:
-        raise InputError(unknown_name(f"{where}: op", "kernel is", op, list(FUNCTIONS)).problems)
+        known = [*FUNCTIONS, *AttentionKind]
+        raise InputError(unknown_name(f"{where}: op", "kernel is", op, known).problems)
     sides, time = numbers(row, where, "rows", "cols")
     return MeasuredElements(
         function=FUNCTIONS[op], rows=sides["rows"], columns=sides["cols"], dtype=dtype, time=time
+    )
+
+
+def _attention(
+    row: Mapping[str, Any], kind: AttentionKind, dtype: Dtype, where: str
+) -> MeasuredAttention:
+    names = ["batch", "query", "kv", "heads", "kv_heads", "head_size"]
+    names += [name for name in ("value_size", "window") if name in row]
+    counts, time = numbers(row, where, *names)
+    counts = {"value_size": counts["head_size"], "window": counts["kv"], **counts}
+    if counts["query"] > counts["kv"]:
+        allowed = f"at most kv, {counts['kv']}"
+        raise InputError(Problem(f"{where}: query", f"got {counts['query']}; allowed: {allowed}."))
+    framework, turns = _source(row).startswith(FRAMEWORKS), TURNS in str(row.get("software", ""))
+    kept = row.get("kv_dtype")
+    return MeasuredAttention(
+        kind=kind,
+        **counts,
+        causal=bool(row.get("causal", True)),
+        dtype=dtype,
+        kv_element=Dtype.BF16.size if kept is None else Dtype(kept).size,
+        time=time,
+        timed=Timed.GRAPH if framework else Timed.LOOP,
+        turned=(2 if turns else 1) if framework else 0,
     )
 
 

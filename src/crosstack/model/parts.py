@@ -162,6 +162,15 @@ class Clock:
 
         return lane_rates(chip, graph)
 
+    def attended(self, chip: Chip, graph: KernelGraph) -> tuple[Floats, Bools]:
+        """Return which kernels are in an attention that is one kernel, and which begin one, (n,).
+
+        By terms of a score, 0 where not; see `crosstack.model.kernels.attention`. [1]
+        """
+        from crosstack.model.kernels.attention import attention_sizes  # as above
+
+        return attention_sizes(chip, graph)
+
     def cycles_per_step(self, chip: Chip, dtype: Dtype, systolic: Bools) -> Floats:
         """Return how many cycles one step of a core takes in numbers of a type, by kernel. [1]
 

@@ -74,11 +74,22 @@ INSTRUCTIONS: dict[Function, Instructions] = {
 }
 # In an attention that is one kernel exponentials are of base 2, and the sums of rows are divided by
 # once (``dao2023flashattention2``, 3.1): scale and maximum, exponential, sum, type; backward the
-# same again, then the difference times that.
+# difference times what there is, and types.
 FUSED: dict[Function, Instructions] = {
     F.SOFTMAX: Instructions(4, 1),
-    F.SOFTMAX_GRADIENT: Instructions(5, 1),
+    F.SOFTMAX_GRADIENT: Instructions(5),
 }
+
+
+def in_attention(chip: Chip, function: Function) -> Instructions | None:
+    """Return what nothing hides of a function in an attention that is one kernel, if it is there.
+
+    Where arrays read operands from memory by themselves lanes work beside them, forward.
+    """
+    needed = FUSED.get(function)
+    if needed is not None and function is Function.SOFTMAX and chip.compute.operand_rows:
+        return Instructions(0, needed.special)
+    return needed
 
 
 def has_lanes(chip: Chip) -> bool:
@@ -116,7 +127,7 @@ def lane_rates(chip: Chip, graph: KernelGraph) -> Floats:
         if function and work:
             needed = INSTRUCTIONS.get(function, Instructions(work))
             if fused >> i & 1:
-                needed = FUSED.get(function, needed)
+                needed = in_attention(chip, function) or needed
             rates[i] = work / element_time(chip, needed)
     return rates
 

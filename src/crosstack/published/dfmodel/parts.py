@@ -21,7 +21,7 @@ from crosstack.model.stages import Pipeline
 from crosstack.model.tiles import divisors
 from crosstack.model.traffic import Boundary, Sizes, Traffic
 from crosstack.records import meaning
-from crosstack.workload.kernel_graph import Floats, Ints, KernelGraph
+from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
 from crosstack.workload.kernels import Placement
 
 if TYPE_CHECKING:
@@ -373,6 +373,10 @@ class DFModelClock(Clock):
     def lane_rates(self, chip: Chip, graph: KernelGraph) -> Floats:
         """What the chip has of the type of each kernel, whatever it computes. [FLOP/s]"""
         return np.array([chip.vector_throughput(dtype) for dtype in graph.dtypes])
+
+    def attended(self, chip: Chip, graph: KernelGraph) -> tuple[Floats, Bools]:
+        """Nothing: products of attention are products. [1]"""
+        return np.zeros(graph.n), np.zeros(graph.n, dtype=np.bool_)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
