@@ -112,3 +112,33 @@ def test_a_wrong_row_of_attention_or_elements_is_named(saved, change, words):
     with pytest.raises(InputError, match="rows.jsonl:1") as error:
         read_kernels(saved(TOKEN | change))
     assert words in str(error.value)
+
+
+LAYER = {"gpu": "H100-SXM5-80GB", "op": "moe", "tokens": 2, "hidden": 64, "expert_ffn": 32,
+         "topk": 1, "experts": 4, "tp": 1, "ep": 2, "dtype": "w4a16_mxfp4", "time_s": 1e-5,
+         "routing": "power_law_1.2", "kernel": "x_nongated"}  # fmt: skip
+
+
+def test_a_layer_of_experts_has_narrow_weights_and_its_routing(saved):
+    groups = {"gpu": "H100-SXM5-80GB", "op": "grouped gemm", "groups": 2, "m": 1, "k": 2, "n": 3,
+              "dtype": "bf16", "time_s": 1.0}  # fmt: skip
+    grouped, layer = read_kernels(saved(LAYER, groups)).sets
+    (row,) = layer.rows
+    assert layer.name == "H100-SXM5-80GB, w4a16_mxfp4, moe"
+    assert (row.exponent, row.gated, row.triton, row.dtype) == (1.2, False, False, "bf16")
+    assert row.weight == 0.5 + 1 / 32
+    assert (grouped.rows[0].groups, grouped.rows[0].n) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"ep": 3}, "ep: got 3; allowed: a divisor of experts, 4"),
+        ({"routing": "random"}, "routing: got 'random'; allowed: balanced, or power_law_"),
+    ],
+    ids=str,
+)
+def test_a_wrong_layer_of_experts_is_named(saved, change, words):
+    with pytest.raises(InputError) as error:
+        read_kernels(saved(LAYER | change))
+    assert words in str(error.value)

@@ -17,6 +17,7 @@ TABLES = {
     "products of libraries": ROWS,
     "kernels of elements and rows": ROWS.with_name("elementwise.jsonl"),
     "attention kernels": ROWS.with_name("attention.jsonl"),
+    "expert layers": ROWS.with_name("moe.jsonl"),
 }
 POINT = 1.0  # by which a mean may have moved [%]
 RUNS = ROWS.with_name("training.jsonl")

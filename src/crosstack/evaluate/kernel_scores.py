@@ -6,6 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from crosstack.evaluate.attention_scores import MeasuredAttention, score_attentions
+from crosstack.evaluate.expert_scores import (
+    MeasuredExperts,
+    MeasuredGroups,
+    score_experts,
+    score_groups,
+)
 from crosstack.evaluate.lane_scores import MeasuredElements, score_elements
 from crosstack.evaluate.scores import KernelScore, MeasuredProduct, score_products
 from crosstack.machine.chip import Chip
@@ -14,6 +20,8 @@ SCORES: dict[type, Any] = {
     MeasuredProduct: score_products,
     MeasuredElements: score_elements,
     MeasuredAttention: score_attentions,
+    MeasuredExperts: score_experts,
+    MeasuredGroups: score_groups,
 }
 
 

@@ -3,14 +3,16 @@
 A row has ``dtype`` and ``time_s``; ``gpu`` says which chip it is of, ``source`` and ``software``
 from where. ``op`` tells what it is of: a function of ``rows`` of ``cols`` elements; an attention of
 ``batch`` sequences with ``query`` tokens on ``kv`` keys each, of ``heads`` and ``kv_heads`` of
-``head_size``, perhaps with a ``value_size``, a ``window``, ``kv_dtype`` and ``causal``; without
-one, a product of ``m``, ``k`` and ``n``. Other fields are for people.
+``head_size``, perhaps with a ``value_size``, a ``window``, ``kv_dtype`` and ``causal``; a layer of
+``experts`` of which ``topk`` take each of ``tokens``, or ``groups`` of products; without one, a
+product of ``m``, ``k`` and ``n``. Other fields are for people.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import Any
 
 from crosstack.errors import CrosstackError, InputError, Problem, unknown_name
 from crosstack.evaluate.attention_scores import AttentionKind, MeasuredAttention
+from crosstack.evaluate.expert_scores import MeasuredExperts, MeasuredGroups
 from crosstack.evaluate.lane_scores import MeasuredElements
 from crosstack.evaluate.scores import MeasuredProduct, Timed
 from crosstack.io import library
@@ -34,27 +37,40 @@ GPUS = {
     "H100-SXM5-80GB": "h100-sxm",
     "H200-SXM5-141GB": "h200-sxm",
 }
-DTYPES = {"fp8_block": Dtype.FP8_BLOCKS}
+DTYPES = {
+    "fp8_block": Dtype.FP8_BLOCKS,
+    "w4a16_mxfp4": Dtype.BF16,
+    "w4a8_mxfp4_mxfp8": Dtype.MXFP8,
+    "int4_wo": Dtype.BF16,
+}
+# Bytes of weights that are narrower than what multiplies them: four bits, with a byte of scale for
+# 32 numbers, or two for 128.
+WEIGHTS = {"w4a16_mxfp4": 0.53125, "w4a8_mxfp4_mxfp8": 0.53125, "int4_wo": 0.515625}
 FUNCTIONS = {
     "softmax": Function.SOFTMAX,
     "layernorm": Function.LAYER_NORM,
     "gelu": Function.GELU,
 }
+TRITON = ("vllm_fused_moe",)  # kernels of Triton that do not say so
 TURNS = "TensorRT"  # whose layers join queries, keys and values, and turn them in a second pass
 FRAMEWORKS = "aic"  # whose layers are timed in graphs, with casts of what they read
 MOST_PROBLEMS = 20
 
 
-Row = MeasuredProduct | MeasuredElements | MeasuredAttention
+Row = MeasuredProduct | MeasuredElements | MeasuredAttention | MeasuredExperts | MeasuredGroups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelSet:
-    """Kernels of one kind, ``op``, that a source measured on one chip in one type."""
+    """Kernels of one kind, ``op``, that a source measured on one chip in one type.
+
+    ``said`` is what the source calls the type.
+    """
 
     gpu: str
     source: str
     dtype: Dtype
+    said: str
     op: str
     chip: Chip
     rows: tuple[Row, ...]
@@ -62,7 +78,7 @@ class KernelSet:
     @property
     def name(self) -> str:
         """The chip, the type, and what it is of where that is no product."""
-        return ", ".join(each for each in (self.gpu, self.dtype.value, self.op) if each)
+        return ", ".join(each for each in (self.gpu, self.said, self.op) if each)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +105,7 @@ def read_kernels(path: Path, on: Chip | None = None) -> KernelTable:
     InputError
         If the file cannot be read, or a row is not one; up to 20 problems with their lines.
     """
-    found: dict[tuple[str, str, str, Dtype], tuple[Chip, list[Row]]] = {}
+    found: dict[tuple[str, str, str, str], tuple[Chip, Dtype, list[Row]]] = {}
     left: dict[str, int] = {}
     problems: list[Problem] = []
     for number, line in enumerate(read_text(path).splitlines(), start=1):
@@ -111,16 +127,24 @@ def read_kernels(path: Path, on: Chip | None = None) -> KernelTable:
             if len(problems) >= MOST_PROBLEMS:
                 break
             continue
-        found.setdefault((gpu, source, op, dtype), (chip, []))[1].append(kernel)
+        said = str(row["dtype"]) if row["dtype"] in WEIGHTS else dtype.value
+        found.setdefault((gpu, source, op, said), (chip, dtype, []))[2].append(kernel)
     if problems:
         raise InputError(problems[:MOST_PROBLEMS])
     if not found:
         raise InputError(Problem(str(path), "has no kernel of a chip that is known; allowed: one."))
     sets = [
-        KernelSet(gpu=gpu, source=source, dtype=dtype, op=op, chip=chip, rows=tuple(rows))
-        for (gpu, source, op, dtype), (chip, rows) in sorted(found.items())
+        KernelSet(
+            gpu=gpu, source=source, dtype=dtype, said=said, op=op, chip=chip, rows=tuple(rows)
+        )
+        for (gpu, source, op, said), (chip, dtype, rows) in sorted(found.items(), key=_place)
     ]
     return KernelTable(sets=tuple(sets), left_out=left)
+
+
+def _place(found: tuple[tuple[str, ...], Any]) -> tuple[str, ...]:
+    """Return where a set stands among all of a table."""
+    return found[0]
 
 
 def row_of(line: str, where: str) -> dict[str, Any]:
@@ -169,8 +193,13 @@ def _kernel(row: Mapping[str, Any], op: str, dtype: Dtype, where: str) -> Row:
         return _product(row, dtype, where)
     if op in list(AttentionKind):
         return _attention(row, AttentionKind(op), dtype, where)
+    if op == "moe":
+        return _experts(row, dtype, where)
+    if op == "grouped gemm":
+        counts, time = numbers(row, where, "groups", "m", "k", "n")
+        return MeasuredGroups(**counts, dtype=dtype, time=time)
     if op not in FUNCTIONS:
-        known = [*FUNCTIONS, *AttentionKind]
+        known = [*FUNCTIONS, *AttentionKind, "moe", "grouped gemm"]
         raise InputError(unknown_name(f"{where}: op", "kernel is", op, known).problems)
     sides, time = numbers(row, where, "rows", "cols")
     return MeasuredElements(
@@ -199,6 +228,28 @@ def _attention(
         time=time,
         timed=Timed.GRAPH if framework else Timed.LOOP,
         turned=(2 if turns else 1) if framework else 0,
+    )
+
+
+def _experts(row: Mapping[str, Any], dtype: Dtype, where: str) -> MeasuredExperts:
+    names = ("tokens", "hidden", "expert_ffn", "topk", "experts", "tp", "ep")
+    counts, time = numbers(row, where, *names)
+    if counts["experts"] % counts["ep"]:
+        allowed = f"a divisor of experts, {counts['experts']}"
+        raise InputError(Problem(f"{where}: ep", f"got {counts['ep']}; allowed: {allowed}."))
+    routing, kernel = str(row.get("routing", "balanced")), str(row.get("kernel", ""))
+    law = re.fullmatch(r"power_law_(\d+(\.\d+)?)", routing)
+    if law is None and routing != "balanced":
+        allowed = "balanced, or power_law_ and its exponent, such as power_law_1.2"
+        raise InputError(Problem(f"{where}: routing", f"got {routing!r}; allowed: {allowed}."))
+    return MeasuredExperts(
+        **counts,
+        exponent=float(law[1]) if law else None,
+        gated="nongated" not in kernel,
+        dtype=dtype,
+        weight=WEIGHTS.get(str(row["dtype"]), dtype.size),
+        triton="triton" in kernel or kernel in TRITON,
+        time=time,
     )
 
 
