@@ -61,6 +61,17 @@ def test_the_softmax_of_an_attention_that_is_one_kernel_is_faster_than_its_own(g
     assert lane_rates(A100, graph)[i] == pytest.approx(5 / element_time(A100, Instructions(4, 1)))
 
 
+def test_numbers_are_drawn_forward_alone():
+    job = Job(model=model("gpt-22b"), batch=1, sequence=2048, kind="train")
+    graph, kinds = job.workload.graph, {}
+    for name, back, rate in zip(
+        graph.functions, graph.backward, lane_rates(A100, graph), strict=True
+    ):
+        kinds.setdefault((name, bool(back)), set()).add(float(rate))
+    (forward,), (backward,) = kinds["dropout", False], kinds["dropout", True]
+    assert backward / forward == pytest.approx((6 + 26) / 2)
+
+
 def test_published_rules_have_the_rate_of_the_type_whatever_is_computed(graph):
     rates = DFModelClock().lane_rates(A100, graph)
     assert np.array_equal(rates, [A100.vector_throughput(d) for d in graph.dtypes])

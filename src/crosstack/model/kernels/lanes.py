@@ -126,6 +126,8 @@ def lane_rates(chip: Chip, graph: KernelGraph) -> Floats:
         work = TABLE[function].work if function else 0.0
         if function and work:
             needed = INSTRUCTIONS.get(function, Instructions(work))
+            if function is F.DROPOUT and graph.backward[i]:
+                needed = Instructions(work)  # by the mask that there is
             if fused >> i & 1:
                 needed = in_attention(chip, function) or needed
             rates[i] = work / element_time(chip, needed)
