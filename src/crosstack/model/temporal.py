@@ -40,12 +40,7 @@ import numpy as np
 from crosstack.machine.chip import Chip, Execution, Overlap
 from crosstack.model.boundary import factor_order, streams_memory
 from crosstack.model.flows import Ends, read_again, tensor_ends
-from crosstack.model.kernels.attention import (
-    attention_product,
-    busiest_pairs,
-    summing,
-    waiting_time,
-)
+from crosstack.model.kernels.attention import products_in_attention
 from crosstack.model.legality import Legality, legality_on, renumbered
 from crosstack.model.memory import keeps_cache
 from crosstack.model.mesh_plan import MeshPlan
@@ -149,7 +144,8 @@ def clocked(
     filled = arrays.routing[row, 2]
     shapes = _shapes(arrays, row, shared[row] | (axis == M), (rows, depth, columns), sequences)
     table, clock = np.zeros((len(row), 6)), kernel_clock(chip, rules)
-    rate, (sizes, begins) = rules.clock.lane_rates(chip, arrays), rules.clock.attended(chip, arrays)
+    rate = rules.clock.lane_rates(chip, arrays).copy()
+    sizes, begins = rules.clock.attended(chip, arrays)
     counted, back = density[row], arrays.backward[row]
     for dtype, those in arrays.kernels_by_dtype:
         now = product & those[row]
@@ -158,7 +154,7 @@ def clocked(
         now = now & (sizes[row] > 0)
         if now.any():
             these = shapes[now], counted[now], begins[row][now], back[now]
-            table[now, 0], table[now, 1] = _in_attention(clock, chip, dtype, *these), 0.0
+            table[now, 0], table[now, 1] = products_in_attention(clock, chip, dtype, *these), 0.0
         rate[those & arrays.systolic] = chip.throughput(dtype)
     skipped = counted.min(axis=1)
     table /= sequences[:, None]
@@ -299,34 +295,6 @@ def _product_terms(clock: KernelClock, chip: Chip, dtype: Dtype, shapes: Floats)
         terms = np.column_stack([found.work_time, found.reduction_time, found.operands, joules])
         known.update(zip(part, map(tuple, terms.tolist()), strict=True))
     return np.array([known[key] for key in keys], dtype=np.float64).reshape(-1, 6)
-
-
-def _in_attention(
-    clock: KernelClock,
-    chip: Chip,
-    dtype: Dtype,
-    shapes: Floats,
-    counted: Floats,
-    begins: Bools,
-    back: Bools,
-) -> Floats:
-    """Return what products take of an attention that is one kernel, (products,). [s]
-
-    The one that begins it has keys by queries as rows by columns; the others add up over keys, or
-    over queries where those are what they make. ``counted`` are shares of operands and results.
-    """
-    rows, depth, columns, heads = shapes.T
-    share = counted.min(axis=1)
-    pairs = heads, columns, np.where(begins, rows, depth), share
-    terms = np.where(begins, depth, rows)
-    waits = waiting_time(chip, dtype, pairs, terms) * begins
-    found = np.zeros(len(shapes))
-    for backward in (False, True):
-        those = back == backward
-        part = tuple(side[those] for side in pairs)
-        found[those] = attention_product(chip, dtype, clock, part, terms[those], backward=backward)
-    sums = busiest_pairs(chip, *pairs)[0] * summing(chip, terms) * (begins & back)
-    return found + waits + sums
 
 
 @lru_cache(maxsize=256)

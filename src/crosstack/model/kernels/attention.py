@@ -197,3 +197,40 @@ def attention_time(chip: Chip, dtype: Dtype, clock: KernelClock, kernels: Attent
     memory = chip.main_memory
     busy = products + beside + waiting_time(chip, dtype, shape, size)
     return np.maximum(busy, kernels.moved / memory.speed + memory.latency)
+
+
+def products_in_attention(
+    clock: KernelClock,
+    chip: Chip,
+    dtype: Dtype,
+    shapes: Floats,
+    counted: Floats,
+    begins: Bools,
+    backward: Bools,
+) -> Floats:
+    """Return what products of graphs take of attentions that are one kernel, (products,). [s]
+
+    What tiles wait for is told by the product that begins one, backward with sums of gradients of
+    queries; softmax and differences are kernels of the graph.
+
+    Parameters
+    ----------
+    shapes : array, shape (products, 4)
+        M, K, N and batch; keys by queries as M by N of the product that begins an attention, the
+        others add up over keys, or over queries where what they make is of keys. [1]
+    counted : array, shape (products, 3)
+        Shares of operands and results that count. [1]
+    begins, backward : array of bool
+        Which begin an attention, and which are of the backward pass.
+    """
+    rows, depth, columns, heads = shapes.T
+    pairs = heads, columns, np.where(begins, rows, depth), counted.min(axis=1)
+    terms = np.where(begins, depth, rows)
+    found = waiting_time(chip, dtype, pairs, terms) * begins
+    found = found + busiest_pairs(chip, *pairs)[0] * summing(chip, terms) * (begins & backward)
+    for back in (False, True):
+        those = backward == back
+        first, queries, keys, share = (side[those] for side in pairs)
+        shape = first, queries, keys, share
+        found[those] += attention_product(chip, dtype, clock, shape, terms[those], backward=back)
+    return found
