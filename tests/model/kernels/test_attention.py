@@ -17,7 +17,6 @@ from crosstack.model.kernels.attention import (
     multiplied,
     pair_time,
     summing,
-    waiting_time,
 )
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.workload.dtype import Dtype
@@ -135,17 +134,15 @@ def test_a_product_runs_at_the_clock_that_its_arrays_allow():
 
 
 def test_a_step_has_the_time_of_the_kernel():
-    """A layer of one head's worth of attention takes what the kernel takes, forward."""
     system = crosstack.system("a100-dgx-80gb", chips=1)
     chip, sequence = system.chip, 4096
-    job = crosstack.Job(
-        model=library.model("llama3-8b"), batch=1, sequence=sequence, kind="prefill"
-    )
+    llama = library.model("llama3-8b")
+    job = crosstack.Job(model=llama, batch=1, sequence=sequence, kind="prefill")
     found = crosstack.predict(job, system, "tp=1")
     runs = {run.name: run for each in found.plan.evaluation.partitions for run in each.kernel_runs}
-    share = (sequence + 1) / 2 / sequence
-    shape = arrays(8, 4 * sequence, sequence, share)
-    product = attention_product(chip, Dtype.BF16, Roofline(), shape, np.array([128.0]))
-    waits = waiting_time(chip, Dtype.BF16, shape, np.array([128.0]))
-    assert runs["attended"].compute == pytest.approx(product[0], rel=1e-6)
-    assert runs["scores"].compute == pytest.approx(product[0] + waits[0], rel=1e-6)
+    kernel = attention(8, 4 * sequence, sequence, share=(sequence + 1) / 2 / sequence)
+    by_kernel = sum(runs[name].compute for name in ("scores", "weights", "attended"))
+    assert by_kernel == pytest.approx(
+        attention_time(chip, Dtype.BF16, Roofline(), kernel)[0], rel=1e-3
+    )
+    assert runs["weights"].compute == 0

@@ -52,13 +52,13 @@ def graph():
     return job.workload.graph
 
 
-def test_the_softmax_of_an_attention_that_is_one_kernel_is_faster_than_its_own(graph):
+def test_the_softmax_of_an_attention_that_is_one_kernel_is_told_elsewhere(graph):
     (i,) = [i for i, name in enumerate(graph.functions) if name == "softmax"]
     assert any(held >> i & 1 for _, held in attentions(graph))
     alone = lane_rates(library.chip("v100-sxm-16gb"), graph)[i]
     by_hand = 5 / element_time(library.chip("v100-sxm-16gb"), Instructions(31, 3))
     assert alone == pytest.approx(by_hand)
-    assert lane_rates(A100, graph)[i] == pytest.approx(5 / element_time(A100, Instructions(4, 1)))
+    assert lane_rates(A100, graph)[i] == np.inf
 
 
 def test_numbers_are_drawn_forward_alone():

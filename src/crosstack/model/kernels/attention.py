@@ -210,8 +210,8 @@ def products_in_attention(
 ) -> Floats:
     """Return what products of graphs take of attentions that are one kernel, (products,). [s]
 
-    What tiles wait for is told by the product that begins one, backward with sums of gradients of
-    queries; softmax and differences are kernels of the graph.
+    The product that begins one tells what tiles wait for and what softmax takes, backward the
+    differences, and sums of gradients of queries.
 
     Parameters
     ----------
@@ -226,8 +226,11 @@ def products_in_attention(
     rows, depth, columns, heads = shapes.T
     pairs = heads, columns, np.where(begins, rows, depth), counted.min(axis=1)
     terms = np.where(begins, depth, rows)
-    found = waiting_time(chip, dtype, pairs, terms) * begins
-    found = found + busiest_pairs(chip, *pairs)[0] * summing(chip, terms) * (begins & backward)
+    beside = np.where(
+        backward, pair_time(chip, backward=True) + summing(chip, terms), pair_time(chip)
+    )
+    found = waiting_time(chip, dtype, pairs, terms) + busiest_pairs(chip, *pairs)[0] * beside
+    found = found * begins
     for back in (False, True):
         those = backward == back
         first, queries, keys, share = (side[those] for side in pairs)

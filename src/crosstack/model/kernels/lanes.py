@@ -113,7 +113,8 @@ def lane_rates(chip: Chip, graph: KernelGraph) -> Floats:
 
     Shape (n,). Of chips whose lanes are not known, and of kernels of which it is not said what they
     compute, what `Chip.vector_throughput` says of the type. The softmax of an attention that is one
-    kernel is another than one that runs alone.
+    kernel takes nothing here: the product that begins it tells what it takes
+    (`crosstack.model.kernels.attention`).
     """
     rates = np.array([chip.vector_throughput(dtype) for dtype in graph.dtypes])
     if not has_lanes(chip):
@@ -128,9 +129,9 @@ def lane_rates(chip: Chip, graph: KernelGraph) -> Floats:
             needed = INSTRUCTIONS.get(function, Instructions(work))
             if function is F.DROPOUT and graph.backward[i]:
                 needed = Instructions(work)  # by the mask that there is
-            if fused >> i & 1:
-                needed = in_attention(chip, function) or needed
             rates[i] = work / element_time(chip, needed)
+        if fused >> i & 1 and graph.row_wise[i]:
+            rates[i] = np.inf
     return rates
 
 
