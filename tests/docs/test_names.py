@@ -31,7 +31,8 @@ NO_PARTS = {"crosstack.dfmodel", "crosstack.exe"}
 OTHERS = {
     "a100_sxm/gemm", "ai-dynamo/aiconfigurator", "evaluations/s", "gkarfakis19/DeepFlow",
     "MooreThreads/SimuMax", "calculon-ai/calculon", "gkarfakis19/Rapid-LLM", "VIA-Research/vTrain",
-    "mosaicml/llm-foundry", "NVIDIA-NeMo/Megatron-Bridge",
+    "mosaicml/llm-foundry", "NVIDIA-NeMo/Megatron-Bridge", "PrincetonUniversity/LLMCompass",
+    "meta-pytorch/tritonbench",
     "mappings/s", "run_perf.py", "user_input/setup.txt",
     "validation_scripts/ncu_metrics_results.csv",
 }  # fmt: skip

@@ -16,6 +16,7 @@ from crosstack import Constraints, Dtype, Task
 from crosstack.io import library
 from crosstack.io.library import system_on
 from crosstack.machine.chip import Overlap
+from crosstack.machine.framework import Fusion
 from crosstack.machine.system import Parallelism
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.published.dfmodel.graphs.llm import llm
@@ -46,17 +47,23 @@ def workload(kind, name, batch, tokens=2048):
     return decode(model, context=tokens, global_batch_size=batch)
 
 
+def kernel_by_kernel(chip):
+    """Return a chip with memory for any layer, whose attention is no kernel of its own."""
+    fusions = tuple(each for each in chip.fusions if each is not Fusion.ATTENTION)
+    return replace(chip.with_memory(capacity=None), fusions=fusions)
+
+
 def alone(name):
-    """Return a system of one chip, with memory for any layer."""
+    """Return a system of one chip."""
     system = system_on(name)
-    return replace(system, chip=system.chip.with_memory(capacity=None))
+    return replace(system, chip=kernel_by_kernel(system.chip))
 
 
 def together(name):
     """Return a node all of whose chips share every kernel."""
     system = system_on(name)
     network = tuple(replace(d, parallelism=Parallelism.TENSOR) for d in system.network)
-    return replace(system, network=network, chip=system.chip.with_memory(capacity=None))
+    return replace(system, network=network, chip=kernel_by_kernel(system.chip))
 
 
 def mapped(work, system):

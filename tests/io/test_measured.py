@@ -9,7 +9,7 @@ import pytest
 from crosstack.errors import InputError
 from crosstack.evaluate.scores import MeasuredProduct, Timed
 from crosstack.io import library
-from crosstack.io.measured import MOST_PROBLEMS, read_products
+from crosstack.io.measured import MOST_PROBLEMS, read_kernels
 from crosstack.workload.dtype import Dtype
 
 ROW = {"m": 64, "k": 128, "n": 256, "dtype": "bf16", "time_s": 1e-5, "gpu": "H100-SXM5-80GB"}
@@ -26,7 +26,7 @@ def saved(tmp_path):
 
 
 def test_a_row_is_a_product_on_a_chip(saved):
-    (found,) = read_products(saved(ROW, "", ROW | {"m": 2})).sets
+    (found,) = read_kernels(saved(ROW, "", ROW | {"m": 2})).sets
     assert found.chip == library.chip("h100-sxm")
     assert found.gpu == "H100-SXM5-80GB"
     assert found.rows[0] == MeasuredProduct(m=64, k=128, n=256, dtype=Dtype.BF16, time=1e-5)
@@ -36,9 +36,9 @@ def test_a_row_is_a_product_on_a_chip(saved):
 def test_layers_of_frameworks_are_timed_in_graphs_with_their_casts(saved):
     source = {"source": "aic:h100_sxm/gemm", "software": "vLLM 0.24.0"}
     blocks = ROW | source | {"dtype": "fp8_block"}
-    found = {each.dtype: each.rows[0] for each in read_products(saved(ROW | source, blocks)).sets}
+    found = {each.dtype: each.rows[0] for each in read_kernels(saved(ROW | source, blocks)).sets}
     assert found[Dtype.BF16].timed is found[Dtype.FP8_BLOCKS].timed is Timed.GRAPH
-    (bf16,) = read_products(saved(ROW | source)).sets
+    (bf16,) = read_kernels(saved(ROW | source)).sets
     assert bf16.source == "aic: vLLM 0.24.0"
     assert found[Dtype.FP8_BLOCKS].cast
     assert not found[Dtype.BF16].cast
@@ -46,7 +46,7 @@ def test_layers_of_frameworks_are_timed_in_graphs_with_their_casts(saved):
 
 def test_what_the_library_does_not_know_is_left_out(saved):
     rows = [ROW, ROW | {"gpu": "Abacus"}, ROW | {"dtype": "nvfp4"}, ROW | {"dtype": "posit"}]
-    found = read_products(saved(*rows))
+    found = read_kernels(saved(*rows))
     assert [len(each.rows) for each in found.sets] == [1]
     name = library.chip("h100-sxm").name
     assert found.left_out == {"Abacus": 1, f"nvfp4 on {name}": 1, f"posit on {name}": 1}
@@ -54,10 +54,10 @@ def test_what_the_library_does_not_know_is_left_out(saved):
 
 def test_a_chip_may_be_said_for_all(saved):
     chip = library.chip("b200")
-    (found,) = read_products(saved({k: v for k, v in ROW.items() if k != "gpu"}), chip).sets
+    (found,) = read_kernels(saved({k: v for k, v in ROW.items() if k != "gpu"}), chip).sets
     assert found.chip is chip
-    with pytest.raises(InputError, match="no product of a chip that is known"):
-        read_products(saved(ROW | {"gpu": "Abacus"}))
+    with pytest.raises(InputError, match="no kernel of a chip that is known"):
+        read_kernels(saved(ROW | {"gpu": "Abacus"}))
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,69 @@ def test_a_chip_may_be_said_for_all(saved):
 )
 def test_a_row_that_is_none_is_refused_with_its_line(saved, row, said):
     with pytest.raises(InputError, match=said):
-        read_products(saved(ROW, row))
+        read_kernels(saved(ROW, row))
 
 
 def test_so_many_problems_are_told(saved):
     with pytest.raises(InputError) as error:
-        read_products(saved(*[ROW | {"m": -1}] * 100))
+        read_kernels(saved(*[ROW | {"m": -1}] * 100))
     assert len(error.value.problems) == MOST_PROBLEMS
+
+
+TOKEN = {"gpu": "H100-SXM5-80GB", "op": "generation", "batch": 2, "query": 1, "kv": 512, "heads": 8,
+         "kv_heads": 2, "head_size": 128, "dtype": "bf16", "kv_dtype": "fp8", "time_s": 1e-5,
+         "source": "aic:x", "software": "TensorRT-LLM 1"}  # fmt: skip
+
+
+def test_a_row_of_attention_has_what_it_leaves_out_from_what_it_says(saved):
+    (found,) = read_kernels(saved(TOKEN, TOKEN | {"value_size": 64, "window": 100})).sets
+    plain, other = found.rows
+    assert found.name == "H100-SXM5-80GB, bf16, generation"
+    assert (plain.value_size, plain.window, plain.kv_element, plain.turned) == (128, 512, 1, 2)
+    assert (other.value_size, other.window) == (64, 100)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"op": "generatoin"}, 'op: no kernel is called "generatoin". Did you mean "generation"'),
+        ({"query": 600}, "query: got 600; allowed: at most kv, 512"),
+        ({"heads": 0, "batch": "2"}, "batch: got '2'; allowed: 1, 2, 3"),
+        ({"op": "gelu", "rows": 4}, "cols: got None; allowed: 1, 2, 3"),
+    ],
+    ids=str,
+)
+def test_a_wrong_row_of_attention_or_elements_is_named(saved, change, words):
+    with pytest.raises(InputError, match="rows.jsonl:1") as error:
+        read_kernels(saved(TOKEN | change))
+    assert words in str(error.value)
+
+
+LAYER = {"gpu": "H100-SXM5-80GB", "op": "moe", "tokens": 2, "hidden": 64, "expert_ffn": 32,
+         "topk": 1, "experts": 4, "tp": 1, "ep": 2, "dtype": "w4a16_mxfp4", "time_s": 1e-5,
+         "routing": "power_law_1.2", "kernel": "x_nongated"}  # fmt: skip
+
+
+def test_a_layer_of_experts_has_narrow_weights_and_its_routing(saved):
+    groups = {"gpu": "H100-SXM5-80GB", "op": "grouped gemm", "groups": 2, "m": 1, "k": 2, "n": 3,
+              "dtype": "bf16", "time_s": 1.0}  # fmt: skip
+    grouped, layer = read_kernels(saved(LAYER, groups)).sets
+    (row,) = layer.rows
+    assert layer.name == "H100-SXM5-80GB, w4a16_mxfp4, moe"
+    assert (row.exponent, row.gated, row.triton, row.dtype) == (1.2, False, False, "bf16")
+    assert row.weight == 0.5 + 1 / 32
+    assert (grouped.rows[0].groups, grouped.rows[0].n) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"ep": 3}, "ep: got 3; allowed: a divisor of experts, 4"),
+        ({"routing": "random"}, "routing: got 'random'; allowed: balanced, or power_law_"),
+    ],
+    ids=str,
+)
+def test_a_wrong_layer_of_experts_is_named(saved, change, words):
+    with pytest.raises(InputError) as error:
+        read_kernels(saved(LAYER | change))
+    assert words in str(error.value)

@@ -25,7 +25,7 @@ def test_capacities_are_those_of_the_data_sheet():
     assert registers.capacity == 27648 * 1024
     assert shared.capacity == 108 * 164 * 1024
     assert (l2.capacity, l2.partitions) == (40 * 2**20, 2)
-    assert (memory.capacity, memory.bandwidth) == (80 * 2**30, pytest.approx(0.9 * 1.935e12))
+    assert (memory.capacity, memory.bandwidth) == (80 * 2**30, pytest.approx(0.863 * 1.935e12))
 
 
 def test_a_slower_clock_slows_all_but_main_memory():
@@ -45,7 +45,7 @@ def test_a_clock_of_nothing_is_refused(clock):
 
 def test_the_module_has_the_memory_and_links_of_its_data_sheet():
     chip = library.node("a100-dgx-80gb").chip
-    assert chip.main_memory.bandwidth == pytest.approx(0.9 * 2.039e12)
+    assert chip.main_memory.bandwidth == pytest.approx(0.863 * 2.039e12)
     assert chip.intra.bandwidth == 300e9  # 600 GB/s both ways
     assert chip.inter.bandwidth == 200e9 / 8
     other = library.chip("a100-pcie-80gb").compute

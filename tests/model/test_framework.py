@@ -173,8 +173,8 @@ def test_without_a_framework_nothing_is_waited_for_and_all_is_fused():
         ("megatron", 3, 1, "got tp=3; allowed with megatron: a divisor of 32 heads. "
          "Nearest: tp=2 or tp=4."),
         ("eager", 64, 1, "got tp=64; allowed with eager: a divisor of 32 heads. Nearest: tp=32."),
-        ("megatron", 1, 6, "got pp=6; allowed with megatron: a divisor of 32 layers. "
-         "Nearest: pp=4 or pp=8."),
+        ("megatron", 1, 6, "got pp=6; allowed with megatron: a divisor of 32 layers, "
+         "or of 33 to 34 with ends. Nearest: pp=4 or pp=8."),
         ("fsdp", 1, 33, "got pp=33; allowed with fsdp: up to 32 stages, as many as there are "
          "layers. Nearest: pp=32."),
         ("fsdp", 1, 6, None),

@@ -6,37 +6,42 @@ from pathlib import Path
 
 import pytest
 
+from crosstack.evaluate.kernel_scores import score_kernels
 from crosstack.evaluate.run_scores import score_runs, some_of
-from crosstack.evaluate.scores import score_products
-from crosstack.io.measured import read_products
+from crosstack.io.measured import read_kernels
 from crosstack.io.measured_runs import read_runs
 
 ROWS = Path(__file__).resolve().parents[3] / "shared/data/measured/gemm.jsonl"
 PAGE = Path(__file__).resolve().parents[2] / "docs/roofline.md"
+TABLES = {
+    "products of libraries": ROWS,
+    "kernels of elements and rows": ROWS.with_name("elementwise.jsonl"),
+    "attention kernels": ROWS.with_name("attention.jsonl"),
+    "expert layers": ROWS.with_name("moe.jsonl"),
+}
 POINT = 1.0  # by which a mean may have moved [%]
 RUNS = ROWS.with_name("training.jsonl")
 STEPS = PAGE.with_name("parallelism.md")
 SOME = 12  # runs of every source that the page is about
 
 
-def told() -> dict[tuple[str, str], list[str]]:
-    """Cells of the page's table, by chip with type and by source."""
-    text = PAGE.read_text(encoding="utf-8").split("## Against products of libraries")[1]
-    text = text.split("\n## ")[0]
+def told(section: str) -> dict[tuple[str, str], list[str]]:
+    """Cells of a table of the page, by chip with type and by source."""
+    text = PAGE.read_text(encoding="utf-8").split(f"## Against {section}")[1].split("\n## ")[0]
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     return {(row[0], row[1]): row for row in rows[1:]}
 
 
-@pytest.fixture(scope="module")
-def scores():
-    if not ROWS.exists():
+def scored(path: Path):
+    """Return the score of every set of a table, by chip with type and by source."""
+    if not path.exists():
         pytest.skip("the measured rows are not beside the project")
-    sets = read_products(ROWS).sets
-    return {(f"{s.gpu}, {s.dtype}", s.source): score_products(s.rows, s.chip) for s in sets}
+    return {(s.name, s.source): score_kernels(s.rows, s.chip) for s in read_kernels(path).sets}
 
 
-def test_every_set_is_as_far_off_as_the_page_says(scores):
-    page = told()
+@pytest.mark.parametrize(("section", "path"), TABLES.items(), ids=str)
+def test_every_set_is_as_far_off_as_the_page_says(section, path):
+    page, scores = told(section), scored(path)
     assert page.keys() == scores.keys()
     for key, score in scores.items():
         mean, bias = (float(x.strip("()+")) for x in page[key][4].split())
@@ -45,9 +50,25 @@ def test_every_set_is_as_far_off_as_the_page_says(scores):
         assert 100 * score.ours.bias == pytest.approx(bias, abs=POINT), key
 
 
-def test_a_plain_roofline_is_further_off_but_for_one_set(scores):
+def test_a_plain_roofline_of_products_is_further_off_but_for_one_set():
+    scores = scored(ROWS)
     worse = {key[0] for key, score in scores.items() if score.ours.mean > score.roofline.mean}
     assert worse == {"GB300, bf16"}
+
+
+def test_kernels_of_elements_on_an_a100_are_within_20_percent():
+    scores = scored(TABLES["kernels of elements and rows"])
+    ours = {key: score.ours for key, score in scores.items() if key[0].startswith("A100")}
+    rows = sum(score.rows for score in ours.values())
+    assert sum(score.mean * score.rows for score in ours.values()) / rows <= 0.20
+
+
+def test_prompts_and_training_are_within_20_percent_and_every_set_beats_a_plain_roofline():
+    scores = scored(TABLES["attention kernels"])
+    assert all(score.ours.mean < score.roofline.mean for score in scores.values())
+    ours = [score.ours for key, score in scores.items() if not key[0].endswith("generation")]
+    rows = sum(score.rows for score in ours)
+    assert sum(score.mean * score.rows for score in ours) / rows <= 0.20
 
 
 @pytest.mark.slow

@@ -182,7 +182,7 @@ def score(
     output: Path | None = None,
     json_out: Path | None = None,
 ) -> None:
-    """Hold measured products, collectives or steps of training against what is said of them."""
+    """Hold measured kernels, collectives or steps of training against what is said of them."""
     from crosstack.io.measured_collectives import is_of_collectives
     from crosstack.io.measured_runs import is_of_runs
 
@@ -191,13 +191,13 @@ def score(
     if not runs:
         inputs.refuse({"--most": most}, "allowed: with a table of training runs.")
     if runs or is_of_collectives(table):
-        inputs.refuse({"--on": on}, "allowed: with a table of products; others say their machines.")
+        inputs.refuse({"--on": on}, "allowed: with a table of kernels; others say their machines.")
     if runs:
         _score_runs(table, most, output, json_out)
     elif is_of_collectives(table):
         _score_collectives(table, output, json_out)
     else:
-        _score_products(table, on, output, json_out)
+        _score_kernels(table, on, output, json_out)
 
 
 def _score_collectives(table: Path, output: Path | None, data: Path | None) -> None:
@@ -218,19 +218,16 @@ def _score_collectives(table: Path, output: Path | None, data: Path | None) -> N
     show_and_write(collectives_shown(scored, found.left_out), texts)
 
 
-def _score_products(table: Path, on: str | None, output: Path | None, data: Path | None) -> None:
-    from crosstack.evaluate.scores import score_products
+def _score_kernels(table: Path, on: str | None, output: Path | None, data: Path | None) -> None:
+    from crosstack.evaluate.kernel_scores import score_kernels
     from crosstack.io import library
-    from crosstack.io.measured import read_products
+    from crosstack.io.measured import read_kernels
     from crosstack.report.score_text import score_table, scores_data, scores_shown
 
     with inputs.options_named({"chip": "--on"}):
         chip = None if on is None else library.chip(on)
-    found = read_products(table, chip)
-    scored = [
-        (f"{each.gpu}, {each.dtype}", each.source, score_products(each.rows, each.chip))
-        for each in found.sets
-    ]
+    found = read_kernels(table, chip)
+    scored = [(each.name, each.source, score_kernels(each.rows, each.chip)) for each in found.sets]
     texts = asked_files(
         (output, lambda: _markdown(score_table(scored))),
         (data, lambda: json_text(scores_data(scored, found.left_out))),

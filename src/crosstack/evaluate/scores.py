@@ -77,8 +77,8 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProductScore:
-    """Scores of products of one chip: ours, by duration (None: no rows), of a plain roofline."""
+class KernelScore:
+    """Scores of kernels of one chip: ours, by duration (None: no rows), of a plain roofline."""
 
     ours: Score
     by_duration: tuple[Score | None, ...]
@@ -129,13 +129,31 @@ def roofline_said(rows: Sequence[MeasuredProduct], chip: Chip) -> Floats:
     return np.array(found)
 
 
-def score_products(rows: Sequence[MeasuredProduct], chip: Chip) -> ProductScore:
-    """Score products that were measured on one chip."""
-    measured, said = np.array([row.time for row in rows]), products_said(rows, chip)
+def kernel_score(measured: Floats, said: Floats, roofline: Floats) -> KernelScore:
+    """Score what is said of kernels that were measured on one chip. [s]"""
     classes = np.searchsorted(DURATIONS, measured, side="right")
     parts = [np.flatnonzero(classes == number) for number in range(len(DURATIONS) + 1)]
-    return ProductScore(
+    return KernelScore(
         ours=Score.of(said, measured),
         by_duration=tuple(Score.of(said[i], measured[i]) if i.size else None for i in parts),
-        roofline=Score.of(roofline_said(rows, chip), measured),
+        roofline=Score.of(roofline, measured),
     )
+
+
+def score_products(rows: Sequence[MeasuredProduct], chip: Chip) -> KernelScore:
+    """Score products that were measured on one chip."""
+    measured = np.array([row.time for row in rows])
+    return kernel_score(measured, products_said(rows, chip), roofline_said(rows, chip))
+
+
+def beyond_shortest(measured: Floats, said: Floats, plain: Floats) -> tuple[Floats, ...]:
+    """Return times of all kernels but one, and what is said of them with what that takes more. [s]
+
+    That is the one that is said to be shortest: of what is as short the first. What it takes beyond
+    what is said is what every one takes besides; for a plain roofline in the same way.
+    """
+    require(len(measured) > 1, "rows", len(measured), "two or more, as one tells what all take")
+    first = int(said.argmin())
+    others = np.arange(len(measured)) != first
+    more = [max(measured[first] - each[first], 0.0) for each in (said, plain)]
+    return measured[others], said[others] + more[0], plain[others] + more[1]

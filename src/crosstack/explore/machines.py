@@ -162,13 +162,20 @@ def never_slower(one: System, others: Sequence[System]) -> NDArray[np.bool_]:
     )
 
 
-_OF_LINKS = ("parallelism", "link_power", "link_price", "switch_price", "switch_power")
-
-
 def _shape(system: System) -> tuple[object, ...]:
     chip, compute = system.chip, system.chip.compute
     joined = tuple(
-        replace(d, bandwidth=1.0, latency=None, **dict.fromkeys(_OF_LINKS)) for d in system.network
+        replace(
+            dimension,
+            bandwidth=1.0,
+            latency=None,
+            parallelism=None,
+            link_power=None,
+            link_price=None,
+            switch_price=None,
+            switch_power=None,
+        )
+        for dimension in system.network
     )
     if chip.execution is Execution.TEMPORAL:
         memories = tuple(replace(memory, capacity=None) for memory in chip.memories)

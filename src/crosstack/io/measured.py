@@ -1,24 +1,33 @@
 """Tables of kernels as they were measured: JSON, one row a line.
 
-A row has ``m``, ``k``, ``n``, ``dtype`` and ``time_s``; ``gpu`` says which chip it is of,
-``source`` and ``software`` from where. Other fields are for people.
+A row has ``dtype`` and ``time_s``; ``gpu`` says which chip it is of, ``source`` and ``software``
+from where. ``op`` tells what it is of: a function of ``rows`` of ``cols`` elements; an attention of
+``batch`` sequences with ``query`` tokens on ``kv`` keys each, of ``heads`` and ``kv_heads`` of
+``head_size``, perhaps with a ``value_size``, a ``window``, ``kv_dtype`` and ``causal``; a layer of
+``experts`` of which ``topk`` take each of ``tokens``, or ``groups`` of products; without one, a
+product of ``m``, ``k`` and ``n``. Other fields are for people.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crosstack.errors import CrosstackError, InputError, Problem
+from crosstack.errors import CrosstackError, InputError, Problem, unknown_name
+from crosstack.evaluate.attention_scores import AttentionKind, MeasuredAttention
+from crosstack.evaluate.expert_scores import MeasuredExperts, MeasuredGroups
+from crosstack.evaluate.lane_scores import MeasuredElements
 from crosstack.evaluate.scores import MeasuredProduct, Timed
 from crosstack.io import library
 from crosstack.io.files import read_text
 from crosstack.machine.chip import Chip
 from crosstack.workload.dtype import Dtype
+from crosstack.workload.functions import Function
 
 # Names of sources, where the library has another.
 GPUS = {
@@ -28,32 +37,60 @@ GPUS = {
     "H100-SXM5-80GB": "h100-sxm",
     "H200-SXM5-141GB": "h200-sxm",
 }
-DTYPES = {"fp8_block": Dtype.FP8_BLOCKS}
+DTYPES = {
+    "fp8_block": Dtype.FP8_BLOCKS,
+    "w4a16_mxfp4": Dtype.BF16,
+    "w4a8_mxfp4_mxfp8": Dtype.MXFP8,
+    "int4_wo": Dtype.BF16,
+}
+# Bytes of weights that are narrower than what multiplies them: four bits, with a byte of scale for
+# 32 numbers, or two for 128.
+WEIGHTS = {"w4a16_mxfp4": 0.53125, "w4a8_mxfp4_mxfp8": 0.53125, "int4_wo": 0.515625}
+FUNCTIONS = {
+    "softmax": Function.SOFTMAX,
+    "layernorm": Function.LAYER_NORM,
+    "gelu": Function.GELU,
+}
+TRITON = ("vllm_fused_moe",)  # kernels of Triton that do not say so
+TURNS = "TensorRT"  # whose layers join queries, keys and values, and turn them in a second pass
 FRAMEWORKS = "aic"  # whose layers are timed in graphs, with casts of what they read
 MOST_PROBLEMS = 20
 
 
+Row = MeasuredProduct | MeasuredElements | MeasuredAttention | MeasuredExperts | MeasuredGroups
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProductSet:
-    """Products that a source measured on one chip in one type."""
+class KernelSet:
+    """Kernels of one kind, ``op``, that a source measured on one chip in one type.
+
+    ``said`` is what the source calls the type.
+    """
 
     gpu: str
     source: str
     dtype: Dtype
+    said: str
+    op: str
     chip: Chip
-    rows: tuple[MeasuredProduct, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def name(self) -> str:
+        """The chip, the type, and what it is of where that is no product."""
+        return ", ".join(each for each in (self.gpu, self.said, self.op) if each)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProductTable:
+class KernelTable:
     """The sets of a table, and how many rows are left out for a reason."""
 
-    sets: tuple[ProductSet, ...]
+    sets: tuple[KernelSet, ...]
     left_out: Mapping[str, int]
 
 
-def read_products(path: Path, on: Chip | None = None) -> ProductTable:
-    """Read products that were measured.
+def read_kernels(path: Path, on: Chip | None = None) -> KernelTable:
+    """Read kernels that were measured.
 
     Parameters
     ----------
@@ -68,7 +105,7 @@ def read_products(path: Path, on: Chip | None = None) -> ProductTable:
     InputError
         If the file cannot be read, or a row is not one; up to 20 problems with their lines.
     """
-    found: dict[tuple[str, str, Dtype], tuple[Chip, list[MeasuredProduct]]] = {}
+    found: dict[tuple[str, str, str, str], tuple[Chip, Dtype, list[Row]]] = {}
     left: dict[str, int] = {}
     problems: list[Problem] = []
     for where, line in lines_of(path):
@@ -80,24 +117,31 @@ def read_products(path: Path, on: Chip | None = None) -> ProductTable:
                 reason = gpu if chip is None else f"{row['dtype']} on {chip.name}"
                 left[reason] = left.get(reason, 0) + 1
                 continue
-            product = _product(row, dtype, where)
+            op = str(row.get("op", ""))
+            kernel = _kernel(row, op, dtype, where)
         except InputError as error:
             problems += error.problems
             if len(problems) >= MOST_PROBLEMS:
                 break
             continue
-        found.setdefault((gpu, source, dtype), (chip, []))[1].append(product)
+        said = str(row["dtype"]) if row["dtype"] in WEIGHTS else dtype.value
+        found.setdefault((gpu, source, op, said), (chip, dtype, []))[2].append(kernel)
     if problems:
         raise InputError(problems[:MOST_PROBLEMS])
     if not found:
-        raise InputError(
-            Problem(str(path), "has no product of a chip that is known; allowed: one.")
-        )
+        raise InputError(Problem(str(path), "has no kernel of a chip that is known; allowed: one."))
     sets = [
-        ProductSet(gpu=gpu, source=source, dtype=dtype, chip=chip, rows=tuple(rows))
-        for (gpu, source, dtype), (chip, rows) in sorted(found.items())
+        KernelSet(
+            gpu=gpu, source=source, dtype=dtype, said=said, op=op, chip=chip, rows=tuple(rows)
+        )
+        for (gpu, source, op, said), (chip, dtype, rows) in sorted(found.items(), key=_place)
     ]
-    return ProductTable(sets=tuple(sets), left_out=left)
+    return KernelTable(sets=tuple(sets), left_out=left)
+
+
+def _place(found: tuple[tuple[str, ...], Any]) -> tuple[str, ...]:
+    """Return where a set stands among all of a table."""
+    return found[0]
 
 
 def lines_of(path: Path) -> Iterator[tuple[str, str]]:
@@ -153,24 +197,100 @@ def _multiplies(chip: Chip, dtype: Dtype) -> bool:
         return False
 
 
-def _product(row: Mapping[str, Any], dtype: Dtype, where: str) -> MeasuredProduct:
+def _kernel(row: Mapping[str, Any], op: str, dtype: Dtype, where: str) -> Row:
+    """Return the kernel of a row."""
+    if not op:
+        return _product(row, dtype, where)
+    if op in list(AttentionKind):
+        return _attention(row, AttentionKind(op), dtype, where)
+    if op == "moe":
+        return _experts(row, dtype, where)
+    if op == "grouped gemm":
+        counts, time = numbers(row, where, "groups", "m", "k", "n")
+        return MeasuredGroups(**counts, dtype=dtype, time=time)
+    if op not in FUNCTIONS:
+        known = [*FUNCTIONS, *AttentionKind, "moe", "grouped gemm"]
+        raise InputError(unknown_name(f"{where}: op", "kernel is", op, known).problems)
+    sides, time = numbers(row, where, "rows", "cols")
+    return MeasuredElements(
+        function=FUNCTIONS[op], rows=sides["rows"], columns=sides["cols"], dtype=dtype, time=time
+    )
+
+
+def _attention(
+    row: Mapping[str, Any], kind: AttentionKind, dtype: Dtype, where: str
+) -> MeasuredAttention:
+    names = ["batch", "query", "kv", "heads", "kv_heads", "head_size"]
+    names += [name for name in ("value_size", "window") if name in row]
+    counts, time = numbers(row, where, *names)
+    counts = {"value_size": counts["head_size"], "window": counts["kv"], **counts}
+    if counts["query"] > counts["kv"]:
+        allowed = f"at most kv, {counts['kv']}"
+        raise InputError(Problem(f"{where}: query", f"got {counts['query']}; allowed: {allowed}."))
+    framework, turns = _source(row).startswith(FRAMEWORKS), TURNS in str(row.get("software", ""))
+    kept = row.get("kv_dtype")
+    return MeasuredAttention(
+        kind=kind,
+        **counts,
+        causal=bool(row.get("causal", True)),
+        dtype=dtype,
+        kv_element=Dtype.BF16.size if kept is None else Dtype(kept).size,
+        time=time,
+        timed=Timed.GRAPH if framework else Timed.LOOP,
+        turned=(2 if turns else 1) if framework else 0,
+    )
+
+
+def _experts(row: Mapping[str, Any], dtype: Dtype, where: str) -> MeasuredExperts:
+    names = ("tokens", "hidden", "expert_ffn", "topk", "experts", "tp", "ep")
+    counts, time = numbers(row, where, *names)
+    if counts["experts"] % counts["ep"]:
+        allowed = f"a divisor of experts, {counts['experts']}"
+        raise InputError(Problem(f"{where}: ep", f"got {counts['ep']}; allowed: {allowed}."))
+    routing, kernel = str(row.get("routing", "balanced")), str(row.get("kernel", ""))
+    law = re.fullmatch(r"power_law_(\d+(\.\d+)?)", routing)
+    if law is None and routing != "balanced":
+        allowed = "balanced, or power_law_ and its exponent, such as power_law_1.2"
+        raise InputError(Problem(f"{where}: routing", f"got {routing!r}; allowed: {allowed}."))
+    return MeasuredExperts(
+        **counts,
+        exponent=float(law[1]) if law else None,
+        gated="nongated" not in kernel,
+        dtype=dtype,
+        weight=WEIGHTS.get(str(row["dtype"]), dtype.size),
+        triton="triton" in kernel or kernel in TRITON,
+        time=time,
+    )
+
+
+def numbers(
+    row: Mapping[str, Any], where: str, *counts: str, least: int = 1
+) -> tuple[dict[str, int], float]:
+    """Return counts of a row, ``least`` or more, by name, and its time. [1], [s]
+
+    Raises `InputError` with all that are wrong.
+    """
     problems = []
-    for name in ("m", "k", "n"):
-        side = row.get(name)
-        if not isinstance(side, int) or isinstance(side, bool) or side < 1:
-            problems.append(Problem(f"{where}: {name}", f"got {side!r}; allowed: 1, 2, 3 ..."))
+    for name in counts:
+        count = row.get(name)
+        if not isinstance(count, int) or isinstance(count, bool) or count < least:
+            allowed = f"{least}, {least + 1}, {least + 2} ..."
+            problems.append(Problem(f"{where}: {name}", f"got {count!r}; allowed: {allowed}"))
     time = row.get("time_s")
     if not isinstance(time, int | float) or isinstance(time, bool) or not 0 < time < math.inf:
         problems.append(Problem(f"{where}: time_s", f"got {time!r}; allowed: seconds, above 0."))
     if problems:
         raise InputError(problems)
+    return {name: row[name] for name in counts}, float(row["time_s"])
+
+
+def _product(row: Mapping[str, Any], dtype: Dtype, where: str) -> MeasuredProduct:
+    sides, time = numbers(row, where, "m", "k", "n")
     framework = _source(row).startswith(FRAMEWORKS)
     return MeasuredProduct(
-        m=row["m"],
-        k=row["k"],
-        n=row["n"],
+        **sides,
         dtype=dtype,
-        time=float(row["time_s"]),
+        time=time,
         timed=Timed.GRAPH if framework else Timed.LOOP,
         cast=framework and dtype.size < Dtype.BF16.size,
     )

@@ -98,9 +98,9 @@ def _collective(row: Mapping[str, Any], kernel: str, where: str) -> MeasuredColl
     time = row.get("time_s")
     if not isinstance(time, int | float) or isinstance(time, bool) or not 0 < time < math.inf:
         problems.append(Problem(f"{where}: time_s", f"got {time!r}; allowed: seconds, above 0."))
-    op = row.get("op")
+    op = str(row.get("op"))
     if op not in OPS:
-        problems += unknown_name(f"{where}: op", "collective is", str(op), OPS).problems
+        problems += unknown_name(f"{where}: op", "collective is", op, OPS).problems
     if problems:
         raise InputError(problems)
     return MeasuredCollective(

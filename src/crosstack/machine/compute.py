@@ -47,9 +47,10 @@ class Compute:
     ``operand_rows``: rows of C for which an instruction reads its operands from the memory of the
     multiprocessor, 0 where units read theirs into their registers; ``paired`` multiprocessors hold
     a part each of one operand of both; ``cluster`` of them read from levels of the chip together
-    what several need. [1] ``boost`` is the highest clock over ``frequency``, ``sustained`` that at
-    which arrays that are all busy take the power that the chip may take; None: always
-    ``frequency``. [1]
+    what several need; ``special_per_cycle``: results of exponentials, reciprocals and the like that
+    a multiprocessor has each cycle, 0 where these are instructions like others. [1] ``boost`` is
+    the highest clock over ``frequency``, ``sustained`` that at which arrays that are all busy take
+    the power that the chip may take; None: always ``frequency``. [1]
     """
 
     n_units: int
@@ -70,6 +71,7 @@ class Compute:
     operand_rows: int = 0
     paired: int = 1
     cluster: int = 1
+    special_per_cycle: float = 0.0
     boost: float = 1.0
     sustained: float | None = None
 
@@ -82,6 +84,7 @@ class Compute:
         if self.depth is not None:
             require_quantity("depth", self.depth, "B", above_zero=True)
         units = {"work_per_cycle": "FLOP", "frequency": "Hz", "voltage": "V", "power": "W"}
+        units |= {"special_per_cycle": "1"}
         for name, unit in units.items():
             require_quantity(name, getattr(self, name), unit)
         if self.utilization is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Self, get_type_hints
+from typing import TYPE_CHECKING, Self, get_type_hints
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from crosstack.records import meaning
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Bools, Floats, KernelGraph
 from crosstack.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from crosstack.model.kernels.attention import Attended
 
 
 def check_fields(part: object, counts: Mapping[str, tuple[int, ...]] | None = None) -> None:
@@ -162,6 +165,21 @@ class Clock:
             if those.any() and dtype is not graph.dtype:
                 found[those] = peak / self.peak_rate(chip, dtype)
         return found
+
+    def lane_rates(self, chip: Chip, graph: KernelGraph) -> Floats:
+        """Return the rate of what kernels do beside the arrays, shape (n,). [FLOP/s]
+
+        By what each computes (`crosstack.model.kernels.lanes`).
+        """
+        from crosstack.model.kernels.lanes import lane_rates  # only where kernels are timed
+
+        return lane_rates(chip, graph)
+
+    def attended(self, chip: Chip, graph: KernelGraph) -> Attended:
+        """Return which kernels are in attentions that are one kernel each."""
+        from crosstack.model.kernels.attention import attended  # as above
+
+        return attended(chip, graph)
 
     def cycles_per_step(self, chip: Chip, dtype: Dtype, systolic: Bools) -> Floats:
         """Return how many cycles one step of a core takes in numbers of a type, by kernel. [1]

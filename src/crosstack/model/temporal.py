@@ -40,6 +40,7 @@ import numpy as np
 from crosstack.machine.chip import Chip, Execution, Overlap
 from crosstack.model.boundary import factor_order, streams_memory
 from crosstack.model.flows import Ends, read_again, tensor_ends
+from crosstack.model.kernels.attention import products_in_attention
 from crosstack.model.legality import Legality, legality_on, renumbered
 from crosstack.model.memory import keeps_cache
 from crosstack.model.mesh_plan import MeshPlan
@@ -142,16 +143,24 @@ def clocked(
     held, summed = arrays.has_weight[row], (arrays.periodic_size > 0)[row]
     filled = arrays.routing[row, 2]
     shapes = _shapes(arrays, row, shared[row] | (axis == M), (rows, depth, columns), sequences)
-    table, rate, clock = np.zeros((len(row), 6)), np.zeros(arrays.n), kernel_clock(chip, rules)
+    table, clock = np.zeros((len(row), 6)), kernel_clock(chip, rules)
+    rate = rules.clock.lane_rates(chip, arrays).copy()
+    attended = rules.clock.attended(chip, arrays).of(row)
+    counted, back = density[row], arrays.backward[row]
     for dtype, those in arrays.kernels_by_dtype:
         now = product & those[row]
         table[now] = _product_terms(clock, chip, dtype, shapes[now])
         table[now, 2:5] /= dtype.size  # of elements
+        if (now & attended.inside).any():
+            fused = np.flatnonzero(now & attended.inside)
+            these = shapes[fused], counted[fused], back[fused], attended.of(fused)
+            table[fused, 0] = products_in_attention(clock, chip, dtype, *these)
+            table[fused, 1] = 0.0
         rate[those & arrays.systolic] = chip.throughput(dtype)
-        rate[those & ~arrays.systolic] = chip.vector_throughput(dtype)
-    counted = density[row]
+    skipped = counted.min(axis=1)
     table /= sequences[:, None]
-    table[:, [0, 5]] *= counted.min(axis=1)[:, None]
+    table[:, 0] *= np.where(product & attended.inside, 1.0, skipped)
+    table[:, 5] *= skipped
     turned, element = swapped[row], arrays.input_element[row]
     other = np.where(turned, element[:, 0], element[:, 1])
     tall = table[:, 2] * np.where(held, arrays.weight_element[row], other)

@@ -112,9 +112,7 @@ def recomputed_work(step: TransformerTraining) -> float:
 
 def _step(told: Any) -> MeasuredStep:
     """Return a step; its time, or what follows from the printed rate of a chip. [TFLOP/s]"""
-    known = {key: value for key, value in told.items() if key not in ("rate", "reason")}
-    reason = _TOLD["reasons"][told["reason"]] if "reason" in told else ""
-    step = MeasuredStep(**known, reason=reason)
+    step = MeasuredStep(**{key: value for key, value in told.items() if key != "rate"})
     if "rate" not in told:
         return step
     rate, chips = told["rate"], parse_strategy(step.strategy).n_chips

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from crosstack.evaluate.run_scores import ChoiceScore, FitScore, RunScore
-from crosstack.evaluate.scores import DURATIONS, ProductScore, Score
+from crosstack.evaluate.scores import DURATIONS, KernelScore, Score
 from crosstack.report.text import reason_lines, rows_table, titled
 from crosstack.report.wording import Table, table_of
 
@@ -20,7 +20,7 @@ RUNS = (
     "of memory. Choices: groups of runs that differ in how they are spread, how much slower the "
     "one is that is said to be the fastest, in %, and the share where that is 5 % at most."
 )
-Scored = tuple[str, str, ProductScore]  # the chip with a type, the source, and the scores
+Scored = tuple[str, str, KernelScore]  # the chip with a type, the source, and the scores
 CLASSES = ("below 10 us", "to 100 us", "to 1 ms", "above")
 ABOUT = (
     "Mean size of ln(said / measured) and, behind it, its mean, in %; by duration, rows before. "

@@ -127,6 +127,7 @@ def _compute(found: Entry, frequency: float | None) -> Compute:
         operand_rows=matrix.get("operand_rows", 0),
         paired=matrix.get("paired", 1),
         cluster=matrix.get("cluster", 1),
+        special_per_cycle=values.get("units.vector.special", 0.0),
         boost=values["frequency.boost"] / clock if sustained else 1.0,
         sustained=sustained / clock if sustained else None,
     )

@@ -107,6 +107,16 @@ class KernelClock(Protocol):
         """Share of the peak of a chip that no product passes. [1]"""
         return 1.0
 
+    def clock_share(self, chip: Chip, work: Floats, inside: Floats, memory: Floats) -> Floats:
+        """Return the clock over that of the chip's rates, 1 where it is always that. [1]
+
+        Parameters
+        ----------
+        work, inside, memory : array
+            Times of the arrays, if all are busy, of all on the chip, and of main memory. [s]
+        """
+        return np.ones_like(work)
+
     def check_fit(
         self, chip: Chip, dtype: Dtype, m: Floats, k: Floats, n: Floats, batch: Floats
     ) -> None:

@@ -130,6 +130,10 @@ class DrawnTiles(Checked):
         """Share of the peak of a chip that no product passes: all of it. [1]"""
         return 1.0
 
+    def clock_share(self, chip: Chip, work: Floats, inside: Floats, memory: Floats) -> Floats:
+        """Clock over that of the rates of a chip: always that. [1]"""
+        return np.ones_like(work)
+
     def check_fit(
         self, chip: Chip, dtype: Dtype, m: Floats, k: Floats, n: Floats, batch: Floats
     ) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from crosstack.model.decisions import Decisions
 from crosstack.model.iteration import Pipelining
+from crosstack.model.kernels.attention import Attended
 from crosstack.model.optimizer_step import Path
 from crosstack.model.parts import Clock, MainMemory, check_fields
 from crosstack.model.stages import Pipeline
@@ -369,6 +370,14 @@ class DFModelClock(Clock):
     def peak_rate(self, chip: Chip, dtype: Dtype) -> float:
         """The peak, or the rate of the type. [FLOP/s]"""
         return Clock.peak_rate(self, chip, dtype) if self.rates_by_dtype else chip.peak_throughput
+
+    def lane_rates(self, chip: Chip, graph: KernelGraph) -> Floats:
+        """What the chip has of the type of each kernel, whatever it computes. [FLOP/s]"""
+        return np.array([chip.vector_throughput(dtype) for dtype in graph.dtypes])
+
+    def attended(self, chip: Chip, graph: KernelGraph) -> Attended:
+        """Return nothing: products of attention are products."""
+        return Attended.none(graph.n)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,176 @@
+"""Attention kernels as they were measured, beside what is said of them.
+
+See `crosstack.evaluate.scores` of errors. A framework's layer is timed in a graph with what it does
+beside the kernel: new keys and values go to their cache, queries are turned. The shortest such
+work, whatever the shape, is what the kernel that is said to be shortest takes beyond what is said:
+calibrated on that row, which is not scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from crosstack.evaluate.scores import (
+    GRAPH_LAUNCH,
+    ONE_EFFICIENCY,
+    KernelScore,
+    Timed,
+    beyond_shortest,
+    kernel_score,
+)
+from crosstack.machine.chip import Chip
+from crosstack.model.kernels.attention import (
+    FEW,
+    ROWS,
+    Attentions,
+    attention_time,
+    pair_time,
+    waiting_time,
+)
+from crosstack.model.kernels.roofline import Roofline
+from crosstack.workload.dtype import Dtype
+from crosstack.workload.kernel_graph import Bools, Floats
+
+ELEMENT = 2.0  # bytes of a number of queries and of what is made [B]
+MOST_PACKED = 32  # heads on the same keys that TensorRT-LLM takes together; assumed [1]
+FULL = 0.8  # of the multiprocessors, from where keys are not split (FlashAttention's own rule) [1]
+
+
+class AttentionKind(StrEnum):
+    """What an attention is of: a prompt, a token, or training in either direction."""
+
+    CONTEXT = "context"
+    GENERATION = "generation"
+    FORWARD = "training forward"
+    BACKWARD = "training backward"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredAttention:
+    """An attention as it was measured: ``query`` new tokens on ``kv`` keys each. [1], [B], [s]
+
+    ``window``: keys that a query sees at most; ``kv_element``: bytes of a number of keys and
+    values; ``turned``: how often queries, keys and values are read and written before.
+    """
+
+    kind: AttentionKind
+    batch: int
+    query: int
+    kv: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    value_size: int
+    window: int
+    causal: bool
+    dtype: Dtype
+    kv_element: float
+    time: float
+    timed: Timed = Timed.LOOP
+    turned: int = 0
+
+    @property
+    def pairs(self) -> float:
+        """Pairs of a query and a key of one head that count. [1]"""
+        if not self.causal:
+            return float(self.query * self.kv)
+        sees = self.kv - self.query + 1 + np.arange(self.query, dtype=float)
+        return float(np.minimum(sees, self.window).sum())
+
+    @property
+    def seen(self) -> float:
+        """Keys that some query sees. [1]"""
+        return float(min(self.kv, self.window + self.query - 1))
+
+
+def _column(rows: Sequence[MeasuredAttention], name: str) -> Floats:
+    return np.array([getattr(row, name) for row in rows], dtype=np.float64)
+
+
+def attention_said(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
+    """Return what is said of attentions of one kind and type, without a launch. [s]
+
+    A token's queries of heads with the same keys are taken together; keys are split where heads
+    leave multiprocessors idle, and a second kernel adds up, but for FlashAttention's kernels that
+    read operands into registers where no heads are taken together.
+    """
+    kind, dtype, timed = rows[0].kind, rows[0].dtype, rows[0].timed
+    clock = Roofline(sustained=timed is Timed.LOOP)
+    batch, query, heads, groups = (
+        _column(rows, n) for n in ("batch", "query", "heads", "kv_heads")
+    )
+    size, value, seen, pairs = (
+        _column(rows, n) for n in ("head_size", "value_size", "seen", "pairs")
+    )
+    element, turned = _column(rows, "kv_element"), _column(rows, "turned")
+    packed = np.where(kind is AttentionKind.GENERATION, heads / groups, 1.0)
+    packed = np.where((turned > 1) & (packed > MOST_PACKED), 1.0, packed)
+    cached = batch * groups * seen * (size + value) * element
+    made = batch * heads * query * (size + value) * ELEMENT
+    times = 2 if kind is AttentionKind.BACKWARD else 1
+    kernels = Attentions(
+        heads=batch * heads / packed,
+        queries=query * packed,
+        keys=seen,
+        share=pairs / (query * seen),
+        size=size,
+        value_size=value,
+        moved=(made + cached) * times,
+        backward=kind is AttentionKind.BACKWARD,
+    )
+    found = attention_time(chip, dtype, clock, kernels)
+    again = cached * heads / groups / packed  # keys that each of several tiles reads
+    found = np.maximum(found, again / chip.levels[-1].speed)
+    if kind is AttentionKind.GENERATION:
+        found = _split(
+            chip, dtype, kernels, (heads > groups) | (chip.compute.operand_rows > 0), found
+        )
+    if kind is AttentionKind.CONTEXT:
+        new = batch * groups * query * (size + value) * (ELEMENT + element)
+        turning = np.maximum(turned - 1, 0.0) * batch * heads * query * size * 2 * ELEMENT
+        found = found + (np.maximum(turned, 1.0) * new + 2 * turning) / chip.main_memory.speed
+    return found
+
+
+def _split(chip: Chip, dtype: Dtype, kernels: Attentions, splits: Bools, found: Floats) -> Floats:
+    """Add the kernel that adds up parts of keys, or take tiles that are not split. [s]"""
+    many = chip.compute.n_multiprocessors
+    few = (kernels.heads < FULL * many) & (kernels.keys > ROWS)
+    shape = kernels.heads, kernels.queries, kernels.keys, kernels.share
+    wait = waiting_time(chip, dtype, shape, kernels.size)
+    each = 2 * (kernels.size + kernels.value_size) / chip.throughput(dtype) + pair_time(chip)
+    alone = FEW * kernels.keys * each * many
+    alone = alone + np.ceil(kernels.keys / ROWS) * 2 * chip.main_memory.latency
+    whole = np.maximum(found, alone)
+    return np.where(few, np.where(splits, found + GRAPH_LAUNCH + wait, whole), found)
+
+
+def attention_roofline(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
+    """Return what a plain roofline with one efficiency says of attentions, without a launch. [s]"""
+    found = []
+    for row in rows:
+        depth = row.head_size + row.value_size
+        products = 2.5 if row.kind is AttentionKind.BACKWARD else 1.0
+        work = 2 * row.batch * row.heads * row.pairs * depth * products
+        moved = row.batch * row.kv_heads * row.seen * depth * row.kv_element
+        moved += row.batch * row.heads * row.query * depth * ELEMENT
+        computing = work / chip.rate(row.dtype)
+        found.append(max(computing, moved / (chip.main_memory.bandwidth or 1.0)) / ONE_EFFICIENCY)
+    return np.array(found)
+
+
+def score_attentions(rows: Sequence[MeasuredAttention], chip: Chip) -> KernelScore:
+    """Score attentions of one kind and type that were measured on one chip.
+
+    Raises `InputError` if there are fewer than two of a framework.
+    """
+    measured = np.array([row.time for row in rows])
+    said, plain = attention_said(rows, chip), attention_roofline(rows, chip)
+    if rows[0].timed is Timed.LOOP:
+        return kernel_score(measured, said, plain)
+    kept, ours, other = beyond_shortest(measured, said, plain)
+    return kernel_score(kept, ours, other)

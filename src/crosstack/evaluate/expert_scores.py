@@ -1,0 +1,180 @@
+"""Expert layers and grouped products as they were measured, beside what is said of them.
+
+See `crosstack.evaluate.scores` of errors, and `crosstack.evaluate.attention_scores` of what a
+framework does beside: routing of tokens, their order, launches. A layer is two grouped products (of
+gated activations the first twice as wide), each of which reads the weights of the experts that have
+tokens once, and what puts tokens in order before, the activation, and the sum behind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from crosstack.evaluate.scores import (
+    GRAPH_LAUNCH,
+    ONE_EFFICIENCY,
+    KernelScore,
+    beyond_shortest,
+    kernel_score,
+)
+from crosstack.machine.chip import Chip
+from crosstack.model.kernels.attention import ROWS
+from crosstack.model.kernels.clock import KernelClock, product_time
+from crosstack.model.kernels.lanes import Instructions, element_time
+from crosstack.model.kernels.roofline import Roofline
+from crosstack.workload.dtype import Dtype
+from crosstack.workload.kernel_graph import Floats
+
+ELEMENT = 2.0  # bytes of a number that tokens come and go in [B]
+# Sums of a tile of 64 x 64 of the registers of a multiprocessor: the tile of vLLM's and SGLang's
+# kernel in Triton for many tokens, where no other was tuned (``vllm_fused_moe``).
+TRITON = Roofline(sustained=False, accumulator_share=1 / 16)
+LIBRARY = Roofline(sustained=False)
+# A weight of four bits in numbers of 16: taken out of a word, multiplied with its scale; assumed.
+WIDENED = Instructions(2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredExperts:
+    """A layer of experts as it was measured on one of ``ep`` x ``tp`` chips. [1], [B], [s]
+
+    ``exponent`` of the power law of the tokens of experts, None where all have as many; products
+    multiply numbers of ``dtype``, weights take ``weight`` bytes an element.
+    """
+
+    tokens: int
+    hidden: int
+    expert_ffn: int
+    topk: int
+    experts: int
+    tp: int
+    ep: int
+    exponent: float | None
+    gated: bool
+    dtype: Dtype
+    weight: float
+    triton: bool
+    time: float
+
+    @property
+    def loads(self) -> Floats:
+        """Tokens of each expert of the fullest chip, most first. [1]
+
+        Of a power law those of even shares of all experts; no expert has a token twice. The fullest
+        chip has the fullest expert, and of the others every so many-th.
+        """
+        all_of, drawn = self.tokens * self.topk, (np.arange(self.experts) + 0.5) / self.experts
+        if self.exponent is None:
+            return np.full(self.experts // self.ep, all_of / self.experts)
+        low, high = (1.0, 0.8 * self.tokens) if all_of > self.experts else (0.01, 2.0)
+        rest, most = 1 - self.exponent, high / low
+        weights = most**drawn if rest == 0 else (1 + drawn * (most**rest - 1)) ** (1 / rest)
+        found = np.minimum(weights / weights.sum() * all_of, self.tokens)
+        return np.asarray(found[::-1][:: self.ep][: self.experts // self.ep])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredGroups:
+    """As many products of M x K by K x N, one kernel each, as measured. [1], [s]"""
+
+    groups: int
+    m: int
+    k: int
+    n: int
+    dtype: Dtype
+    time: float
+
+
+def experts_said(rows: Sequence[MeasuredExperts], chip: Chip) -> Floats:
+    """Return what is said of expert layers on a chip, without routing and launches. [s]"""
+    return np.array([_layer(row, chip) for row in rows])
+
+
+def _layer(row: MeasuredExperts, chip: Chip) -> float:
+    loads, wide = row.loads, row.expert_ffn / row.tp
+    # Of few tokens some experts have none: those that have one at least.
+    touched = float(np.minimum(loads, 1 - np.exp(-loads) if row.exponent else 1.0).sum())
+    touched = max(touched, 1.0)
+    many = float(loads.sum())
+    clock: KernelClock = TRITON if row.triton else LIBRARY
+    first = wide * (2 if row.gated else 1)
+    times = [
+        _grouped(row, chip, clock, (touched, many, depth, columns))
+        for depth, columns in ((row.hidden, first), (wide, row.hidden))
+    ]
+    ordered, summed = 2 * many * row.hidden, many * row.hidden + row.tokens * row.hidden
+    moved = ELEMENT * (ordered + summed + many * (first + wide))
+    return sum(times) + moved / chip.main_memory.speed
+
+
+def _grouped(
+    row: MeasuredExperts,
+    chip: Chip,
+    clock: KernelClock,
+    shape: tuple[float, float, float, float],
+) -> float:
+    """Time of the products of all experts, one kernel; the weights are read once. [s]"""
+    groups, many, depth, columns = shape
+    found = product_time(
+        clock,
+        chip,
+        max(many / groups, 1.0),
+        depth,
+        max(columns, 1.0),
+        batch=groups,
+        dtype=row.dtype,
+    )
+    moved = groups * depth * columns * row.weight
+    moved += many * (depth * max(row.dtype.size, row.weight) + columns * ELEMENT)
+    memory = chip.main_memory
+    outside = moved / memory.speed + memory.latency
+    widened = 0.0
+    if row.weight < row.dtype.size:  # once for every tile of tokens that multiplies them
+        tiles = max(many / groups / ROWS, 1.0)
+        widened = groups * depth * columns * tiles * element_time(chip, WIDENED)
+    return float(np.maximum(found.work_time + widened, outside) + found.reduction_time)
+
+
+def groups_said(rows: Sequence[MeasuredGroups], chip: Chip) -> Floats:
+    """Return what is said of products that run one after the other, with their launches. [s]"""
+    found = [
+        row.groups
+        * float(product_time(Roofline(), chip, row.m, row.k, row.n, dtype=row.dtype).time)
+        for row in rows
+    ]
+    return np.array(found)
+
+
+def _plain(chip: Chip, dtype: Dtype, work: float, moved: float) -> float:
+    bandwidth = chip.main_memory.bandwidth or math.inf
+    return max(work / chip.rate(dtype), moved / bandwidth) / ONE_EFFICIENCY
+
+
+def score_experts(rows: Sequence[MeasuredExperts], chip: Chip) -> KernelScore:
+    """Score expert layers of one type that were measured on one chip.
+
+    Raises `InputError` if there are fewer than two.
+    """
+    plain = []
+    for row in rows:
+        loads, matrices = row.loads, 3 if row.gated else 2
+        elements = row.hidden * row.expert_ffn / row.tp * matrices
+        moved = float(np.minimum(loads, 1.0).sum()) * elements * row.weight
+        plain.append(_plain(chip, row.dtype, 2 * float(loads.sum()) * elements, moved))
+    measured = np.array([row.time for row in rows])
+    return kernel_score(*beyond_shortest(measured, experts_said(rows, chip), np.array(plain)))
+
+
+def score_groups(rows: Sequence[MeasuredGroups], chip: Chip) -> KernelScore:
+    """Score grouped products that were measured on one chip."""
+    plain = []
+    for row in rows:
+        sides = row.m * row.k + row.k * row.n + row.m * row.n
+        work, moved = 2 * row.m * row.k * row.n, sides * row.dtype.size
+        plain.append(GRAPH_LAUNCH + row.groups * _plain(chip, row.dtype, work, moved))
+    measured = np.array([row.time for row in rows])
+    return kernel_score(measured, groups_said(rows, chip), np.array(plain))

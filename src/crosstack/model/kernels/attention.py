@@ -1,0 +1,271 @@
+"""Attention as one kernel: tiles of queries over multiprocessors, softmax beside the products.
+
+A multiprocessor takes a tile of ``ROWS`` queries of a head at a time and passes over keys in blocks
+of as many (``dao2023flashattention2``, 3.2; backward over queries, by tiles of keys). Every pair of
+a tile is multiplied, masked or not, queries or not; blocks that a mask leaves out are skipped. For
+each pair the arrays have both products, and the special units an exponential that waits for the
+first and that the second waits for. What lanes do besides runs beside the arrays where these read
+operands from memory by themselves (Hopper and later, ``shah2024flashattention3``), and after them
+elsewhere; there one tile fills a multiprocessor, so that nothing hides its first scores and its
+last values, as long as a block. Where queries are few (a token at a time) their keys are split over
+multiprocessors.
+
+Backward, five products of a pair read their operands from the memory of the multiprocessor, which
+may take longer than multiplying, and gradients of queries are added up in the cache, in single
+precision, once a block of keys; pairs of multiprocessors do that for two blocks at a time
+(``zadouri2026flashattention4``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from crosstack.machine.chip import Chip
+from crosstack.machine.framework import Fusion
+from crosstack.machine.memory import Scope
+from crosstack.model.attention import attentions
+from crosstack.model.kernels.lanes import Instructions, element_time, has_lanes, in_attention
+from crosstack.workload.dtype import Dtype
+from crosstack.workload.functions import Function
+from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph, bits
+
+if TYPE_CHECKING:
+    from crosstack.model.kernels.clock import KernelClock
+
+ROWS = 128  # queries of a tile, and keys of a block (``dao2023flashattention2``) [1]
+FEW = 64  # rows of the smallest tile, of an instruction of Hopper (``nvidia_ptx``) [1]
+WAITS = 3  # latencies of main memory in a tile: queries and keys, values, and what is made [1]
+SUM = 4.0  # bytes of a gradient of a query while it is added up [B]
+
+
+def pair_time(chip: Chip, *, backward: bool = False) -> float:
+    """Time of softmax of a pair that nothing hides, on all multiprocessors. [s]
+
+    Forward an exponential; backward the difference with the sum of a row, and a product.
+    """
+    function = Function.SOFTMAX_GRADIENT if backward else Function.SOFTMAX
+    return element_time(chip, in_attention(chip, function) or Instructions(0))
+
+
+def multiplied(chip: Chip, dtype: Dtype, depth: Floats, *, backward: bool = False) -> Floats:
+    """Time of one product of a pair, ``2 depth`` operations, on all multiprocessors. [s]
+
+    Backward no less than reading both operands of a tile from the memory of the multiprocessor.
+    """
+    computing = 2 * depth / chip.throughput(dtype)
+    near = [level for level in chip.levels if level.scope is Scope.MULTIPROCESSOR]
+    if not (backward and near):
+        return computing
+    return np.maximum(computing, 2 * depth / ROWS * dtype.size / near[-1].speed)
+
+
+def summing(chip: Chip, depth: Floats) -> Floats:
+    """Time of adding up gradients of queries for a pair, in the cache of the chip. [s]"""
+    shared = [level for level in chip.levels if level.scope is Scope.CHIP]
+    if not shared:
+        return np.zeros_like(depth)
+    return depth / ROWS * SUM / shared[0].speed / chip.compute.paired
+
+
+def busiest_pairs(
+    chip: Chip, heads: Floats, queries: Floats, keys: Floats, share: Floats
+) -> tuple[Floats, Floats]:
+    """Return pairs of the busiest multiprocessor times all of them, and its tiles. [1]
+
+    ``share`` of all pairs count, those of earlier keys. Tiles are taken longest first, so that the
+    busiest has its part of all, or the longest, or its part of the shortest if there are few.
+
+    Parameters
+    ----------
+    heads, queries, keys, share : array
+        Attentions of one head, of so many queries and keys; share of pairs. [1]
+    """
+    many = chip.compute.n_multiprocessors
+    rows = np.where(queries > FEW, ROWS, FEW)
+    tiles = heads * np.ceil(queries / rows)
+    masked = share < 1
+    mean = np.maximum(share * keys / ROWS + 0.5 * masked, 1.0)
+    every = np.ceil(keys / ROWS)
+    mean = np.where(masked, np.minimum(mean, every), every)
+    longest = np.minimum(2 * mean, every)
+    shortest = np.where(masked, np.maximum(2 * mean - longest, 1.0), every)
+    rounds = np.ceil(tiles / many)
+    split = queries <= FEW
+    longest = np.where(split, 1.0, longest)
+    shortest = np.where(split, 1.0, shortest)
+    filled = ~split * float(chip.compute.operand_rows > 0)
+    mean, longest, shortest = mean + filled, longest + filled, shortest + filled
+    blocks = np.maximum.reduce([tiles * mean / many, longest, rounds * shortest])
+    return blocks * rows * ROWS * many, rounds
+
+
+def attention_product(
+    chip: Chip,
+    dtype: Dtype,
+    clock: KernelClock,
+    shape: tuple[Floats, Floats, Floats, Floats],
+    depth: Floats,
+    *,
+    backward: bool = False,
+) -> Floats:
+    """Time of a product in attention that is one kernel, its part of it. [s]
+
+    ``shape`` is heads, queries, keys and the share of pairs; ``depth`` terms of the product for
+    each pair. The clock is that of its arrays and half of a softmax, as products have in common.
+    """
+    pairs, _ = busiest_pairs(chip, *shape)
+    each = multiplied(chip, dtype, depth, backward=backward)
+    beside = pair_time(chip, backward=backward) / 2
+    work = pairs * 2 * depth / chip.throughput(dtype)
+    share = clock.clock_share(chip, work, pairs * (each + beside), np.zeros_like(work))
+    return pairs * each / share
+
+
+def waiting_time(
+    chip: Chip,
+    dtype: Dtype,
+    shape: tuple[Floats, Floats, Floats, Floats],
+    size: Floats,
+) -> Floats:
+    """Time of the busiest multiprocessor that nothing hides, of all its tiles. [s]
+
+    ``WAITS`` latencies, and the way of queries, first keys and result, from and to the first level
+    of the chip that all multiprocessors share; tiles of few queries hide that behind one another.
+    """
+    rounds, memory = busiest_pairs(chip, *shape)[1], chip.main_memory
+    shared = next((level for level in chip.levels if level.scope is Scope.CHIP), memory)
+    moved = 3 * ROWS * size * dtype.size * chip.compute.n_multiprocessors * (shape[1] > FEW)
+    return rounds * (WAITS * memory.latency + moved / shared.speed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Attended:
+    """Which kernels of a graph are in attentions that are one kernel each; arrays are (n,).
+
+    ``scores``: products whose result has an element for each pair, the others of those ``inside``
+    add up over keys, or over queries. ``tells``: which one of an attention tells what tiles wait
+    for and what softmax takes; ``again``: it makes scores once more, in a backward pass.
+    """
+
+    inside: Bools
+    scores: Bools
+    tells: Bools
+    again: Bools
+
+    @classmethod
+    def none(cls, n: int) -> Attended:
+        """Return that no one of n kernels is."""
+        no = np.zeros(n, dtype=np.bool_)
+        return cls(inside=no, scores=no, tells=no, again=no)
+
+    def of(self, kernels: Ints) -> Attended:
+        """Return that of some kernels, in their order."""
+        return Attended(
+            inside=self.inside[kernels],
+            scores=self.scores[kernels],
+            tells=self.tells[kernels],
+            again=self.again[kernels],
+        )
+
+
+@lru_cache(maxsize=256)
+def attended(chip: Chip, graph: KernelGraph) -> Attended:
+    """Return the kernels of attentions that are one kernel each.
+
+    None on chips that have no such kernel, or whose lanes are not known.
+    """
+    found = Attended.none(graph.n)
+    if Fusion.ATTENTION not in chip.fused or not has_lanes(chip):
+        return found
+    inside, scores, tells, again = (np.zeros(graph.n, dtype=np.bool_) for _ in range(4))
+    for first, held in attentions(graph):
+        begins = bits(first)
+        remade = [i for i in begins if graph.remade[i] >= 0]
+        inside[bits(held)], scores[begins], tells[(remade or begins)[0]] = True, True, True
+        again[remade[:1]] = True
+    return Attended(inside=inside, scores=scores, tells=tells, again=again)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Attentions:
+    """Attentions that are one kernel each, forward or backward; arrays are (kernels,).
+
+    ``heads`` of all sequences, each of ``queries`` that see a ``share`` of the pairs with ``keys``;
+    queries of heads with keys in common may be taken for those of one. ``size`` of a query and a
+    key, ``value_size`` of a value [1]; ``moved`` bytes of main memory [B].
+    """
+
+    heads: Floats
+    queries: Floats
+    keys: Floats
+    share: Floats
+    size: Floats
+    value_size: Floats
+    moved: Floats
+    backward: bool = False
+
+
+def attention_time(chip: Chip, dtype: Dtype, clock: KernelClock, kernels: Attentions) -> Floats:
+    """Time of attentions without a launch, the longer of the chip and main memory. [s]
+
+    Backward the scores are computed again, as they are not kept.
+    """
+    size, value, backward = kernels.size, kernels.value_size, kernels.backward
+    shape = kernels.heads, kernels.queries, kernels.keys, kernels.share
+    terms = [size, value, *([value, size, size] if backward else [])]
+    products = sum(
+        (attention_product(chip, dtype, clock, shape, depth, backward=backward) for depth in terms),
+        np.zeros_like(size),
+    )
+    pairs = busiest_pairs(chip, *shape)[0]
+    beside = pairs * pair_time(chip)
+    if backward:
+        beside = beside + pairs * (pair_time(chip, backward=True) + summing(chip, size))
+    memory = chip.main_memory
+    busy = products + beside + waiting_time(chip, dtype, shape, size)
+    return np.maximum(busy, kernels.moved / memory.speed + memory.latency)
+
+
+def products_in_attention(
+    clock: KernelClock,
+    chip: Chip,
+    dtype: Dtype,
+    shapes: Floats,
+    counted: Floats,
+    backward: Bools,
+    attended: Attended,
+) -> Floats:
+    """Return what products of graphs take of attentions that are one kernel, (products,). [s]
+
+    One of them tells what tiles wait for and what softmax takes, backward once more if it is made
+    anew, with the differences, and sums of gradients of queries.
+
+    Parameters
+    ----------
+    shapes : array, shape (products, 4)
+        M, K, N and batch; keys by queries as M by N of scores. [1]
+    counted : array, shape (products, 3)
+        Shares of operands and results that count. [1]
+    backward : array of bool
+        Which are of the backward pass.
+    attended : Attended
+        Of these products.
+    """
+    rows, depth, columns, heads = shapes.T
+    scores = attended.scores
+    pairs = heads, columns, np.where(scores, rows, depth), counted.min(axis=1)
+    terms = np.where(scores, depth, rows)
+    beside = pair_time(chip) * (~backward | attended.again)
+    beside = beside + backward * (pair_time(chip, backward=True) + summing(chip, terms))
+    found = waiting_time(chip, dtype, pairs, terms) + busiest_pairs(chip, *pairs)[0] * beside
+    found = found * attended.tells
+    for back in (False, True):
+        those = backward == back
+        first, queries, keys, share = (side[those] for side in pairs)
+        shape = first, queries, keys, share
+        found[those] += attention_product(chip, dtype, clock, shape, terms[those], backward=back)
+    return found

@@ -1,0 +1,92 @@
+"""Attentions as they were measured: what counts of them, and what is said of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from crosstack.errors import InputError
+from crosstack.evaluate.attention_scores import (
+    AttentionKind,
+    MeasuredAttention,
+    attention_roofline,
+    attention_said,
+    score_attentions,
+)
+from crosstack.evaluate.scores import Timed
+from crosstack.io import library
+from crosstack.workload.dtype import Dtype
+
+A100, H100 = library.chip("a100-sxm-80gb"), library.chip("h100-sxm")
+PROMPT = MeasuredAttention(
+    kind=AttentionKind.CONTEXT, batch=1, query=2048, kv=2048, heads=32, kv_heads=8, head_size=128,
+    value_size=128, window=2048, causal=True, dtype=Dtype.BF16, kv_element=2, time=1e-3,
+    timed=Timed.GRAPH, turned=1,
+)  # fmt: skip
+TOKEN = replace(PROMPT, kind=AttentionKind.GENERATION, batch=64, query=1, kv=8192, window=8192)
+
+
+def said(row, chip=H100):
+    return float(attention_said([row], chip)[0])
+
+
+@pytest.mark.parametrize("window", [1, 100, 2048, 5000])
+@pytest.mark.parametrize(("query", "kv"), [(1, 1), (1, 900), (300, 300), (300, 900)])
+def test_pairs_are_those_that_a_mask_leaves(query, kv, window):
+    places = np.arange(kv)
+    by_hand = sum(
+        int(((places <= kv - query + i) & (places > kv - query + i - window)).sum())
+        for i in range(query)
+    )
+    row = replace(PROMPT, query=query, kv=kv, window=window)
+    assert row.pairs == by_hand
+    assert replace(row, causal=False).pairs == query * kv
+
+
+def test_a_token_takes_what_reading_its_keys_takes():
+    moved = 64 * 8 * 8192 * 256 * 2 + 64 * 32 * 256 * 2
+    memory = H100.main_memory
+    assert said(TOKEN) == pytest.approx(moved / memory.speed + memory.latency)
+    assert said(replace(TOKEN, kv_element=1)) < 0.6 * said(TOKEN)
+
+
+def test_heads_that_are_taken_one_by_one_take_longer():
+    many = replace(TOKEN, heads=96, kv_heads=2, turned=2)
+    assert said(many) > 2 * said(replace(many, turned=1))
+
+
+def test_keys_of_a_lonely_token_are_split_but_for_one_library():
+    alone = replace(TOKEN, batch=1, heads=2, kv_heads=2, kv=65536, window=65536)
+    assert said(alone, A100) > 10 * said(replace(alone, heads=4), A100)
+    assert said(alone) < 0.1 * said(alone, A100)
+
+
+def test_writing_the_cache_and_turning_take_their_bytes():
+    chip, plain = H100.main_memory.speed, said(replace(PROMPT, turned=1))
+    once = 8 * 2048 * 256 * (2 + 2)
+    turned = 32 * 2048 * 128 * 4
+    more = said(replace(PROMPT, turned=2)) - plain
+    assert more == pytest.approx((once + 2 * turned) / chip)
+    training = replace(PROMPT, kind=AttentionKind.FORWARD, turned=0)
+    assert plain - said(training) == pytest.approx(once / chip, rel=1e-6)
+
+
+def test_backward_takes_longer_and_has_more_work_on_a_roofline():
+    forward = replace(PROMPT, kind=AttentionKind.FORWARD, timed=Timed.LOOP, query=8192, kv=8192)
+    backward = replace(forward, kind=AttentionKind.BACKWARD)
+    assert 2 < said(backward) / said(forward) < 4
+    plain = attention_roofline([forward, backward], H100)
+    assert plain[1] == pytest.approx(2.5 * plain[0])
+
+
+def test_what_all_take_besides_is_that_of_the_shortest_which_is_not_scored():
+    rows = [PROMPT, replace(PROMPT, batch=8)]
+    times = attention_said(rows, H100) + 10e-6
+    met = [replace(row, time=float(time)) for row, time in zip(rows, times, strict=True)]
+    score = score_attentions(met, H100)
+    assert score.ours.rows == 1
+    assert score.ours.mean == pytest.approx(0, abs=1e-12)
+    with pytest.raises(InputError, match="two or more"):
+        score_attentions(rows[:1], H100)

@@ -1,0 +1,93 @@
+"""Expert layers and grouped products as measured: tokens of experts, and what is said of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from crosstack.errors import InputError
+from crosstack.evaluate.expert_scores import (
+    MeasuredExperts,
+    MeasuredGroups,
+    experts_said,
+    groups_said,
+    score_experts,
+    score_groups,
+)
+from crosstack.io import library
+from crosstack.model.kernels.clock import product_time
+from crosstack.model.kernels.roofline import Roofline
+from crosstack.workload.dtype import Dtype
+
+H100 = library.chip("h100-sxm")
+LAYER = MeasuredExperts(
+    tokens=4096, hidden=4096, expert_ffn=1536, topk=8, experts=128, tp=1, ep=1, exponent=None,
+    gated=True, dtype=Dtype.BF16, weight=2, triton=False, time=1e-3,
+)  # fmt: skip
+
+
+def said(row):
+    return float(experts_said([row], H100)[0])
+
+
+def test_balanced_experts_have_as_many_tokens_each():
+    assert LAYER.loads.tolist() == [256.0] * 128
+    assert replace(LAYER, ep=4).loads.tolist() == [256.0] * 32
+
+
+@pytest.mark.parametrize("exponent", [1.0, 1.2])
+def test_a_power_law_has_all_tokens_and_none_twice(exponent):
+    loads = replace(LAYER, exponent=exponent, tokens=64).loads
+    assert loads.sum() == pytest.approx(64 * 8, rel=0.2)
+    assert loads.max() <= 64
+    assert np.all(np.diff(loads) <= 0)
+    assert loads[0] > 10 * loads[-1]
+
+
+def test_the_fullest_chip_has_the_fullest_expert():
+    law = replace(LAYER, exponent=1.2)
+    share = replace(law, ep=16).loads
+    assert len(share) == 8
+    assert share[0] == law.loads[0]
+    assert share.sum() > law.loads.sum() / 16
+
+
+def test_few_tokens_take_what_reading_the_weights_of_their_experts_takes():
+    row = replace(LAYER, tokens=8)  # 64 of 128 experts
+    weights = 64 * 3 * 4096 * 1536 * 2 / H100.main_memory.speed
+    assert said(row) == pytest.approx(weights, rel=0.05)
+    assert said(replace(row, weight=1, dtype=Dtype.FP8)) == pytest.approx(weights / 2, rel=0.1)
+
+
+def test_a_layer_is_two_products_of_groups_and_what_moves_beside():
+    clock = Roofline(sustained=False)
+    sides = ((256, 4096, 3072), (256, 1536, 4096))
+    products = sum(
+        float(product_time(clock, H100, *side, batch=128).time) - H100.launch_overhead
+        for side in sides
+    )
+    rows = 4096 * 8
+    moved = 2 * (3 * rows * 4096 + 4096 * 4096 + rows * (3072 + 1536))
+    assert said(LAYER) == pytest.approx(products + moved / H100.main_memory.speed, rel=0.02)
+
+
+def test_small_tiles_take_longer():
+    assert said(replace(LAYER, triton=True)) > 1.3 * said(LAYER)
+
+
+def test_groups_run_one_after_the_other_with_their_launches():
+    row = MeasuredGroups(groups=20, m=154, k=1536, n=5120, dtype=Dtype.BF16, time=1.0)
+    one = float(product_time(Roofline(), H100, 154, 1536, 5120).time)
+    assert groups_said([row], H100) == pytest.approx(20 * one)
+    assert score_groups([replace(row, time=20 * one)], H100).ours.mean == pytest.approx(0)
+
+
+def test_the_shortest_layer_tells_what_all_take_besides():
+    rows = [replace(LAYER, tokens=1), LAYER]
+    times = experts_said(rows, H100) + 20e-6
+    met = [replace(row, time=float(time)) for row, time in zip(rows, times, strict=True)]
+    assert score_experts(met, H100).ours.mean == pytest.approx(0, abs=1e-12)
+    with pytest.raises(InputError, match="two or more"):
+        score_experts(met[:1], H100)

@@ -1,0 +1,148 @@
+"""Attention as one kernel: by hand, tile by tile, and as steps have it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import crosstack
+from crosstack.io import library
+from crosstack.model.kernels.attention import (
+    Attentions,
+    attention_product,
+    attention_time,
+    busiest_pairs,
+    multiplied,
+    pair_time,
+    summing,
+)
+from crosstack.model.kernels.roofline import Roofline
+from crosstack.workload.dtype import Dtype
+
+A100, H100, B200 = (library.chip(name) for name in ("a100-sxm-80gb", "h100-sxm", "b200"))
+FAST = Roofline(sustained=False)
+MANY = A100.compute.n_multiprocessors
+
+
+def arrays(*values):
+    return tuple(np.array([float(value)]) for value in values)
+
+
+def attention(heads, queries, keys, *, share=1.0, size=128.0, moved=0.0, backward=False):
+    names = ("heads", "queries", "keys", "share", "size", "value_size", "moved")
+    values = arrays(heads, queries, keys, share, size, size, moved)
+    return Attentions(**dict(zip(names, values, strict=True)), backward=backward)
+
+
+def tiles_by_hand(heads, queries, keys, *, causal):
+    """Blocks of 128 keys of every tile of 128 queries, tile by tile."""
+    blocks = []
+    for tile in range(math.ceil(queries / 128)):
+        last = min(keys - queries + (tile + 1) * 128, keys) if causal else keys
+        blocks.append(math.ceil(last / 128))
+    return blocks * heads
+
+
+@pytest.mark.parametrize("heads", [1, 7, 108, 109, 300])
+@pytest.mark.parametrize("length", [128, 1024, 4096])
+def test_whole_tiles_go_round_over_multiprocessors(heads, length):
+    blocks = tiles_by_hand(heads, length, length, causal=False)
+    rounds = math.ceil(len(blocks) / MANY)
+    pairs, found = busiest_pairs(A100, *arrays(heads, length, length, 1.0))
+    assert found == rounds
+    assert pairs == pytest.approx(rounds * blocks[0] * 128 * 128 * MANY)
+
+
+@pytest.mark.parametrize(("heads", "length"), [(32, 2048), (256, 4096), (108, 8192)])
+def test_causal_tiles_are_what_taking_the_longest_first_gives(heads, length):
+    blocks = sorted(tiles_by_hand(heads, length, length, causal=True), reverse=True)
+    work = np.zeros(MANY)
+    for block in blocks:
+        work[work.argmin()] += block
+    share = (length + 1) / 2 / length
+    pairs, _ = busiest_pairs(A100, *arrays(heads, length, length, share))
+    assert pairs / (128 * 128 * MANY) == pytest.approx(work.max(), rel=0.08)
+
+
+def test_a_tile_of_hopper_takes_a_block_more():
+    shape = arrays(108, 1024, 1024, 1.0)
+    plain, filled = (
+        busiest_pairs(library.chip(name).with_compute(n_multiprocessors=108), *shape)[0]
+        for name in ("a100-sxm-80gb", "h100-sxm")
+    )
+    assert filled / plain == pytest.approx((8 + 1) / 8)
+
+
+def test_one_token_fills_a_tile_of_64_and_its_keys_are_split():
+    pairs, rounds = busiest_pairs(A100, *arrays(1, 1, 108 * 128, 1.0))
+    assert (pairs, rounds) == (64 * 108 * 128, 1)
+
+
+def test_arrays_and_special_units_take_turns_and_lanes_hide_on_hopper_alone():
+    pairs = 1e9
+    for chip, lanes in ((A100, 4.0), (H100, 0.0)):
+        compute = chip.compute
+        special = 16 * compute.n_multiprocessors * compute.frequency * compute.boost
+        by_hand = 1 / special + lanes / (chip.vector_throughput(Dtype.FP32) / 2)
+        assert pairs * pair_time(chip) == pytest.approx(pairs * by_hand)
+
+
+def test_a_long_forward_pass_is_products_exponentials_and_waiting():
+    kernels = attention(432, 8192, 8192, size=128)
+    pairs = 432 * 8192.0**2
+    by_hand = pairs * (4 * 128 / 312e12 + pair_time(A100))
+    rounds = 432 * 64 / 108
+    carried = 3 * 128 * 128 * 2 / (A100.levels[-1].speed / MANY)  # queries, first keys, result
+    by_hand += rounds * (3 * A100.main_memory.latency + carried)
+    found = attention_time(A100, Dtype.BF16, Roofline(sustained=False), kernels)
+    assert found == pytest.approx(by_hand / A100.compute.boost, rel=2e-3)
+
+
+def test_backward_has_five_products_and_no_less_than_reading_their_operands():
+    depth = np.array([128.0])
+    (near,) = [level for level in B200.levels if level.name == "L1"]
+    reading = 2 * 128 / 128 * 2 / near.speed
+    assert multiplied(B200, Dtype.BF16, depth, backward=True) == pytest.approx(
+        max(reading, 2 * 128 / B200.throughput(Dtype.BF16))
+    )
+    forward = attention_time(A100, Dtype.BF16, FAST, attention(432, 8192, 8192))
+    backward = attention_time(A100, Dtype.BF16, FAST, attention(432, 8192, 8192, backward=True))
+    assert 2.0 < backward / forward < 3.0
+
+
+def test_pairs_of_multiprocessors_add_up_gradients_of_queries_half_as_often():
+    depth = np.array([128.0])
+    l2 = B200.levels[-1].speed
+    assert summing(B200, depth) == pytest.approx(128 / 128 * 4 / l2 / 2)
+
+
+def test_what_moves_may_take_longer():
+    moved = 1e9
+    found = attention_time(H100, Dtype.BF16, FAST, attention(8, 1, 4096, moved=moved))
+    memory = H100.main_memory
+    assert found == pytest.approx(moved / memory.speed + memory.latency)
+
+
+def test_a_product_runs_at_the_clock_that_its_arrays_allow():
+    shape = arrays(432, 8192, 8192, 1.0)
+    chip = library.chip("a100-pcie-80gb")  # 1.04 of 1.41 GHz where arrays are all busy
+    fast = attention_product(chip, Dtype.BF16, FAST, shape, np.array([128.0]))
+    slow = attention_product(chip, Dtype.BF16, Roofline(), shape, np.array([128.0]))
+    assert 1.02 < slow[0] / fast[0] < 1.41 / 1.04
+
+
+def test_a_step_has_the_time_of_the_kernel():
+    system = crosstack.system("a100-dgx-80gb", chips=1)
+    chip, sequence = system.chip, 4096
+    llama = library.model("llama3-8b")
+    job = crosstack.Job(model=llama, batch=1, sequence=sequence, kind="prefill")
+    found = crosstack.predict(job, system, "tp=1")
+    runs = {run.name: run for each in found.plan.evaluation.partitions for run in each.kernel_runs}
+    kernel = attention(8, 4 * sequence, sequence, share=(sequence + 1) / 2 / sequence)
+    by_kernel = sum(runs[name].compute for name in ("scores", "weights", "attended"))
+    assert by_kernel == pytest.approx(
+        attention_time(chip, Dtype.BF16, Roofline(), kernel)[0], rel=1e-3
+    )
+    assert runs["weights"].compute == 0

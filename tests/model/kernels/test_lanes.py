@@ -1,0 +1,77 @@
+"""What lanes beside the arrays take: by hand, on chips of the library."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from crosstack.io import library
+from crosstack.io.library import model
+from crosstack.model.attention import attentions
+from crosstack.model.kernels.lanes import Instructions, element_time, function_time, lane_rates
+from crosstack.published.dfmodel.parts import DFModelClock
+from crosstack.workload.functions import Function
+from crosstack.workload.job import Job
+
+A100 = library.chip("a100-sxm-80gb")
+LANES = 19.5e12 / 2  # of single precision, a multiply-add being two operations
+
+
+def test_a_lane_does_an_instruction_a_cycle_and_what_is_special_comes_on_top():
+    special = 16 * 108 * 1.41e9
+    found = element_time(A100, Instructions(5, 2))
+    assert found == pytest.approx(5 / LANES + 2 / special, rel=1e-2)
+
+
+def test_twice_the_special_units_halve_what_is_special_alone():
+    b200, gb300 = (
+        element_time(library.chip(name), Instructions(0, 1)) for name in ("gb200", "gb300")
+    )
+    assert gb300 == pytest.approx(b200 / 2, rel=1e-2)
+
+
+def test_a_softmax_of_its_own_is_bound_by_its_instructions_and_a_sum_by_memory():
+    n, memory = 1e9, A100.main_memory
+    moved = 4 * n / memory.speed + memory.latency
+    assert function_time(A100, Function.ADD, n, 4 * n) == pytest.approx(moved)
+    by_hand = n * (31 / LANES + 3 / (16 * 108 * 1.41e9))
+    found = function_time(A100, Function.SOFTMAX, n, 4 * n)
+    assert found == pytest.approx(by_hand, rel=2e-2)
+    assert found > 1.5 * moved
+
+
+def test_a_chip_without_lanes_of_its_own_is_bound_by_memory():
+    chip, memory = A100.with_compute(relative_vector_rates=()), A100.main_memory
+    found = function_time(chip, Function.SOFTMAX, 1e6, 4e6)
+    assert found == pytest.approx(4e6 / memory.speed + memory.latency)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    job = Job(model=model("llama3-8b"), batch=1, sequence=2048, kind="train")
+    return job.workload.graph
+
+
+def test_the_softmax_of_an_attention_that_is_one_kernel_is_told_elsewhere(graph):
+    (i,) = [i for i, name in enumerate(graph.functions) if name == "softmax"]
+    assert any(held >> i & 1 for _, held in attentions(graph))
+    alone = lane_rates(library.chip("v100-sxm-16gb"), graph)[i]
+    by_hand = 5 / element_time(library.chip("v100-sxm-16gb"), Instructions(31, 3))
+    assert alone == pytest.approx(by_hand)
+    assert lane_rates(A100, graph)[i] == np.inf
+
+
+def test_numbers_are_drawn_forward_alone():
+    job = Job(model=model("gpt-22b"), batch=1, sequence=2048, kind="train")
+    graph, kinds = job.workload.graph, {}
+    for name, back, rate in zip(
+        graph.functions, graph.backward, lane_rates(A100, graph), strict=True
+    ):
+        kinds.setdefault((name, bool(back)), set()).add(float(rate))
+    (forward,), (backward,) = kinds["dropout", False], kinds["dropout", True]
+    assert backward / forward == pytest.approx((6 + 26) / 2)
+
+
+def test_published_rules_have_the_rate_of_the_type_whatever_is_computed(graph):
+    rates = DFModelClock().lane_rates(A100, graph)
+    assert np.array_equal(rates, [A100.vector_throughput(d) for d in graph.dtypes])
