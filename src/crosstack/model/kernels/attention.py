@@ -147,12 +147,14 @@ class Attended:
     """Which kernels of a graph are in attentions that are one kernel each; arrays are (n,).
 
     ``scores``: products whose result has an element for each pair, the others of those ``inside``
-    add up over keys, or over queries. ``tells``: which one of an attention tells what tiles wait
-    for and what softmax takes; ``again``: it makes scores once more, in a backward pass.
+    add up over keys, or over queries; ``across``: what they make has its terms as columns.
+    ``tells``: which one of an attention tells what tiles wait for and what softmax takes;
+    ``again``: it makes scores once more, in a backward pass.
     """
 
     inside: Bools
     scores: Bools
+    across: Bools
     tells: Bools
     again: Bools
 
@@ -160,13 +162,14 @@ class Attended:
     def none(cls, n: int) -> Attended:
         """Return that no one of n kernels is."""
         no = np.zeros(n, dtype=np.bool_)
-        return cls(inside=no, scores=no, tells=no, again=no)
+        return cls(inside=no, scores=no, across=no, tells=no, again=no)
 
     def of(self, kernels: Ints) -> Attended:
         """Return that of some kernels, in their order."""
         return Attended(
             inside=self.inside[kernels],
             scores=self.scores[kernels],
+            across=self.across[kernels],
             tells=self.tells[kernels],
             again=self.again[kernels],
         )
@@ -181,13 +184,17 @@ def attended(chip: Chip, graph: KernelGraph) -> Attended:
     found = Attended.none(graph.n)
     if Fusion.ATTENTION not in chip.fused or not has_lanes(chip):
         return found
-    inside, scores, tells, again = (np.zeros(graph.n, dtype=np.bool_) for _ in range(4))
+    inside, scores, across, tells, again = np.zeros((5, graph.n), dtype=np.bool_)
     for first, held in attentions(graph):
         begins = bits(first)
         remade = [i for i in begins if graph.remade[i] >= 0]
         inside[bits(held)], scores[begins], tells[(remade or begins)[0]] = True, True, True
         again[remade[:1]] = True
-    return Attended(inside=inside, scores=scores, tells=tells, again=again)
+        others = [i for i in bits(held & ~first) if graph.gemm[i]]
+        softmax = next(i for i in bits(held) if graph.row_wise[i])
+        pairs = float(graph.rows[softmax] * graph.columns[softmax])
+        across[others] = 2 * pairs * graph.columns[others] == graph.work[others]
+    return Attended(inside=inside, scores=scores, across=across, tells=tells, again=again)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -256,9 +263,10 @@ def products_in_attention(
         Of these products.
     """
     rows, depth, columns, heads = shapes.T
-    scores = attended.scores
-    pairs = heads, columns, np.where(scores, rows, depth), counted.min(axis=1)
-    terms = np.where(scores, depth, rows)
+    scores, across = attended.scores, attended.across
+    beside = np.where(across, rows, columns)
+    pairs = heads, beside, np.where(scores, rows, depth), counted.min(axis=1)
+    terms = np.where(scores, depth, np.where(across, columns, rows))
     beside = pair_time(chip) * (~backward | attended.again)
     beside = beside + backward * (pair_time(chip, backward=True) + summing(chip, terms))
     found = waiting_time(chip, dtype, pairs, terms) + busiest_pairs(chip, *pairs)[0] * beside
