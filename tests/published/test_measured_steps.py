@@ -38,11 +38,11 @@ def test_a_measured_step_is_predicted_within_its_tolerance(step, rows):
     assert rows[step.name].holds, f"{rows[step.name].error:+.3f}"
 
 
-def test_steps_are_within_four_percent_on_average_and_none_by_more_than_9(rows):
+def test_steps_are_within_five_percent_on_average_and_none_by_more_than_10(rows):
     errors = [abs(row.error) for row in rows.values()]
-    assert fmean(errors) < 0.04
+    assert fmean(errors) < 0.05
     assert fmean(errors[:8]) < 0.03
-    assert max(errors) < 0.09
+    assert max(errors) < 0.10
     assert all(row.error < 0.05 for row in rows.values())  # what is not counted takes time
 
 
