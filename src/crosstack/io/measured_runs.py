@@ -39,7 +39,7 @@ LATENT = {"deepseekv2": "deepseek-v2", "deepseekv3": "deepseek-v3"}
 # Beginnings of what software is called, and the framework that drives its chips.
 SOFTWARE = {
     "Megatron": "megatron",
-    "Composer": "eager",  # FSDP of PyTorch, not compiled
+    "Composer": "composer",
     "nanotron": "eager",
 }
 # What adds up gradients in single precision: Megatron with BF16, Nanotron's accumulator.

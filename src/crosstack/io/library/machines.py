@@ -202,6 +202,8 @@ def framework(name: str) -> Framework:
         dispatch=values.get("dispatch"),
         uneven_stages=values["uneven_stages"],
         ends_as_layers=values.get("ends_as_layers", 0),
+        attention_forward=values.get("attention.forward", 1.0),
+        attention_backward=values.get("attention.backward", 1.0),
         sharing=tuple(Zero(each) for each in values.get("sharing", ())),
         schedules=tuple(Schedule(each) for each in values.get("schedules", ())),
         **{

@@ -276,4 +276,6 @@ def products_in_attention(
         first, queries, keys, share = (side[those] for side in pairs)
         shape = first, queries, keys, share
         found[those] += attention_product(chip, dtype, clock, shape, terms[those], backward=back)
+    if (by := chip.framework) is not None:
+        found = found * np.where(backward, by.attention_backward, by.attention_forward)
     return found
