@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from crosstack.evaluate.kernel_scores import score_kernels
-from crosstack.evaluate.run_scores import score_runs, some_of
+from crosstack.evaluate.run_scores import score_runs
 from crosstack.io.measured import read_kernels
 from crosstack.io.measured_runs import read_runs
 
@@ -80,7 +80,7 @@ def test_every_source_of_runs_is_as_far_off_as_the_page_says():
     cells = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     page = {row[0]: row for row in cells}
     for source, runs in read_runs(RUNS).sets.items():
-        score = score_runs(some_of(runs, SOME))
+        score = score_runs(runs, most=SOME)
         assert page[source][1:3] == [str(len(score.timed)), str(len(score.refused))]
         if score.ours is not None:
             mean, bias = (float(x.strip("()+")) for x in page[source][4].split())

@@ -236,7 +236,7 @@ def _score_kernels(table: Path, on: str | None, output: Path | None, data: Path 
 
 
 def _score_runs(table: Path, most: int | None, output: Path | None, data: Path | None) -> None:
-    from crosstack.evaluate.run_scores import score_runs, some_of
+    from crosstack.evaluate.run_scores import score_runs
     from crosstack.io.measured_runs import read_runs
     from crosstack.published.case import silent
     from crosstack.report.score_text import run_table, runs_data, runs_shown
@@ -244,7 +244,7 @@ def _score_runs(table: Path, most: int | None, output: Path | None, data: Path |
     found = read_runs(table)
     with watching(lambda run: f"predicting {run}", every=EVERY) as step:
         scored = {
-            source: score_runs(runs if most is None else some_of(runs, most), step or silent)
+            source: score_runs(runs, step or silent, most=most)
             for source, runs in found.sets.items()
         }
     texts = asked_files(

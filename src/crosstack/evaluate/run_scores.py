@@ -2,7 +2,9 @@
 
 Three questions are asked of a set of runs: how far steps are off (`crosstack.evaluate.scores` of
 errors); whether it is said which runs fit their chips; and, of runs that differ in how they are
-spread alone, how much slower the one is that is said to be the fastest.
+spread alone, how much slower the one is that is said to be the fastest. Where a framework ran a
+group in several releases, its newest is asked about; how far the same runs are apart is the floor
+under every error.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ class MeasuredRun:
     """A training run: what it computes on which machine, what is given of how, and its step. [s]
 
     ``time`` is None where it ran out of memory. Runs of a ``group`` train the same model on the
-    same chips, spread in different ways. ``overlap`` is what of communication runs beside the work
+    same chips, spread in different ways; of those with a ``release`` of the framework the newest
+    counts. ``overlap`` is what of communication runs beside the work
     of chips, ``exchange`` what tensor-parallel chips send one another; None: what may, and what is
     best.
     """
@@ -44,6 +47,7 @@ class MeasuredRun:
     given: str
     time: float | None
     group: str = ""
+    release: tuple[int, ...] = ()
     overlap: tuple[Hidden, ...] | None = None
     exchange: Exchange | None = None
 
@@ -131,12 +135,17 @@ class ChoiceScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunScore:
-    """The score of some runs, None if all were refused; of one MFU for all; what was refused."""
+    """The score of some runs, None if all were refused; of one MFU for all; what was refused.
+
+    ``repeats``: how far runs are from the geometric mean of those spread in the same way, on
+    average of |ln ratio|; None where nothing was run twice. [1]
+    """
 
     ours: Score | None
     plain: Score | None
     fits: FitScore | None
     choices: ChoiceScore | None
+    repeats: float | None
     said: tuple[Said, ...]
     refused: tuple[tuple[MeasuredRun, str], ...]
 
@@ -170,11 +179,17 @@ def said_of(run: MeasuredRun) -> Said:
 
 
 def score_runs(
-    runs: Sequence[MeasuredRun], tell: Callable[[str], None] = lambda name: None
+    runs: Sequence[MeasuredRun],
+    tell: Callable[[str], None] = lambda name: None,
+    *,
+    most: int | None = None,
 ) -> RunScore:
-    """Score runs; ``tell`` is called with the name of each before it is predicted."""
+    """Score the newest of some runs, or ``most`` of them, spread over all in their order.
+
+    ``tell`` is called with the name of each before it is predicted.
+    """
     said, refused = list[Said](), list[tuple[MeasuredRun, str]]()
-    for run in runs:
+    for run in some_of(newest_of(runs), most):
         tell(run.name)
         try:
             said.append(said_of(run))
@@ -188,14 +203,35 @@ def score_runs(
         plain=Score.of(plain, measured) if timed else None,
         fits=FitScore.of(said),
         choices=ChoiceScore.of(said),
+        repeats=repeats_of(runs),
         said=tuple(said),
         refused=tuple(refused),
     )
 
 
-def some_of(runs: Sequence[MeasuredRun], count: int) -> list[MeasuredRun]:
-    """Return so many runs, spread evenly over all of them in their order."""
-    if count >= len(runs):
+def newest_of(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
+    """Return runs without those of a group that an older release ran."""
+    newest: dict[str, tuple[int, ...]] = {}
+    for run in runs:
+        newest[run.group] = max(run.release, newest.get(run.group, ()))
+    return [run for run in runs if run.release == newest[run.group] or not run.release]
+
+
+def repeats_of(runs: Sequence[MeasuredRun]) -> float | None:
+    """Return how far runs are from the geometric mean of those like them, as of `RunScore`."""
+    alike: dict[tuple[object, ...], list[float]] = defaultdict(list)
+    for run in runs:
+        if run.time is not None and run.group:
+            job = run.job
+            alike[run.group, run.given, job.batch, job.sequence].append(float(np.log(run.time)))
+    some = [each for each in alike.values() if len(each) > 1]
+    apart = [abs(one - float(np.mean(each))) for each in some for one in each]
+    return float(np.mean(apart)) if apart else None
+
+
+def some_of(runs: Sequence[MeasuredRun], count: int | None) -> list[MeasuredRun]:
+    """Return so many runs, spread evenly over all of them in their order; None: all."""
+    if count is None or count >= len(runs):
         return list(runs)
     places = np.linspace(0, len(runs) - 1, count).round().astype(int)
     return [runs[i] for i in places]

@@ -7,6 +7,7 @@ a step. What a row leaves out is as its software has it.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -120,6 +121,7 @@ def _run(row: Mapping[str, Any]) -> MeasuredRun:
         given=_given(row),
         time=float(row["step_s"]) if row.get("step_s") else None,
         group=str(row.get("group", "")),
+        release=_release(row),
         overlap=_overlap(row),
         exchange=_exchange(row),
     )
@@ -200,6 +202,12 @@ def _system(row: Mapping[str, Any]) -> System:
 
 def _software(row: Mapping[str, Any]) -> str:
     return str(row.get("software", ""))
+
+
+def _release(row: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the release that the software of a row ends with, as 26.04.01; nothing if none."""
+    found = re.search(r"NeMo (\d+(?:\.\d+)+)$", _software(row))
+    return tuple(int(part) for part in found[1].split(".")) if found else ()
 
 
 def _overlap(row: Mapping[str, Any]) -> tuple[Hidden, ...] | None:

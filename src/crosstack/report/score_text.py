@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 RUNS = (
-    "Mean size of ln(said / measured) and, behind it, its mean, in %. One MFU: every step takes "
-    "the FLOP of the model at 0.4 of the peak. Fits: of the runs that fit and those that ran out "
+    "Mean size of ln(said / measured) and, behind it, its mean, in %. Repeats: how far runs "
+    "that are spread in the same way are from their mean. One MFU: every step takes the FLOP of "
+    "the model at 0.4 of the peak. Fits: of the runs that fit and those that ran out "
     "of memory. Choices: groups of runs that differ in how they are spread, how much slower the "
     "one is that is said to be the fastest, in %, and the share where that is 5 % at most."
 )
@@ -54,10 +55,15 @@ def run_table(scored: Mapping[str, RunScore]) -> Table:
         ("refused", ">", lambda one: f"{len(one[1].refused)}"),
         ("median", ">", lambda one: f"{100 * one[1].ours.median:.1f}" if one[1].ours else "-"),
         ("mean", ">", lambda one: size_words(one[1].ours) if one[1].ours else "-"),
+        ("repeats", ">", lambda one: _repeats(one[1].repeats)),
         ("one MFU", ">", lambda one: size_words(one[1].plain) if one[1].plain else "-"),
         ("fits, F1", ">", lambda one: _fits(one[1].fits)),
         ("choices", ">", lambda one: _choices(one[1].choices)),
     )
+
+
+def _repeats(apart: float | None) -> str:
+    return "-" if apart is None else f"{100 * apart:.1f}"
 
 
 def _fits(score: FitScore | None) -> str:
@@ -85,6 +91,7 @@ def runs_data(scored: Mapping[str, RunScore], left_out: Mapping[str, int]) -> di
             "source": source,
             "ours": None if one.ours is None else asdict(one.ours),
             "one_mfu": None if one.plain is None else asdict(one.plain),
+            "repeats": one.repeats,
             "runs": [
                 {
                     "name": s.run.name,
