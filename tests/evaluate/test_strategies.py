@@ -126,7 +126,9 @@ class TestEqualsEvaluate:
         system = servers(40e9)
         given = Constraints(overlap=hidden)
         strategies = all_strategies(workload, system, RULES, given, orders=BOTH)
-        table = BlockTable(workload=workload, system=system, rules=RULES, work_limit=1e3)
+        table = BlockTable(
+            workload=workload, system=system, rules=RULES, constraints=given, work_limit=1e3
+        )
         drawn = some(strategies, 4)
         assert compare(drawn, table) < len(drawn)
         assert mapping_of(drawn, 0, table).overlap == hidden

@@ -40,6 +40,7 @@ from crosstack.model.mesh_plan import (
     make_plan,
     with_offloaded,
 )
+from crosstack.model.overlapping import as_overlapping
 from crosstack.model.partition import (
     ChipLoad,
     PartitionCost,
@@ -85,6 +86,7 @@ def evaluate(
     ko2025dfmodel; the formulas are in `crosstack.model`
     """
     rules = chosen_rules(rules, MAPPED)
+    system = as_overlapping(system, mapping.overlap)
     workload = as_mapped(counted(workload, rules), system.chip, len(mapping.sharding))
     problems = list(problems_of(workload, system, mapping, rules))
     if problems:
@@ -134,6 +136,7 @@ def evaluate(
 
 def mapped_plan(workload: Workload, system: System, mapping: Mapping, rules: Rules) -> MeshPlan:
     """Return the plan of a mapping that was evaluated, with what its ends take."""
+    system = as_overlapping(system, mapping.overlap)
     workload = as_mapped(counted(workload, rules), system.chip, len(mapping.sharding))
     plan, choices = _planned(workload, system, rules, mapping.general)
     codes = checked_codes(workload, workload.graph, choices, mapping.sharding, plan)

@@ -45,7 +45,7 @@ SOFTWARE = {
 }
 # What adds up gradients in single precision: Megatron with BF16, Nanotron's accumulator.
 WIDE_GRADIENTS = ("Megatron-LM / TE", "nanotron")
-OVERLAPPING = "Megatron-Bridge"  # whose recipes overlap gradients, weights and sends
+OVERLAPPING = "Megatron-Bridge"  # whose recipes overlap what dense models send
 SHARED_STATE = "Megatron-Bridge"  # whose recipes use the distributed optimizer
 AGAIN = {"none": "none", "selective": "attention", "full": "full"}
 # FP16 with its scale is as long and as fast as BF16; FP8 with current scaling has one a tensor.
@@ -214,7 +214,10 @@ def _overlap(row: Mapping[str, Any]) -> tuple[Hidden, ...] | None:
     """Return what is sent beside the work of chips; None: what usually is."""
     if row.get("dp_overlap") is False:
         return ()
-    return tuple(Hidden) if _software(row).startswith(OVERLAPPING) else None
+    if not _software(row).startswith(OVERLAPPING):
+        return None
+    apart = row["tp"] == 1 or row.get("experts")  # else what tensor-parallel chips send as well
+    return tuple(what for what in Hidden if what is not Hidden.COLLECTIVES or not apart)
 
 
 def _exchange(row: Mapping[str, Any]) -> Exchange | None:

@@ -28,6 +28,18 @@ class Fusion(StrEnum):
     ATTENTION = "attention"
 
 
+class AttentionProgram(StrEnum):
+    """A program for attention in one kernel: which generation of FlashAttention.
+
+    ``NEWEST``: one written for the chip. ``SECOND``: FlashAttention-2, whose instructions are those
+    of an A100 on any chip. ``TRITON``: the first one in Triton.
+    """
+
+    NEWEST = "newest"
+    SECOND = "flash-attention-2"
+    TRITON = "flash-attention-triton"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framework:
     """A framework that trains or serves, as far as time depends on it.
@@ -47,9 +59,8 @@ class Framework:
     ends_as_layers : int
         Where they may not: how many of the first and the last stage may have the embedding, or the
         head, in the place of a layer; 0, 1 (the last) or 2. [1]
-    attention_forward, attention_backward : float
-        How many times as long as those of FlashAttention-2 and later its programs for attention in
-        one kernel take. [1]
+    attention : AttentionProgram
+        Which program for attention in one kernel it runs.
     sharing : tuple of Zero
         What data-parallel chips have shares of; empty: whatever is asked.
     schedules : tuple of Schedule
@@ -65,8 +76,7 @@ class Framework:
     dispatch: float | None = None
     uneven_stages: bool = False
     ends_as_layers: int = 0
-    attention_forward: float = 1.0
-    attention_backward: float = 1.0
+    attention: AttentionProgram = AttentionProgram.NEWEST
     sharing: tuple[Zero, ...] = ()
     schedules: tuple[Schedule, ...] = ()
     contexts: tuple[ContextExchange, ...] = ()
@@ -84,7 +94,5 @@ class Framework:
             require(good, f"chains[{i}]", chain, allowed)
         require_whole("ends_as_layers", self.ends_as_layers, minimum=0)
         require(self.ends_as_layers <= BOTH, "ends_as_layers", self.ends_as_layers, "0, 1 or 2")
-        for name in ("attention_forward", "attention_backward"):
-            require_quantity(name, getattr(self, name), "1", above_zero=True)
         if self.dispatch is not None:
             require_quantity("dispatch", self.dispatch, "s")

@@ -12,6 +12,7 @@ from crosstack.machine.system import Parallelism, System, dimension_sizes
 from crosstack.mapping.degrees import FREE, Degrees, degree_of
 from crosstack.model.fused_attention import as_run
 from crosstack.model.objective import Objective
+from crosstack.model.overlapping import as_overlapping
 from crosstack.records import brief, require_types
 from crosstack.workload.kernels import Axis
 from crosstack.workload.transformer_training import (
@@ -148,7 +149,8 @@ class Constraints:
 class Task:
     """A workload, a system and what is given: what one file holds.
 
-    The workload is as the chips run it (`crosstack.model.fused_attention.as_run`).
+    The workload is as the chips run it (`crosstack.model.fused_attention.as_run`), and the chips
+    overlap what is given (`crosstack.model.overlapping.as_overlapping`).
 
     ``paths`` says what the file calls fields, by their path here, where it has other names.
     """
@@ -164,6 +166,8 @@ class Task:
     def __post_init__(self) -> None:
         """Check what it is made of."""
         require_types(self)
+        system = as_overlapping(self.system, self.constraints.overlap)
+        object.__setattr__(self, "system", system)
         fuses = not self.constraints.kernel_by_kernel
         workload = as_run(self.workload, self.system.chip, fuses=fuses)
         object.__setattr__(self, "workload", workload)

@@ -289,6 +289,7 @@ HIDDEN = {
     Hidden.GRADIENTS: "sums of gradients",
     Hidden.WEIGHTS: "weights of shares",
     Hidden.SENDS: "activations between stages",
+    Hidden.COLLECTIVES: "collectives of kernels",
 }
 
 

@@ -189,12 +189,14 @@ class Hidden(StrEnum):
     (``li2020pytorch``, section 3.2). ``WEIGHTS``: what layers bring of weights that data-parallel
     chips have shares of, before they need it (prefetching, ``zhao2023fsdp`` section 3.3).
     ``SENDS``: activations and their gradients from stage to stage, and blocks of keys and values in
-    a ring.
+    a ring. ``COLLECTIVES``: what chips that share kernels send one another for those, piece by
+    piece while the kernels run (``chang2024flux``).
     """
 
     GRADIENTS = "gradients"
     WEIGHTS = "weights"
     SENDS = "sends"
+    COLLECTIVES = "collectives"
 
 
 def overlap_named(said: str | Iterable[str]) -> tuple[Hidden, ...]:

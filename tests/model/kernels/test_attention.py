@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import crosstack
 from crosstack.io import library
+from crosstack.machine.framework import AttentionProgram
 from crosstack.model.kernels.attention import (
     Attentions,
     attention_product,
@@ -16,6 +18,7 @@ from crosstack.model.kernels.attention import (
     busiest_pairs,
     multiplied,
     pair_time,
+    slowness,
     summing,
 )
 from crosstack.model.kernels.roofline import Roofline
@@ -131,6 +134,23 @@ def test_a_product_runs_at_the_clock_that_its_arrays_allow():
     fast = attention_product(chip, Dtype.BF16, FAST, shape, np.array([128.0]))
     slow = attention_product(chip, Dtype.BF16, Roofline(), shape, np.array([128.0]))
     assert 1.02 < slow[0] / fast[0] < 1.41 / 1.04
+
+
+@pytest.mark.parametrize(
+    ("chip", "program", "forward", "backward"),
+    [
+        (A100, "newest", 1.0, 1.0),
+        (A100, "flash-attention-2", 1.0, 1.0),
+        (A100, "flash-attention-triton", 1.4, 2.0),
+        (H100, "flash-attention-2", 1.75, 1.625),
+        (H100, "flash-attention-triton", 1.75 * 1.4, 1.625 * 2.0),
+    ],
+)
+def test_programs_of_older_generations_take_as_much_longer_as_their_papers_say(
+    chip, program, forward, backward
+):
+    eager = replace(library.framework("eager"), attention=AttentionProgram(program))
+    assert slowness(replace(chip, framework=eager)) == pytest.approx((forward, backward))
 
 
 def test_a_step_has_the_time_of_the_kernel():

@@ -13,7 +13,7 @@ from crosstack.io.files import under
 from crosstack.io.library.entries import Entry, entry, names
 from crosstack.machine.chip import Chip, Execution, Link, Overlap
 from crosstack.machine.compute import Compute
-from crosstack.machine.framework import Framework, Fusion
+from crosstack.machine.framework import AttentionProgram, Framework, Fusion
 from crosstack.machine.host import HostShare
 from crosstack.machine.memory import MemoryLevel, Scope, main_memory
 from crosstack.machine.network import KINDS, Joint, Medium, NetworkLevel
@@ -202,8 +202,7 @@ def framework(name: str) -> Framework:
         dispatch=values.get("dispatch"),
         uneven_stages=values["uneven_stages"],
         ends_as_layers=values.get("ends_as_layers", 0),
-        attention_forward=values.get("attention.forward", 1.0),
-        attention_backward=values.get("attention.backward", 1.0),
+        attention=AttentionProgram(values.get("attention", AttentionProgram.NEWEST)),
         sharing=tuple(Zero(each) for each in values.get("sharing", ())),
         schedules=tuple(Schedule(each) for each in values.get("schedules", ())),
         **{

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crosstack.machine.chip import Chip
-from crosstack.machine.framework import Fusion
+from crosstack.machine.framework import AttentionProgram, Fusion
 from crosstack.machine.memory import Scope
 from crosstack.model.attention import attentions
 from crosstack.model.kernels.lanes import Instructions, element_time, has_lanes, in_attention
@@ -40,6 +40,25 @@ ROWS = 128  # queries of a tile, and keys of a block (``dao2023flashattention2``
 FEW = 64  # rows of the smallest tile, of an instruction of Hopper (``nvidia_ptx``) [1]
 WAITS = 3  # latencies of main memory in a tile: queries and keys, values, and what is made [1]
 SUM = 4.0  # bytes of a gradient of a query while it is added up [B]
+
+
+# How many times as long as a program that is written for the chip an older one takes, forward and
+# backward. FlashAttention-2 on chips whose arrays read operands from memory: 1.5 to 2.0 and 1.5 to
+# 1.75 times FlashAttention-3 (``shah2024flashattention3``, 4.1). The first one in Triton: 1.3 to
+# 1.5 and around 2 times FlashAttention-2 (``dao2023flashattention2``, 4.1). Here their middles.
+SECOND = 1.75, 1.625
+TRITON = 1.4, 2.0
+
+
+def slowness(chip: Chip) -> tuple[float, float]:
+    """Return how many times as long as one for the chip its program takes, both passes. [1]"""
+    program = chip.framework.attention if chip.framework else AttentionProgram.NEWEST
+    if program is AttentionProgram.NEWEST:
+        return 1.0, 1.0
+    second = SECOND if chip.compute.operand_rows else (1.0, 1.0)
+    if program is AttentionProgram.SECOND:
+        return second
+    return second[0] * TRITON[0], second[1] * TRITON[1]
 
 
 def pair_time(chip: Chip, *, backward: bool = False) -> float:
@@ -276,6 +295,5 @@ def products_in_attention(
         first, queries, keys, share = (side[those] for side in pairs)
         shape = first, queries, keys, share
         found[those] += attention_product(chip, dtype, clock, shape, terms[those], backward=back)
-    if (by := chip.framework) is not None:
-        found = found * np.where(backward, by.attention_backward, by.attention_forward)
-    return found
+    first, then = slowness(chip)
+    return np.asarray(found * np.where(backward, then, first))
