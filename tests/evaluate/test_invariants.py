@@ -193,8 +193,8 @@ def test_fsdp_on_one_node_gathers_every_layer_twice_a_microbatch_and_scatters_on
     sent = layers * microbatches * 3 * exchanged(size, 3 / 4)
     # All-reduces of all layers are one message, twice as long.
     summed = exchanged(layers * size, 2 * 3 / 4)
-    # Each of four chips updates a quarter: of 36 B a weight, at the speed of main memory.
-    update = 3 / 4 * 36 * (layers * size / 2) / system.chip.main_memory.speed
+    # Each of four chips updates a quarter: of 54 B a weight, at the speed of main memory.
+    update = 3 / 4 * 54 * (layers * size / 2) / system.chip.main_memory.speed
     assert shared == pytest.approx(alone - summed - update + sent, rel=2e-3)  # norms besides
     assert sent > 0.1 * shared
 

@@ -98,12 +98,12 @@ def test_the_update_passes_the_link_the_memory_and_the_link(plain, zero):
     base = again(plain, zero=zero)
     layers, host = LAYERS / 2, plain.task.system.host
     chip = base.task.system.chip.memory_speed(spilled=False)
-    weights = base.evaluation.update_time * chip / 36  # 36 B of each pass the memory of a chip
+    weights = base.evaluation.update_time * chip / 54  # 54 B of each pass the memory of a chip
     for kind, steps in {
-        # gradients out, 36 B in the host's memory, weights in
-        OPTIMIZER: (2 / host.bandwidth, 36 / host.memory_bandwidth, 2 / host.bandwidth),
-        # state in, 36 B in the chip's memory, state out
-        STATE: (12 / host.bandwidth, 36 / chip, 12 / host.bandwidth),
+        # gradients out, 54 B in the host's memory, weights in
+        OPTIMIZER: (2 / host.bandwidth, 54 / host.memory_bandwidth, 2 / host.bandwidth),
+        # state in, 54 B in the chip's memory, state out
+        STATE: (12 / host.bandwidth, 54 / chip, 12 / host.bandwidth),
     }.items():
         one = sum(steps) / layers + (1 - 1 / layers) * max(steps)
         found = again(base, offload=(kind,)).evaluation

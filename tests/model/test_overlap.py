@@ -30,7 +30,7 @@ from crosstack.workload.job import Job
 from crosstack.workload.transformer_training import Hidden, Schedule, Zero, overlap_named
 
 RULES = rules_named("crosstack")
-GRADIENTS, WEIGHTS, SENDS = Hidden
+GRADIENTS, WEIGHTS, SENDS, _ = Hidden
 EVERY = [c for n in range(4) for c in itertools.combinations(Hidden, n)]
 MODEL = library.model("llama3.2-1b")
 SYSTEM = library.system_on("h100-dgx", chips=8)

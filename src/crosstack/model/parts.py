@@ -46,6 +46,9 @@ def check_fields(part: object, counts: Mapping[str, tuple[int, ...]] | None = No
             require(isinstance(value, kind), name, value, names)
 
 
+SINGLE = 4.0  # bytes of a number in single precision [B]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MainMemory:
     """What a chip keeps in its main memory: everything once."""
@@ -101,9 +104,19 @@ class MainMemory:
         """Bytes of main memory that the update of a weight of ``word`` bytes reads and writes. [B]
 
         What the optimizer keeps is read and written, the weight written, and the gradient moved
-        as often as `gradient_passes` says.
+        as often as `gradient_passes` says. Where that is more than once, the end of an iteration is
+        several kernels (``nvidia_megatron_core``, ``_copy_model_grads_to_main_grads`` and
+        ``_copy_main_params_to_model_params``): gradients that are shorter are first turned into
+        single precision, in which they are moved until they are set to zero, and the weight is
+        read of its copy in single precision.
         """
-        return self.gradient_passes * self.gradient_bytes + 2 * self.optimizer_bytes + word
+        state, gradient, passes = self.optimizer_bytes, self.gradient_bytes, self.gradient_passes
+        apart = passes > 1 and state >= SINGLE
+        if apart and gradient < SINGLE:
+            moved = gradient + SINGLE + (passes - 1) * SINGLE + gradient
+        else:
+            moved = passes * gradient
+        return moved + 2 * state + word + apart * SINGLE
 
     def weights(self, weight: Floats, forward: Floats) -> Floats:
         """Bytes of weights, of those that each kernel uses and those of forward kernels. [B]
