@@ -161,6 +161,22 @@ class TestTokens:
         assert TokenRoute(copies=8, nodes=8, reached=4).crossing(servers) == share
         assert TokenRoute(copies=8).crossing(servers) == 1
 
+    @pytest.mark.parametrize("places", [1, 2, 8, 64])
+    def test_of_copies_that_go_anywhere_the_distinct_ones_are_what_drawing_them_gives(self, places):
+        rng = np.random.default_rng(3)
+        drawn = rng.integers(places, size=(20_000, 6))
+        mean = float(np.mean([len(set(row)) for row in drawn.tolist()]))
+        route = TokenRoute(copies=6, once=True)
+        assert 6 * route.distinct(places) == pytest.approx(mean, rel=0.01)
+        assert TokenRoute(copies=6).distinct(places) == 1
+
+    def test_copies_for_one_chip_are_sent_once(self):
+        network = self.use(levels(8, 4), (8, 4), (EXPERT, EXPERT))
+        line = LeastTime().tokens(network, TokenRoute(copies=8, once=True))
+        chips, servers = 32 * (1 - (31 / 32) ** 8) / 8, 4 * (1 - (3 / 4) ** 8) / 8
+        taken = max(8e9 * chips * 7 / 8 / 4e11, 8e9 * servers * 3 / 4 / 5e10)
+        assert float(line.time(8e9)) == pytest.approx(10e-6 + taken, rel=1e-9)
+
     def test_choices_take_it_with_their_part_of_the_tokens(self):
         workload, system = trained("mixtral-8x22b"), levels(8, 4)
         whole = plan_of(workload, system, (8, 4), (EXPERT, DATA))

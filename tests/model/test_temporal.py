@@ -99,8 +99,8 @@ def test_kernels_of_a_training_step_take_what_a_prediction_counts(batch):
     whole = sum(predicted(kernel, times, batch) for kernel in kernels.values())
     graph = workload.graph
     parameters = float(graph.weight_size[~graph.backward].sum()) / 2
-    # A gradient becomes one of 4 bytes, is read for its norm, clipped, read, and set to zero; master
-    # copy and two moments are read and written; the weight is made of its copy.
+    # A gradient becomes one of 4 bytes, is read for its norm, clipped, read, and set to zero;
+    # master copy and two moments are read and written; the weight is made of its copy.
     update = parameters * (2 + 4 + 4 * 4 + 2 + 24 + 4 + 2) / A100.main_memory.bandwidth
     assert answer.evaluation.update_time == pytest.approx(update, rel=0.01)  # biases are no factors
     ended = answer.evaluation.update_time

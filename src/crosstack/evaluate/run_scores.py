@@ -21,6 +21,7 @@ from crosstack.evaluate.predicted import predict_job
 from crosstack.evaluate.scores import Score
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.machine.system import System
+from crosstack.workload.architectures.transformer import Transformer
 from crosstack.workload.job import Job
 from crosstack.workload.transformer_training import Exchange, Hidden
 
@@ -158,13 +159,33 @@ class RunScore:
 def said_of(run: MeasuredRun) -> Said:
     """Predict the step of a run, whether or not it fits.
 
+    Where a run that was timed does not say what it computes again, and does not fit with nothing,
+    it is taken to have computed as few whole layers again as let it fit.
+
     Raises
     ------
     InputError, InfeasibleError
         If it cannot be spread so.
     """
+    found = _said(run, run.given)
+    if found.fits or run.time is None or "recompute=" in run.given:
+        return found
+    layers = run.job.model.layers if isinstance(run.job.model, Transformer) else 0
+    few, many, fitting = 0, layers + 1, found
+    while many - few > 1:
+        some = (few + many) // 2
+        try:
+            tried = _said(run, f"{run.given},recompute=full:{some}")
+        except (InputError, InfeasibleError):
+            many = some
+            continue
+        few, many, fitting = (few, some, tried) if tried.fits else (some, many, fitting)
+    return fitting
+
+
+def _said(run: MeasuredRun, given: str) -> Said:
     settings = StepSettings(enforces_capacity=False)
-    found = predict_job(run.job, run.system, run.given, settings=settings, **run.changes)
+    found = predict_job(run.job, run.system, given, settings=settings, **run.changes)
     assert found.plan is not None
     evaluation = found.plan.evaluation
     assert found.memory is not None

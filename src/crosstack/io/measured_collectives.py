@@ -26,6 +26,7 @@ NODES = {
     "H200-SXM5-141GB": "h200-dgx",
     "B200": "b200-dgx",
     "GB200": "gb200-nvl72",
+    "B300": "b300-hgx",
     "GB300": "gb300-nvl72",
 }
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")

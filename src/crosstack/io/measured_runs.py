@@ -33,6 +33,7 @@ NODES = {
     "B200-SXM": "b200-dgx",
     "B200": "b200-dgx",
     "GB200": "gb200-nvl72",
+    "B300": "b300-hgx",
     "GB300": "gb300-nvl72",
 }
 # Models with latent attention, of which a row has the widths but not the ranks.

@@ -61,6 +61,9 @@ class Framework:
         head, in the place of a layer; 0, 1 (the last) or 2. [1]
     attention : AttentionProgram
         Which program for attention in one kernel it runs.
+    tokens_once : bool
+        Whether a token goes to each chip, and each server, once, however many of its experts are
+        there, and is copied there.
     sharing : tuple of Zero
         What data-parallel chips have shares of; empty: whatever is asked.
     schedules : tuple of Schedule
@@ -77,6 +80,7 @@ class Framework:
     uneven_stages: bool = False
     ends_as_layers: int = 0
     attention: AttentionProgram = AttentionProgram.NEWEST
+    tokens_once: bool = False
     sharing: tuple[Zero, ...] = ()
     schedules: tuple[Schedule, ...] = ()
     contexts: tuple[ContextExchange, ...] = ()

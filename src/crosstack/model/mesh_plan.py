@@ -431,12 +431,14 @@ def make_plan(
     return replace(plan, **some, expert_tensor=expert_tensor)
 
 
-def _route(workload: Workload) -> TokenRoute:
-    """Return where the tokens of a workload with experts go."""
+def _route(workload: Workload, chip: Chip) -> TokenRoute:
+    """Return where the tokens of a workload with experts go, by what drives a chip."""
+    once = chip.framework is None or chip.framework.tokens_once
     for graph in (workload.graph, *(end.graph for end in workload.ends)):
         for i in np.flatnonzero(graph.exchanged)[:1].tolist():
             sent, _, _, nodes, reached = graph.routing[i].tolist()
-            return TokenRoute(copies=sent * int(graph.experts[i]), nodes=nodes, reached=reached)
+            copies = sent * int(graph.experts[i])
+            return TokenRoute(copies=copies, nodes=nodes, reached=reached, once=once)
     return TokenRoute()
 
 
@@ -529,7 +531,7 @@ def _network_plan(
     first_fewer, last_fewer = spared_layers(workload, system, rules, pipeline)
     exchange, replicas = NOTHING, NO_REPLICAS
     if expert > 1:
-        exchange = rules.collectives.tokens(network, _route(workload))
+        exchange = rules.collectives.tokens(network, _route(workload, system.chip))
         replicas = rules.collectives.replicas(network) if workload.training else NO_REPLICAS
     return MeshPlan(
         sizes=sizes,

@@ -202,6 +202,7 @@ def framework(name: str) -> Framework:
         dispatch=values.get("dispatch"),
         uneven_stages=values["uneven_stages"],
         ends_as_layers=values.get("ends_as_layers", 0),
+        tokens_once=values.get("tokens_once", False),
         attention=AttentionProgram(values.get("attention", AttentionProgram.NEWEST)),
         sharing=tuple(Zero(each) for each in values.get("sharing", ())),
         schedules=tuple(Schedule(each) for each in values.get("schedules", ())),

@@ -134,21 +134,33 @@ NO_SHARES = NearShards()
 class TokenRoute:
     """Where tokens go: ``copies`` of each, to experts in ``nodes`` parts, ``reached`` at most. [1]
 
-    0: to any, whatever the parts.
+    0: to any, whatever the parts. ``once``: to each chip, and each server, once, however many of
+    the experts that a token goes to are there.
     """
 
     copies: float = 1.0
     nodes: float = 0.0
     reached: float = 0.0
+    once: bool = False
+
+    def distinct(self, places: int) -> float:
+        """Return the share of copies that go to different ones of so many places. [1]
+
+        Where each copy goes to any of p places as often: ``p (1 - (1 - 1 / p)^k)`` of k on average.
+        """
+        if not self.once:
+            return 1.0
+        missed: float = (1 - 1 / places) ** self.copies
+        return places * (1 - missed) / self.copies
 
     def crossing(self, servers: int) -> float:
         """Return the share of copies that pass between so many servers. [1]
 
         One for each server that a token reaches at most, ``min(k, servers, M ceil(servers / n))``
-        of k for M of n parts; all where it may go to any.
+        of k for M of n parts; `distinct` ones where it may go to any.
         """
         if not self.nodes:
-            return 1.0
+            return self.distinct(servers)
         reached = self.reached * math.ceil(servers / self.nodes)
         return min(self.copies, servers, reached) / self.copies
 
@@ -274,14 +286,15 @@ class LeastTime:
         group = _group(network, Parallelism.EXPERT)
         inner = network.dimensions[0]
         servers = math.prod(e.members for e in group.extents if e.dimension is not inner)
-        share = route.crossing(servers)
+        own = route.distinct(group.members)
+        share = min(route.crossing(servers) / own, 1.0)
         if share < 1 and group.torn is None:
             extents = (
                 e if e.dimension is inner else replace(e, dimension=_faster(e.dimension, 1 / share))
                 for e in group.extents
             )
             group = replace(group, extents=tuple(extents))
-        return _taken(Collective.ALL_TO_ALL, network, group).of_share(group.members)
+        return _taken(Collective.ALL_TO_ALL, network, group).of_share(group.members * own)
 
     @property
     def shares_sequences(self) -> bool:
