@@ -20,7 +20,7 @@ from crosstack.io.native import CalibratedMachine
 from crosstack.machine.calibration import Calibration
 from crosstack.machine.chip import Chip
 
-USUAL = 48  # runs, where nothing is said [1]
+USUAL = 96  # runs, where nothing is said [1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def calibrate(
         A chip or node of the library; of training runs a node. Rows that say another machine are
         left out.
     most : int, optional
-        Rows, spread over all of them; all kernels, and 48 runs, if left out.
+        Rows, spread over all of them; all kernels, and 96 runs, if left out.
     tell : callable, optional
         Called with what is done next.
 

@@ -1,9 +1,10 @@
 """A machine as it was measured: what it reaches of its data sheet, as a few factors.
 
-Each is over what the machine has without it, so that 1 changes nothing: how fast products are
-(the clock of the arrays), how much of main memory's bandwidth is reached, what links in a node and
-ports out of it carry, and how long launches take the chip and its host. One is not of the machine
-but of the jobs that it ran: how many tokens the fullest expert has.
+Each is over what the machine has without it, so that 1 changes nothing: how fast products are (the
+share of the clock that they run at; what is used of the peak stays a share of the data sheet's),
+how much of main memory's bandwidth is reached, what links in a node and ports out of it carry, and
+how long launches take the chip and its host. One is not of the machine but of the jobs that it ran:
+how many tokens the fullest expert has.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from crosstack.errors import require, require_quantity, require_whole
-from crosstack.machine.chip import Chip
+from crosstack.machine.chip import Chip, Execution
 from crosstack.machine.framework import Framework
 from crosstack.machine.system import System
 from crosstack.records import require_types
@@ -77,12 +78,26 @@ class Calibration:
 
     def chip(self, chip: Chip) -> Chip:
         """Return a chip as it was measured."""
-        made = chip.with_compute(frequency=chip.compute.frequency * self.products)
+        made = chip.with_compute(**self._clock(chip))
         if made.memories and (bandwidth := made.main_memory.bandwidth) is not None:
             made = made.with_memory(bandwidth=bandwidth * self.memory)
         made = replace(made, launch_overhead=made.launch_overhead * self.launch)
         driven = None if made.framework is None else self.host(made.framework)
         return replace(made, framework=driven)
+
+    def _clock(self, chip: Chip) -> dict[str, float]:
+        """Return fields of `Compute`: the share of the clock at which products run, not the peak.
+
+        What lays kernels out in space has no such share; its clock is another.
+        """
+        compute, clock = chip.compute, self.products
+        if clock == 1.0:
+            return {}
+        if chip.execution is Execution.SPATIAL:
+            return {"frequency": compute.frequency * clock}
+        if compute.sustained is None:
+            return {"boost": clock, "sustained": clock}
+        return {"boost": compute.boost * clock, "sustained": compute.sustained * clock}
 
     def host(self, framework: Framework) -> Framework:
         """Return a framework whose host was measured."""
