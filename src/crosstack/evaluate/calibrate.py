@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import exp
 from typing import Any
 
 import numpy as np
@@ -43,12 +44,14 @@ STEP = 0.1  # by which a factor is changed for its slope [1]
 SMALL = 0.02  # a slope that moves no row [1]
 ALIKE = 0.97  # share of a column that others make up, from which on it is refused [1]
 WIDEST = np.log(2.0)  # half of an interval of ln factor, from which on it is refused [1]
+MOST_TIMES = 100.0  # that are said of one that is wider [1]
 PARTS = 5  # of the rows that are held out in turn [1]
 ROUNDS = 3  # of predictions [1]
 SETTLED = 0.005  # a step that is the last, of ln factor [1]
 SOFT = 0.1  # s: an error from which on it counts less than squared [1]
 WEIGHED = 20  # times that weights are made from errors [1]
 FEWEST = 8  # rows [1]
+NEAR_END = 1e-3  # of a range [1]
 SURE = 1.96  # standard errors of an interval of 95 % [1]
 
 Rows = NDArray[np.intp]
@@ -64,6 +67,12 @@ class Fitted:
     value: float
     low: float
     high: float
+
+    @property
+    def at_an_end(self) -> bool:
+        """Whether it is at an end of its range, so that something else is likely to be amiss."""
+        least, most, _ = FACTORS[self.name]
+        return not 1 + NEAR_END < self.value / least or not 1 + NEAR_END < most / self.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +222,7 @@ def fit_factors(times: Times, measured: Floats, names: Sequence[str], tell: Tell
     return Fit(
         calibration=_calibration(kept, found),
         fitted=tuple(
-            Fitted(name=name, value=np.exp(x), low=np.exp(x - s), high=np.exp(x + s))
+            Fitted(name=name, value=exp(x), low=exp(x - s), high=exp(x + s))
             for name, x, s in zip(kept, found.tolist(), spread.tolist(), strict=True)
         ),
         refused=tuple(refused),
@@ -269,8 +278,8 @@ def _told(names: Sequence[str], slopes: Floats, errors: Floats) -> tuple[list[st
         worst = int(spread.argmax())
         if spread[worst] <= WIDEST:
             break
-        times = f"{np.exp(min(spread[worst], 5.0)):.1f}"
-        why = f"rows leave the {FACTORS[kept[worst]].of} open to {times} times or more"
+        times = f"{np.exp(min(spread[worst], np.log(MOST_TIMES))):.1f}"
+        why = f"rows tell the {FACTORS[kept[worst]].of} no closer than {times} times either way"
         refused.append(Refused(name=kept.pop(worst), why=why))
     return kept, refused
 

@@ -168,9 +168,12 @@ def machine_text(found: MachineFit) -> str:
     ]
     head += [
         f"# {one.name}: {one.value:.3f}, 95 %: {one.low:.3f} to {one.high:.3f}"
+        + (", at an end of what it may be" if one.at_an_end else "")
         for one in fit.fitted
     ]
     head += [f"# {one.name} is not told: {one.why}." for one in fit.refused]
+    if found.calibration.dispatch != 1.0:
+        head.append("# dispatch holds with --framework, of what drove the runs.")
     if found.calibration.imbalance != 1.0:
         head.append(f"# imbalance is of jobs: --expert-imbalance {found.calibration.imbalance:.3g}")
     values = {

@@ -125,6 +125,6 @@ def as_measured(machine: Machine, on: Ranked, typed: TypedChip) -> tuple[Ranked,
     """Return what a strategy runs on, and its chip, as the machine was measured, where it was."""
     if not isinstance(machine, LibraryMachine) or not machine.calibration.said:
         return on, typed
-    found = machine.calibration
-    on = replace(on, system=found.applied(on.system))
-    return on, replace(typed, chip=found.chip(typed.chip))
+    found, chip = machine.calibration, machine.calibration.chip(typed.chip)
+    named = replace(chip, name=found.named(chip.name))
+    return replace(on, system=found.applied(on.system)), replace(typed, chip=named)

@@ -112,8 +112,13 @@ class Calibration:
             replace(inner, bandwidth=inner.bandwidth * self.links),
             *(replace(level, bandwidth=level.bandwidth * self.ports) for level in outer),
         )
-        name = f"{system.name}, calibrated on {self.rows:,} rows" if self.rows else system.name
-        return replace(system, chip=self.chip(system.chip), network=network, name=name)
+        return replace(
+            system, chip=self.chip(system.chip), network=network, name=self.named(system.name)
+        )
+
+    def named(self, name: str) -> str:
+        """Return the name of a machine, with that it is calibrated where it is."""
+        return f"{name}, calibrated on {self.rows:,} rows" if self.rows else name
 
 
 AS_SAID = Calibration()  # of what the library has: nothing was measured

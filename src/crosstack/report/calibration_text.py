@@ -44,6 +44,7 @@ def fit_shown(fit: Fit, left_out: Mapping[str, int]) -> Group:
         _line(f"{fit.before.rows} rows, before", fit.before),
         _line("held out, after", fit.held_out),
         _line("all of them, after", fit.after),
+        *(f"{one.name} is at an end of what it may be" for one in fit.fitted if one.at_an_end),
         *(f"not told: {one.name}: {one.why}" for one in fit.refused),
         *(f"left out: {name}, {n} rows" for name, n in left_out.items()),
         ABOUT,
