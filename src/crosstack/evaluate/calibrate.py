@@ -72,7 +72,7 @@ class Fitted:
     def at_an_end(self) -> bool:
         """Whether it is at an end of its range, so that something else is likely to be amiss."""
         least, most, _ = FACTORS[self.name]
-        return not 1 + NEAR_END < self.value / least or not 1 + NEAR_END < most / self.value
+        return min(self.value / least, most / self.value) <= 1 + NEAR_END
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crosstack.errors import InfeasibleError, InputError, Problem, unknown_name
-from crosstack.evaluate.calibrate import Fit, fit_kernels, fit_runs
+from crosstack.evaluate.calibrate import FEWEST, Fit, fit_kernels, fit_runs
 from crosstack.evaluate.run_scores import MeasuredRun, said_of, some_of
 from crosstack.io import library
 from crosstack.io.files import of_file, read_text
@@ -153,6 +153,11 @@ def _of_runs(path: Path, on: str, most: int, tell: Callable[[str], None]) -> Mac
             left["cannot be spread so"] = left.get("cannot be spread so", 0) + 1
         else:
             told.append(run)
+    if len(told) < FEWEST:
+        others = ", ".join(f"{name}, {count}" for name, count in left.items())
+        besides = f" (left out: {others})" if others else ""
+        message = f"got {len(told)} runs on {on} that tell it{besides}; allowed: {FEWEST} or more."
+        raise InputError(Problem(str(path), message))
     with of_file(path):
         fit = fit_runs(told, tell)
     return MachineFit(on=on, fit=fit, left_out=left)
