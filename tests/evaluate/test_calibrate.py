@@ -246,3 +246,18 @@ def test_a_run_has_the_imbalance_of_its_experts_and_no_other(monkeypatch):
     )
     runs = [replace(run_of(MIXTRAL), name=f"{n}", time=1.5 * n) for n in range(1, 10)]
     assert fitted(fit_runs(runs, quiet)) == pytest.approx({"imbalance": 1.5})
+
+
+@pytest.mark.parametrize(("launch", "told"), [(1.0, ["launch", "memory"]), (4.5, ["launch"])])
+def test_one_that_others_hide_where_they_are_found_is_refused(launch, told):
+    share = np.array([0.1, 0.35] * 12)  # of the time, without factors, that memory takes
+
+    def times(under, rows):
+        return share[rows] / under.memory + (1 - share[rows]) * under.launch
+
+    noise = np.random.default_rng(3).normal(0, 0.1, 24)
+    measured = all_of(times, Calibration(launch=launch), 24) * np.exp(noise)
+    said = []
+    fit = fit_factors(times, measured, ("launch", "memory"), said.append)
+    assert [one.name for one in fit.fitted] == told
+    assert said.count("rows with factors, 1 of 3") == 3 - len(told)  # and found anew without it

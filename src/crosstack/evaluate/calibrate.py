@@ -202,15 +202,23 @@ def fit_factors(times: Times, measured: Floats, names: Sequence[str], tell: Tell
         raise InputError(Problem("rows", message))
     slopes = slopes[:, [names.index(name) for name in kept]]
     found, now = np.zeros(len(kept)), base
-    for number in range(ROUNDS):
-        step = _least(now - real, slopes, kept, found) - found
-        found = found + step
-        tell(f"rows with factors, {number + 1} of {ROUNDS}")
-        now = said(kept, found, every)
-        if np.abs(step).max() < SETTLED:
+    while True:
+        for number in range(ROUNDS):
+            step = _least(now - real, slopes, kept, found) - found
+            found = found + step
+            tell(f"rows with factors, {number + 1} of {ROUNDS}")
+            now = said(kept, found, every)
+            if np.abs(step).max() < SETTLED:
+                break
+            if number + 1 < ROUNDS:
+                slopes = _slopes(said, kept, found, now, tell)
+        spread = _spread(now - real, slopes)
+        worst = int(spread.argmax())
+        if spread[worst] <= WIDEST or len(kept) == 1:
             break
-        if number + 1 < ROUNDS:
-            slopes = _slopes(said, kept, found, now, tell)
+        refused.append(_too_wide(kept.pop(worst), spread[worst]))
+        found, slopes = np.delete(found, worst), np.delete(slopes, worst, axis=1)
+        now = said(kept, found, every)
     held = np.empty_like(real)
     part = np.random.default_rng(0).permutation(len(real)) % PARTS
     for number in range(PARTS):
@@ -218,7 +226,6 @@ def fit_factors(times: Times, measured: Floats, names: Sequence[str], tell: Tell
         own, rest = np.flatnonzero(part == number), np.flatnonzero(part != number)
         others = _least((now - real)[rest], slopes[rest], kept, found)
         held[own] = said(kept, others, own)
-    spread = _spread(now - real, slopes)
     return Fit(
         calibration=_calibration(kept, found),
         fitted=tuple(
@@ -278,10 +285,14 @@ def _told(names: Sequence[str], slopes: Floats, errors: Floats) -> tuple[list[st
         worst = int(spread.argmax())
         if spread[worst] <= WIDEST:
             break
-        times = f"{np.exp(min(spread[worst], np.log(MOST_TIMES))):.1f}"
-        why = f"rows tell the {FACTORS[kept[worst]].of} no closer than {times} times either way"
-        refused.append(Refused(name=kept.pop(worst), why=why))
+        refused.append(_too_wide(kept.pop(worst), spread[worst]))
     return kept, refused
+
+
+def _too_wide(name: str, spread: float) -> Refused:
+    times = f"{min(exp(spread), MOST_TIMES):.1f}"
+    why = f"rows tell the {FACTORS[name].of} no closer than {times} times either way"
+    return Refused(name=name, why=why)
 
 
 def _as_others(column: Floats, others: Floats, names: Sequence[str]) -> str:
