@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from crosstack.explore.read_codesign import codesign
     from crosstack.explore.run import sweep
     from crosstack.explore.served import serve
+    from crosstack.io.calibration import calibrate
     from crosstack.io.library.machines import system_on as system
     from crosstack.io.load import load, save
     from crosstack.io.transformers import model_named as model
@@ -75,6 +76,7 @@ _HOMES = {
     "crosstack.explore.read_codesign": "codesign",
     "crosstack.explore.run": "sweep",
     "crosstack.explore.served": "serve",
+    "crosstack.io.calibration": "calibrate",
     "crosstack.io.library.machines": "system=system_on",
     "crosstack.io.load": "load save",
     "crosstack.io.transformers": "model=model_named",
@@ -126,6 +128,7 @@ __all__ = [
     "Transformer",
     "Workload",
     "__version__",
+    "calibrate",
     "codesign",
     "dlrm",
     "evaluate",

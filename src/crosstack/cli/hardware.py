@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,8 +76,8 @@ def _of_library(
 ) -> LibraryMachine:
     from crosstack.io.library.named import library_machine
 
-    on = str(machine.on)
-    numbers, types = _changes(on, set_)
+    found = machine.named()
+    numbers, types = _changes(found.on, set_)
     if dtype is not None and types.setdefault("dtype", dtype) != dtype:
         message = f"got {dtype}; --set gives {types['dtype']}: allowed: one of the two."
         raise InputError(Problem("--dtype", message))
@@ -84,8 +85,8 @@ def _of_library(
     given = MACHINE | {field: f"--set {field}" for field in numbers}
     named = {"system.chip.rates": said, "workload.accumulator": "--set accumulator"}
     with options_named(given | named):
-        return library_machine(
-            on,
+        made = library_machine(
+            found.on,
             chips=machine.chips,
             fabric=machine.fabric,
             frequency=numbers.get("frequency"),
@@ -93,6 +94,7 @@ def _of_library(
             dtype=types.get("dtype"),
             accumulator=types.get("accumulator"),
         )
+    return replace(made, calibration=found.calibration)
 
 
 def _changes(on: str, set_: list[str]) -> tuple[dict[str, float], dict[str, Dtype]]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from crosstack.errors import InputError, Problem, require_jobs, unknown_name
 
 if TYPE_CHECKING:
+    from crosstack.io.native import CalibratedMachine
     from crosstack.machine.system import System
     from crosstack.mapping.mapping import Task
     from crosstack.model.rules import Rules
@@ -51,11 +52,19 @@ class MachineOptions:
             return None
         from crosstack.io.library import system_on
 
-        assert self.on is not None
+        found = self.named()
         with options_named(MACHINE):
-            return system_on(
-                self.on, chips=self.chips, fabric=self.fabric, framework=self.framework
+            made = system_on(
+                found.on, chips=self.chips, fabric=self.fabric, framework=self.framework
             )
+        return found.calibration.applied(made)
+
+    def named(self) -> CalibratedMachine:
+        """Return what the library calls the machine, and what a file of it was calibrated to."""
+        from crosstack.io.native import CalibratedMachine
+
+        assert self.on is not None
+        return machine_at(self.on) or CalibratedMachine(on=self.on)
 
     def task(self, file: Path, set_: list[str] | None) -> Task:
         """Return the task of a file, on this machine where there is one."""
@@ -68,7 +77,9 @@ class MachineOptions:
                 return crosstack.load(file, [f"system.framework={self.framework}", *(set_ or ())])
         if file.suffix.lower() not in YAML_SUFFIXES:
             raise InputError(Problem("--on", f"allowed with a native YAML file; {file} is none."))
-        return crosstack.load(file, [f"system={json.dumps(self.given)}", *(set_ or ())])
+        return crosstack.load(
+            file, [f"system={json.dumps(self.given | self.named().section)}", *(set_ or ())]
+        )
 
     def or_of(self, file: Path | None, set_: list[str] | None) -> tuple[System, str | None]:
         """Return this machine or that of a file, and the rules that the file names."""
@@ -84,6 +95,14 @@ class MachineOptions:
             raise InputError(Problem("FILE", "required, or --on with a machine of the library."))
         task = crosstack.load(file, set_ or ())
         return task.system, task.rules
+
+
+def machine_at(on: str | None) -> CalibratedMachine | None:
+    """Return the calibrated machine of a YAML file that ``--on`` says; None: it says no file."""
+    from crosstack.io.native import read_calibrated
+
+    is_file = on is not None and Path(on).suffix.lower() in YAML_SUFFIXES
+    return read_calibrated(str(on)) if is_file else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

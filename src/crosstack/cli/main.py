@@ -16,6 +16,7 @@ import typer.core
 import typer.main
 
 import crosstack
+from crosstack.cli.calibrate import calibrate
 from crosstack.cli.chip import chip_app
 from crosstack.cli.explain import explain
 from crosstack.cli.generate import generate_app
@@ -49,7 +50,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Serve": {**named(serve_sweep, speculate)},
     "Design chips and predict a training step": {"chip": chip_app, **named(predict, trace, place)},
     "Vary and search": {**named(sweep), "study": study_app, **named(optimize, codesign)},
-    "Compare with what is published": {**named(validate, figure, score)},
+    "Compare with what is published": {**named(validate, figure, score, calibrate)},
 }
 
 

@@ -304,7 +304,7 @@ def _predicted(
     """
     from crosstack.evaluate.predict import settled
     from crosstack.evaluate.step_settings import StepSettings
-    from crosstack.io.step_machines import joined, typed_chip
+    from crosstack.io.step_machines import as_measured, joined, typed_chip
     from crosstack.model.rules import MAPPED
     from crosstack.workload.optimizer import optimizer_named
     from crosstack.workload.transformer_training import CHOICES
@@ -334,6 +334,7 @@ def _predicted(
         on = _ranked(hardware, typed.chip, strategy, asked, counted.step)
         if asked.framework is not None:
             on = _driven(on, asked.framework, counted)
+        on, typed = as_measured(hardware, on, typed)
         system = inputs.billed(on.system, electricity)
         given = workload, strategy, system, typed.dtype, settings
         try:

@@ -20,6 +20,7 @@ from crosstack.cli.outputs import (
     watching,
     write,
 )
+from crosstack.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from crosstack.published.figures import Figure
@@ -190,11 +191,10 @@ def score(
     runs = is_of_runs(table)
     if not runs:
         inputs.refuse({"--most": most}, "allowed: with a table of training runs.")
-    if runs or is_of_collectives(table):
-        inputs.refuse({"--on": on}, "allowed: with a table of kernels; others say their machines.")
     if runs:
-        _score_runs(table, most, output, json_out)
+        _score_runs(table, on, most, output, json_out)
     elif is_of_collectives(table):
+        inputs.refuse({"--on": on}, "allowed: not with collectives, which say their machines.")
         _score_collectives(table, output, json_out)
     else:
         _score_kernels(table, on, output, json_out)
@@ -221,11 +221,15 @@ def _score_collectives(table: Path, output: Path | None, data: Path | None) -> N
 def _score_kernels(table: Path, on: str | None, output: Path | None, data: Path | None) -> None:
     from crosstack.evaluate.kernel_scores import score_kernels
     from crosstack.io import library
+    from crosstack.io.calibration import chip_on
     from crosstack.io.measured import read_kernels
     from crosstack.report.score_text import score_table, scores_data, scores_shown
 
-    with inputs.options_named({"chip": "--on"}):
-        chip = None if on is None else library.chip(on)
+    if (machine := inputs.machine_at(on)) is None:
+        with inputs.options_named({"chip": "--on"}):
+            chip = None if on is None else library.chip(on)
+    else:
+        chip = machine.calibration.chip(chip_on(machine.on))
     found = read_kernels(table, chip)
     scored = [(each.name, each.source, score_kernels(each.rows, each.chip)) for each in found.sets]
     texts = asked_files(
@@ -235,13 +239,22 @@ def _score_kernels(table: Path, on: str | None, output: Path | None, data: Path 
     show_and_write(scores_shown(scored, found.left_out), texts)
 
 
-def _score_runs(table: Path, most: int | None, output: Path | None, data: Path | None) -> None:
+def _score_runs(
+    table: Path, on: str | None, most: int | None, output: Path | None, data: Path | None
+) -> None:
     from crosstack.evaluate.run_scores import score_runs
+    from crosstack.io.calibration import on_measured
     from crosstack.io.measured_runs import read_runs
     from crosstack.published.case import silent
     from crosstack.report.score_text import run_table, runs_data, runs_shown
 
     found = read_runs(table)
+    if on is not None:
+        if (machine := inputs.machine_at(on)) is None:
+            allowed = "a file that crosstack calibrate saved; runs say their machines."
+            raise InputError(Problem("--on", f"got {on}; allowed: {allowed}"))
+        with inputs.in_file(table):
+            found = on_measured(found, machine)
     with watching(lambda run: f"predicting {run}", every=EVERY) as step:
         scored = {
             source: score_runs(runs, step or silent, most=most)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.predicted import predict_job
 from crosstack.evaluate.scores import Score
 from crosstack.evaluate.step_settings import StepSettings
+from crosstack.machine.calibration import Calibration
 from crosstack.machine.system import System
 from crosstack.workload.architectures.transformer import Transformer
 from crosstack.workload.job import Job
@@ -57,6 +58,23 @@ class MeasuredRun:
         """What is said of the step besides."""
         said = {"overlap": self.overlap, "exchange": self.exchange}
         return {name: value for name, value in said.items() if value is not None}
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether its model routes tokens to experts."""
+        return isinstance(self.job.model, Transformer) and self.job.model.experts is not None
+
+    @property
+    def node(self) -> str:
+        """What its machine is made of, as the library calls it."""
+        return self.system.name.split(" x ")[-1]
+
+    def under(self, calibration: Calibration) -> MeasuredRun:
+        """Return the run on its machine as it was measured."""
+        job = self.job
+        if self.has_experts:
+            job = replace(job, expert_imbalance=job.expert_imbalance * calibration.imbalance)
+        return replace(self, system=calibration.applied(self.system), job=job)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,7 +112,7 @@ def read_kernels(path: Path, on: Chip | None = None) -> KernelTable:
         try:
             row = row_of(line, where)
             gpu, source = str(row.get("gpu", on.name if on else "")), _source(row)
-            dtype, chip = _dtype(row, where), on or _chip(gpu)
+            dtype, chip = _dtype(row, where), on or chip_called(gpu)
             if dtype is None or chip is None or not _multiplies(chip, dtype):
                 reason = gpu if chip is None else f"{row['dtype']} on {chip.name}"
                 left[reason] = left.get(reason, 0) + 1
@@ -184,7 +184,8 @@ def _dtype(row: Mapping[str, Any], where: str) -> Dtype | None:
     return Dtype(name) if name in list(Dtype) else None
 
 
-def _chip(gpu: str) -> Chip | None:
+def chip_called(gpu: str) -> Chip | None:
+    """Return the chip that a row names; None if the library has none of that name."""
     name = GPUS.get(gpu, gpu.lower())
     return library.chip(name) if name in library.names("chips") else None
 

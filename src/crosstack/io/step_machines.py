@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crosstack.errors import InputError, Problem
 from crosstack.evaluate.predict import Program
@@ -19,7 +19,9 @@ from crosstack.machine.system import System
 from crosstack.mapping.strategy import MappingOrder, Strategy
 from crosstack.workload.dtype import Dtype
 
-__all__ = ["Levels", "Machine", "Ranked", "TypedChip", "joined", "ranked", "typed_chip"]
+__all__ = [
+    "Levels", "Machine", "Ranked", "TypedChip", "as_measured", "joined", "ranked", "typed_chip",
+]  # fmt: skip
 
 Machine = ChipDescription | DeepflowHardware | LibraryMachine
 Levels = tuple[NetworkLevel, NetworkLevel | None]
@@ -117,3 +119,12 @@ def ranked(
         order=None if program is step else order_of(machine),
         step=program,
     )
+
+
+def as_measured(machine: Machine, on: Ranked, typed: TypedChip) -> tuple[Ranked, TypedChip]:
+    """Return what a strategy runs on, and its chip, as the machine was measured, where it was."""
+    if not isinstance(machine, LibraryMachine) or not machine.calibration.said:
+        return on, typed
+    found, chip = machine.calibration, machine.calibration.chip(typed.chip)
+    named = replace(chip, name=found.named(chip.name))
+    return replace(on, system=found.applied(on.system)), replace(typed, chip=named)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from crosstack.errors import InputError, Problem, require_quantity
 from crosstack.io.library.entries import names
 from crosstack.io.library.machines import chip, joined_by, node, system_on
+from crosstack.machine.calibration import AS_SAID, Calibration
 from crosstack.machine.chip import Chip
 from crosstack.machine.network import NetworkLevel
 from crosstack.machine.node import Fabric, NetworkPort, Node, system_of_nodes
@@ -20,7 +21,7 @@ from crosstack.workload.dtype import Dtype
 class LibraryMachine:
     """A chip of the library, alone or in nodes, and the type of number that it computes with.
 
-    ``n_chips`` None: as many as a strategy has. [1]
+    ``n_chips`` None: as many as a strategy has. [1] ``calibration``: as it was measured.
     """
 
     chip: Chip
@@ -29,6 +30,7 @@ class LibraryMachine:
     n_chips: int | None = None
     fabric: Fabric | None = None
     port: NetworkPort | None = None
+    calibration: Calibration = AS_SAID
 
     def system(
         self,

@@ -13,6 +13,7 @@ from crosstack.io.library import NetworkLink, entry, framework, link, names, sys
 from crosstack.io.library import chip as library_chip
 from crosstack.io.native.problems import collecting, path_of
 from crosstack.io.native.schema import FileModel
+from crosstack.machine.calibration import Calibration
 from crosstack.machine.chip import Chip, Link, flat_chip, flat_fields, relative_rates
 from crosstack.machine.compute import Compute
 from crosstack.machine.framework import Framework
@@ -94,7 +95,11 @@ class _Reader:
             host=self._host(found.host if found else None),
             name=file.name or (found.name if found else "system"),
         )
-        return made.driven_by(driven) if driven else made
+        made = made.driven_by(driven) if driven else made
+        if file.calibrated is None:
+            return made
+        with under("calibrated"):
+            return Calibration(**file.calibrated.given()).applied(made)
 
     def _host(self, usual: HostShare | None) -> HostShare | None:
         """Return what a chip has of its host: as the file says, or else the machine's."""
