@@ -15,8 +15,9 @@ from crosstack.io import library
 from crosstack.machine.chip import Chip
 from crosstack.machine.compute import Compute
 from crosstack.machine.memory import MemoryLevel, Scope
+from crosstack.model.kernels import tilings
 from crosstack.model.kernels.roofline import Roofline
-from crosstack.model.kernels.waves import best_schedules
+from crosstack.model.kernels.tilings import best_schedules
 from crosstack.workload.dtype import Dtype
 
 BF16 = Dtype.BF16
@@ -301,6 +302,19 @@ def test_the_search_finds_what_loops_find(name, sides):
 def test_the_search_finds_what_loops_find_on_large_products(sides):
     expected = by_loops(A100, *sides)
     assert searched(A100, *sides).time[0] == pytest.approx(expected, rel=CLOSE["A100"])
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_bounds_leave_out_no_candidate_that_is_the_fastest(name, monkeypatch):
+    drawn = np.random.default_rng(11)
+    whole = np.floor(2.0 ** drawn.uniform(0, 14, (3, 300)))
+    sides = np.concatenate([whole, 2.0 ** drawn.uniform(0, 12, (3, 100))], axis=1)
+    bounded = best_schedules(CHIPS[name], BF16, *sides, RULES)
+    monkeypatch.setattr(tilings, "FEW_SHAPES", sides.shape[1] + 1)  # all candidates are timed
+    found = best_schedules(CHIPS[name], BF16, *sides, RULES)
+    assert bounded.time.tolist() == found.time.tolist()
+    assert bounded.split.tolist() == found.split.tolist()
+    assert np.array_equal(bounded.tiles, found.tiles)
 
 
 def test_k_is_split_where_whole_tiles_leave_multiprocessors_idle():

@@ -14,7 +14,7 @@ from crosstack.machine.chip import Chip
 from crosstack.model.kernels.clock import COMPUTE, KernelClock, KernelTime
 from crosstack.model.kernels.systolic import chosen_dataflow
 from crosstack.model.kernels.throttle import clock_share, reached_share
-from crosstack.model.kernels.waves import best_schedules
+from crosstack.model.kernels.tilings import best_schedules
 from crosstack.units import format_quantity
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Floats
@@ -72,7 +72,7 @@ class Roofline(KernelClock):
     @property
     def shapes_at_once(self) -> int:
         """As many shapes, with their tiles, as stay in the processor's cache. [1]"""
-        return 512
+        return 1024
 
     def products(
         self, chip: Chip, dtype: Dtype, m: Floats, k: Floats, n: Floats, batch: Floats

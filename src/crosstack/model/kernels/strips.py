@@ -5,7 +5,6 @@ Tiles run in waves, in strips that turn back; see `crosstack.model.kernels.waves
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from crosstack.machine.chip import Chip
 from crosstack.machine.memory import MemoryLevel, Scope
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.kernel_graph import Bools, Floats
+from crosstack.workload.kernel_graph import Bools, Floats, Ints
 
 if TYPE_CHECKING:
     from crosstack.model.kernels.roofline import Roofline
@@ -27,11 +26,12 @@ MOST_DOUBLINGS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Candidates:
-    """Tiles of C and splits of K, whole K first.
+    """Tiles of C and splits of K, whole K first; arrays are (pairs,).
 
-    ``units_m x units_n`` is how the units of a multiprocessor share a tile; ``resident`` tiles fit
-    on a multiprocessor at a time. In ``one_wide`` tiles every unit has rows of its own, one array
-    wide; only a vector takes those that are not ``for_all``.
+    Of all candidates tiles are (tiles,), the largest first, and splits (splits, 1). ``units_m x
+    units_n`` is how the units of a multiprocessor share a tile; ``resident`` tiles fit on a
+    multiprocessor at a time. In ``one_wide`` tiles every unit has rows of its own, one array wide;
+    only a vector takes those that are not ``for_all``.
     """
 
     tile_m: Floats
@@ -42,6 +42,13 @@ class Candidates:
     resident: Floats
     one_wide: Bools
     for_all: Bools
+
+    def at(self, split: Ints, tile: Ints) -> Candidates:
+        """Return pairs of a split and a tile, by their numbers among all."""
+        tiles = {
+            name: getattr(self, name)[tile] for name in type(self).__slots__ if name != "split"
+        }
+        return Candidates(split=self.split[split, 0], **tiles)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,7 +89,7 @@ def shared_blocks(
     block_m, block_n, moved, order = _waves(shared[0], tiled)
     found, reads = [(block_m, block_n)], [moved]
     for level in shared[1:]:
-        part = level.room / level.partitions
+        part = _part(level)
         for doubling in range(MOST_DOUBLINGS):
             side_m = np.minimum(found[0][0] * 2.0**doubling, m)
             side_n = np.minimum(part / (k * size) - side_m, n)
@@ -99,14 +106,15 @@ def shared_blocks(
 
 
 @lru_cache(maxsize=8)
-def _orders(longest: int) -> list[tuple[bool, bool, float]]:
-    """Return every order of tiles.
+def _orders(longest: int) -> tuple[Bools, Bools, Floats]:
+    """Return every order of tiles, arrays that broadcast to (2, 2, widths, 1).
 
     Whether all that fit on a multiprocessor at a time make a wave, whether strips lie along N, and
     how many tiles they are wide. [1]
     """
-    widths = (2.0 ** np.arange(np.log2(longest) + 1)).tolist()
-    return list(itertools.product((True, False), (True, False), widths))
+    ways = np.array([True, False])
+    widths = 2.0 ** np.arange(np.log2(longest) + 1)
+    return ways[:, None, None, None], ways[:, None, None], widths[:, None]
 
 
 def _waves(level: MemoryLevel, tiled: Tiled) -> tuple[Floats, Floats, Floats, NDArray[np.intp]]:
@@ -119,29 +127,26 @@ def _waves(level: MemoryLevel, tiled: Tiled) -> tuple[Floats, Floats, Floats, ND
     of the level holds, the strip's own operand stays until the next wave; where A and B are no
     more, each is read once. [1], [1], [B], [1]
     """
-    pairs, m, n = tiled.pairs, tiled.m, tiled.n
-    n_multiprocessors = tiled.chip.compute.n_multiprocessors
-    best, block_m, block_n = np.full_like(m, np.inf), m, n
-    order = np.zeros(len(m), np.intp)
-    part = level.room / level.partitions
-    ways = {along_n: _sides(tiled, along_n) for along_n in (True, False)}
-    at_once = {
-        True: np.maximum(n_multiprocessors * pairs.resident / pairs.split, 1),
-        False: np.maximum(n_multiprocessors / pairs.split, 1),
-    }
-    for number, (resident, along_n, width) in enumerate(_orders(tiled.clock.longest_strip)):
-        wave = _strip(ways[along_n], part, at_once[resident], width)
-        moved = wave.moved
-        if resident:
-            fits = (wave.read <= level.room) | (pairs.resident <= 1)
-            moved = np.where(fits, moved, np.inf)
-        less = moved < best
-        best = np.where(less, moved, best)
-        side_m, side_n = (wave.side, wave.end) if along_n else (wave.end, wave.side)
-        block_m = np.where(less, side_m, block_m)
-        block_n = np.where(less, side_n, block_n)
-        order[less] = number
-    return block_m, block_n, best, order
+    resident, along_n, width = _orders(tiled.clock.longest_strip)
+    wave = _strip(_sides(tiled, along_n), _part(level), _at_once(tiled, resident), width)
+    fits = (wave.read <= level.room) | (tiled.pairs.resident <= 1)
+    moved = np.where(fits | ~resident, wave.moved, np.inf)
+    sides = np.where(along_n, wave.side, wave.end), np.where(along_n, wave.end, wave.side)
+    n_pairs = len(tiled.m)
+    order = moved.reshape(-1, n_pairs).argmin(axis=0)
+    found = (x.reshape(-1, n_pairs)[order, np.arange(n_pairs)] for x in (*sides, moved))
+    return *found, order
+
+
+def _part(level: MemoryLevel) -> float:
+    """Return what one of the parts of a level holds. [B]"""
+    return level.room / level.partitions
+
+
+def _at_once(tiled: Tiled, resident: Bools) -> Floats:
+    """Return the tiles of a wave, those that fit on every multiprocessor where ``resident``. [1]"""
+    pairs, most = tiled.pairs, tiled.chip.compute.n_multiprocessors
+    return np.maximum(most * np.where(resident, pairs.resident, 1.0) / pairs.split, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -162,7 +167,7 @@ class _Sides:
     whole: Floats
 
 
-def _sides(tiled: Tiled, along_n: Bools | bool) -> _Sides:
+def _sides(tiled: Tiled, along_n: Bools) -> _Sides:
     """Return the sides of strips along N, or along M."""
     rows = tiled.m, tiled.pairs.tile_m, np.ceil(tiled.m / tiled.pairs.tile_m)
     columns = tiled.n, tiled.pairs.tile_n, np.ceil(tiled.n / tiled.pairs.tile_n)
@@ -234,13 +239,10 @@ def share_of_a(tiled: Tiled, order: NDArray[np.intp], tiles: tuple[Floats, ...])
     if not shared:
         side_m, side_n = np.minimum(pairs.tile_m, m), np.minimum(pairs.tile_n, n)
         return np.asarray(side_m / (side_m + side_n))
-    resident, along_n, width = (
-        np.array(column)[order] for column in zip(*_orders(tiled.clock.longest_strip), strict=True)
-    )
-    part = shared[0].room / shared[0].partitions
-    s = _sides(tiled, along_n)
-    at_once = chip.compute.n_multiprocessors * np.where(resident, pairs.resident, 1.0) / pairs.split
-    wave = _strip(s, part, np.maximum(at_once, 1), width)
+    orders = np.broadcast_arrays(*_orders(tiled.clock.longest_strip))
+    resident, along_n, width = (x.ravel()[order] for x in orders)
+    part, s = _part(shared[0]), _sides(tiled, along_n)
+    wave = _strip(s, part, _at_once(tiled, resident), width)
     stays = (wave.read <= part) & (wave.once < wave.n_waves * wave.read)
     share = np.where(stays, s.across * s.deep / wave.once, wave.side / (wave.side + wave.end))
     share = np.where(along_n, share, 1 - share)
@@ -251,5 +253,5 @@ def share_of_a(tiled: Tiled, order: NDArray[np.intp], tiles: tuple[Floats, ...])
         a = m * np.ceil(n / np.maximum(block[:, 2], 1))
         b = n * np.ceil(m / block[:, 0])
         share = np.where((block != before).any(axis=1), a / (a + b), share)
-        share = np.where(s.whole <= level.room / level.partitions, m / (m + n), share)
+        share = np.where(s.whole <= _part(level), m / (m + n), share)
     return np.asarray(share)
