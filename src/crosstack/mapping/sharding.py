@@ -117,10 +117,11 @@ def eliminate_tables(
     tables, constant = list(costs.values()), 0.0
     for step in order.steps:
         for members, axis in step.groups:
-            total: Floats | float = 0.0
-            for t, shape in members:
+            (t, shape), *others = members
+            total = tables[t].reshape(shape)
+            for t, shape in others:
                 total = total + tables[t].reshape(shape)
-            message = np.asarray(total).min(axis=axis)
+            message = np.minimum.reduce(total, axis=axis)
             if message.ndim:
                 tables.append(message)
             else:
@@ -130,7 +131,7 @@ def eliminate_tables(
 
 @lru_cache(maxsize=4096)
 def _order_of(sizes: tuple[int, ...], given: tuple[tuple[int, ...], ...], most: int) -> _Order:
-    """Eliminate first what has the fewest neighbours; ``most`` entries a table. [1]"""
+    """Eliminate first what leaves the smallest table; ``most`` entries a table. [1]"""
     scopes: list[tuple[int, ...]] = []
     neighbours: list[set[int]] = [set() for _ in sizes]
     at: list[set[int]] = [set() for _ in sizes]  # tables over every kernel
@@ -143,12 +144,16 @@ def _order_of(sizes: tuple[int, ...], given: tuple[tuple[int, ...], ...], most: 
 
     for scope in given:
         add(scope)
-    heap = [(len(neighbours[i]), i) for i in range(len(sizes))]
+
+    def left_by(i: int) -> int:
+        return math.prod(sizes[j] for j in neighbours[i] if j != i)
+
+    heap = [(left_by(i), i) for i in range(len(sizes))]
     heapq.heapify(heap)
     left, steps, exact = set(range(len(sizes))), list[_Step](), True
     while left:
         size, kernel = heapq.heappop(heap)
-        if kernel not in left or size != len(neighbours[kernel]):
+        if kernel not in left or size != left_by(kernel):
             continue
         left.discard(kernel)
         bucket, groups = tuple(sorted(at[kernel])), []
@@ -159,14 +164,16 @@ def _order_of(sizes: tuple[int, ...], given: tuple[tuple[int, ...], ...], most: 
                 at[i].discard(t)
         for i in around:
             neighbours[i].discard(kernel)
-        for scope, members in split:
+        for scope, grouped in split:
+            # The smallest are added up first: few sums are over all kernels of the group.
+            members = sorted(grouped, key=lambda t: math.prod(sizes[i] for i in scopes[t]))
             shapes = (tuple(sizes[i] if i in scopes[t] else 1 for i in scope) for t in members)
             axis = scope.index(kernel)
             groups.append((tuple(zip(members, shapes, strict=True)), axis))
             if len(scope) > 1:
                 add(scope[:axis] + scope[axis + 1 :])
         for i in around:
-            heapq.heappush(heap, (len(neighbours[i]), i))
+            heapq.heappush(heap, (left_by(i), i))
         exact = exact and len(split) == 1
         steps.append(_Step(kernel, bucket, tuple(groups)))
     return _Order(tuple(steps), tuple(scopes), exact)
