@@ -69,7 +69,7 @@ class _Pairs:
 def _pairs(tables: IdealTables, rows: Ints, products: int, most: int, groups: _Groups) -> _Pairs:
     """Return the pairs from ``rows`` with ``most`` products at most that mix none of ``groups``."""
     words, count = tables.words, tables.count
-    held = tables.member[:, bits(products)].sum(axis=1)
+    held = _held(tables, products)
     inside = (words & words[rows][:, None]) == words[rows][:, None]
     good = inside.all(axis=2) & (count > count[rows][:, None])
     at, to = np.nonzero(good & (held <= held[rows][:, None] + most))
@@ -79,6 +79,15 @@ def _pairs(tables: IdealTables, rows: Ints, products: int, most: int, groups: _G
         part = pairs.words & group
         whole &= ~part.any(axis=1) | (part == pairs.words).all(axis=1)
     return pairs if whole.all() else pairs.only(whole)
+
+
+def _held(tables: IdealTables, products: int) -> Ints:
+    """Return how many of some kernels every ideal holds, counted once for all its steps. [1]"""
+    known = tables.known.get(("held", products))
+    if not isinstance(known, np.ndarray):
+        known = np.asarray(tables.member[:, bits(products)].sum(axis=1))
+        tables.known["held", products] = known
+    return known
 
 
 _Groups = tuple[int, ...]  # masks of kernels that partitions do not mix with others
