@@ -239,6 +239,8 @@ def fuse(
         cut, exact = segment(problem.load, only, budget=budget)
         if exact:
             return None if cut is None or not cut[0] < limit else Fusion.of(cut)
+    if budget.over() and problem.load.n <= LONG_GRAPH:  # no path is looked for any more
+        return Fusion.of(None, bound)
     tables = all_ideals(problem, most_ideals, cache)
     best = None
     if math.isinf(limit) or not (bound_only or tables is not None):  # else there is an incumbent
