@@ -139,7 +139,7 @@ class IdealTables:
         """
         found = np.zeros((len(self.masks), *values.shape[1:]))
         for byte, some in zip(self._packed(table), _of_bytes(values), strict=True):
-            found += some[byte]
+            found += some.take(byte, axis=0)
         return found
 
     def sums_of_either(self, table: str, values: Floats, one: Ints, other: Ints) -> Floats:

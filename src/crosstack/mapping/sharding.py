@@ -24,7 +24,7 @@ import numpy as np
 from crosstack.errors import InputError, Problem
 from crosstack.mapping.slots import unknown_kernel
 from crosstack.model.choice_index import ChoiceIndex, axis_names, choice_index, named_axis
-from crosstack.workload.kernel_graph import Floats, Ints, KernelGraph
+from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
 from crosstack.workload.kernels import Axis
 from crosstack.workload.transformer_training import Exchange
 
@@ -260,9 +260,7 @@ def dominated(
         touching[target].append((e, source))
     stacked = np.stack(terms, axis=1)  # (choices, terms)
 
-    def beats(i: int, a: int, b: int) -> bool:
-        if not (stacked[a] <= stacked[b]).all():
-            return False
+    def costs_no_more(i: int, a: int, b: int) -> bool:
         for e, other in touching[i]:
             if index.source[e] == i:
                 better, worse = index.table(e, (a, b), left[other])
@@ -275,11 +273,19 @@ def dominated(
     queue = list(range(len(left)))
     while queue:
         i = queue.pop()
-        before = len(left[i])
-        for b in list(left[i]):
-            if any(a != b and beats(i, a, b) for a in left[i]):
-                left[i].remove(b)
-        if len(left[i]) < before:
+        domain = left[i]
+        if len(domain) == 1:
+            continue
+        costs = stacked[domain]
+        less: Bools = np.asarray((costs[:, None] <= costs).all(axis=2))
+        np.fill_diagonal(less, False)
+        dropped = list[int]()
+        for b, by in enumerate(less.T):
+            if any(costs_no_more(i, domain[a], domain[b]) for a in np.flatnonzero(by).tolist()):
+                less[b] = False  # it drops no other
+                dropped.append(domain[b])
+        if dropped:
+            left[i] = [code for code in domain if code not in dropped]
             queue.extend({i, *(other for _, other in touching[i])})
     return left
 
