@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 from random import Random
 
+import numpy as np
 import pytest
 from builders.exchanging import exchanging
 
@@ -24,7 +25,7 @@ from crosstack.model.schedule.events import TaskGraphBuilder, simulate
 from crosstack.model.schedule.passes import Ending, Operation, Stage
 from crosstack.model.schedule.pipeline import pipeline_graph
 from crosstack.model.stage_paths import exchange_paths
-from crosstack.model.stages import Pipeline
+from crosstack.model.stages import Pipeline, longest_of
 from crosstack.report.wording import splits
 from crosstack.workload.job import Job
 from crosstack.workload.transformer_training import Hidden, Schedule, Zero, overlap_named
@@ -102,6 +103,10 @@ def test_sums_that_nothing_hides_end_when_events_do(seed, schedule, ends):
         cut = replace(one, interleave=2, layers=2 * one.layers, transfer=0.0)
         assert exact_time(cut, 1.0, RULES) == pytest.approx(ran(cut, 1.0), rel=1e-9)
     assert float(iteration_time(one, 1.0, RULES)) <= ran(one, 1.0) * (1 + 1e-12)
+    waits = replace(one, exchanged=((1.0, 0.2), (0.5, 0.9)))  # of layers that exchange weights
+    work = np.array([0.1, 1.0, 3.0])
+    longest = longest_of(RULES.iteration.paths(waits), work)
+    assert iteration_time(waits, work, RULES) == pytest.approx(longest, rel=1e-12)
 
 
 def test_sums_behind_the_last_stage_by_hand():

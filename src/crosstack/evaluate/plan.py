@@ -57,7 +57,7 @@ __all__ = [
     "value_under",
 ]  # fmt: skip
 
-WORK_LIMIT = 3e6  # units of work of a search that is given no limit: about 20 s
+WORK_LIMIT = 5e6  # units of work of a search that is given no limit: about 20 s
 SETTLING_WORK = 1e5  # units of work of what the time of an iteration does not tell
 SAME = 1e-9  # relative; what rounding may do to a saved time
 PROVED = 1e-9  # gap of a plan that is proved optimal

@@ -15,7 +15,7 @@ import numpy as np
 
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.pricing import Bend
-from crosstack.mapping.search_node import BOUND, SearchNode, SearchState
+from crosstack.mapping.search_node import BOUND, SearchState
 from crosstack.model.choices import make_choices
 from crosstack.model.collectives import NOTHING
 from crosstack.model.mesh_plan import MeshPlan
@@ -118,15 +118,16 @@ def _pure_bound(state: SearchState, plan: MeshPlan, *, together: bool = False) -
 def _layer_bound(state: SearchState, plan: MeshPlan, *, together: bool) -> float:
     choices, network = state.table(plan, 1), 0.0
     domains = state.domains(plan)
-    load = state.relaxed(SearchNode(plan, 1, domains))
     if together:
         hidden = (1 - plan.taken) * choices.exchange_time
         choices = replace(choices, network_time=choices.network_time - hidden)
-        load = state.lightest_load(plan, choices, domains)
-    load = unburdened(load)
-    state.budget.spend(BOUND * load.n)
+    load = unburdened(state.lightest_load(plan, choices, domains, roomy=True))
+    state.budget.spend(BOUND * load.n // 2)
     if plan.tensor > 1:
-        network = max(state.network_bound(domains, choices), sum(load.network))
+        network = sum(load.network)
+        if load.temporal is None or load.overlap is Overlap.ALL:  # else it is told with the device
+            state.budget.spend(BOUND * load.n // 2)
+            network = max(state.network_bound(domains, choices), network)
     roomy = replace(load, sram_capacity=math.inf, unit=None)
     return state.layer_bound(choices, domains, roomy, network)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -86,25 +86,45 @@ class BoundedStrategies:
     def bounds(self, state: SearchState) -> Floats:
         """Bound the objective of each that is light, with its block where it is open; else inf."""
         bounds = np.where(self.light, self.floors, math.inf)
-        for own in self.by_block():
-            if bounds[own].min() < state.target():
-                bounds[own] = self.with_block(state, own)
+        open_ = [own for own in self.by_block() if bounds[own].min() < state.target()]
+        self.know_blocks(state, open_)
+        for own in open_:
+            bounds[own] = self.with_block(state, own)
         return bounds
 
     def with_block(self, state: SearchState, own: Ints) -> Floats:
         """Bound the objective of some that have a block in common, with what it takes."""
-        first = int(own[0])
-        if first not in self.known:
-            plan = self.plan(state, first)
+        self.know_blocks(state, [own])
+        return np.asarray(np.maximum(self.known[int(own[0])], self.bends[own, 1]))
+
+    def know_blocks(self, state: SearchState, blocks: Sequence[Ints]) -> None:
+        """Bound the objective of those of some blocks that are not bounded yet, all at once.
+
+        Of strategies that what is known of them leaves open; others keep their bounds.
+        """
+        new = [own for own in blocks if int(own[0]) not in self.known]
+        left = [own[self.floors[own] < state.target()] for own in new]
+        pairs = [self._layers(state, own) for own in left if len(own)]
+        bounds = self.floors.copy()
+        if pairs:
+            layers, together = (np.concatenate(columns) for columns in zip(*pairs, strict=True))
+            places = np.concatenate(left)
+            found = self.totals(state, places, layers, together)
+            bounds[places] = np.maximum(bounds[places], found)
+        self.known.update((int(own[0]), bounds[own]) for own in new)
+
+    def _layers(self, state: SearchState, own: Ints) -> tuple[Floats, Floats]:
+        """Bound what a layer takes of some that have a block, and where passes run together. [s]"""
+        plan = self.plan(state, int(own[0]))
+        dual = self.strategies.schedule[own] == ORDERS.index(Schedule.DUALPIPE)
+        layer = beside = np.zeros(len(own))
+        if not dual.all():
             layer = layers_of_block(state, plan, self.strategies.again[own])
-            beside = layer
-            if (self.strategies.schedule[own] == ORDERS.index(Schedule.DUALPIPE)).any():
-                beside = np.full(len(own), block_bound(state, plan, together=True))
-            if plan.context > 1:
-                state.budget.spend(BLOCK + len(own) // STRATEGIES_A_UNIT)
-            found = self.totals(state, own, layer, beside)
-            self.known[first] = np.asarray(np.maximum(self.floors[own], found))
-        return np.asarray(np.maximum(self.known[first], self.bends[own, 1]))
+        if dual.any():
+            beside = np.full(len(own), block_bound(state, plan, together=True))
+        if plan.context > 1:
+            state.budget.spend(BLOCK + len(own) // STRATEGIES_A_UNIT)
+        return layer, beside
 
     def sharpen(self, state: SearchState, number: int) -> float:
         """Bound the objective of one exactly for the least that its block and its ends take. [s]"""

@@ -66,6 +66,7 @@ from crosstack.workload.kernel_graph import Bools, Floats, Ints
 MOST_CELLS = 6_000_000  # of one table over ideals: about 50 MB
 LONG_GRAPH = 400  # kernels above which orders are cut into segments without tables
 MOST_ROUNDS = 4
+IDEALS_A_UNIT = 8  # whose steps are all priced at once
 MANY_IDEALS = 8_000  # above which one round of them has to do
 PRICES = (1.0, 0.8)  # of the scarcest idle resource, in the bound for deferrable kernels
 
@@ -180,7 +181,7 @@ def _shortest_chain(
 def _shortest_listed(steps: TemporalSteps, incumbent: float, budget: Budget) -> tuple[_Chain, bool]:
     """`_shortest_chain` where all steps are priced already."""
     masks = steps.tables.masks
-    if budget.spend(CALL + len(masks)):
+    if budget.spend(CALL + len(masks) // IDEALS_A_UNIT):
         return None, False
     found = steps.shortest(incumbent)
     if found is None:
@@ -239,6 +240,8 @@ def fuse(
         cut, exact = segment(problem.load, only, budget=budget)
         if exact:
             return None if cut is None or not cut[0] < limit else Fusion.of(cut)
+    if budget.over() and problem.load.n <= LONG_GRAPH:  # no path is looked for any more
+        return Fusion.of(None, bound)
     tables = all_ideals(problem, most_ideals, cache)
     best = None
     if math.isinf(limit) or not (bound_only or tables is not None):  # else there is an incumbent

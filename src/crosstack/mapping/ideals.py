@@ -47,20 +47,23 @@ def make_order(preds: tuple[int, ...]) -> Order:
 @lru_cache(maxsize=4)
 def enumerate_ideals(order: Order, *, most: int) -> tuple[int, ...] | None:
     """Return all order ideals by size, or None if there are more than ``most``."""
-    succs = order.succs
+    readers = [[(1 << j, order.preds[j]) for j in bits(succs)] for succs in order.succs]
     layer: dict[int, int] = {0: sum(1 << i for i in range(order.n) if not order.preds[i])}
     ideals = [0]
     while layer:
         following: dict[int, int] = {}
         for ideal, ready in layer.items():
-            for i in bits(ready):
-                grown = ideal | 1 << i
+            left = ready
+            while left:
+                runs = left & -left
+                left ^= runs
+                grown = ideal | runs
                 if grown in following:
                     continue
-                now = ready & ~(1 << i)
-                for j in bits(succs[i]):
-                    if not order.preds[j] & ~grown:
-                        now |= 1 << j
+                now = ready ^ runs
+                for reader, needed in readers[runs.bit_length() - 1]:
+                    if needed & grown == needed:
+                        now |= reader
                 following[grown] = now
         ideals.extend(following)
         if len(ideals) > most:
@@ -136,7 +139,7 @@ class IdealTables:
         """
         found = np.zeros((len(self.masks), *values.shape[1:]))
         for byte, some in zip(self._packed(table), _of_bytes(values), strict=True):
-            found += some[byte]
+            found += some.take(byte, axis=0)
         return found
 
     def sums_of_either(self, table: str, values: Floats, one: Ints, other: Ints) -> Floats:

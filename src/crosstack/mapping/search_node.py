@@ -188,13 +188,12 @@ class SearchState:
         self.budget.spend(LOAD * self.arrays.n)
         choices = self.table(node.plan, node.n_tiles)
         given = self.workload, self.system, self.arrays, node.plan, choices
-        load = self._counted(make_load(*given, codes, self.rules))
+        load = self._counted(make_load(*given, codes, self.rules, roomy=self.roomy))
         return self.pricing.priced(load, node.plan, choices, codes)
 
     def _counted(self, load: ChipLoad) -> ChipLoad:
-        """Return a load as this problem counts it: kernel by kernel, with room for everything."""
-        load = one_by_one(load, self.rules) if self.unfused else load
-        return replace(load, memory_limit=math.inf, memory_static=0.0) if self.roomy else load
+        """Return a load as this problem counts it, kernel by kernel or not."""
+        return one_by_one(load, self.rules) if self.unfused else load
 
     def uses(self) -> Iterator[Use | None]:
         """Yield every use of the network, or the one that is given; see `workload_uses`."""
@@ -318,16 +317,21 @@ class SearchState:
         key = id(choices), node.domains
         known, load = self.lightest.get(key, (None, None))
         if load is None or known is not choices:
-            load = self.lightest_load(node.plan, choices, node.domains)
+            load = self.lightest_load(node.plan, choices, node.domains, roomy=self.roomy)
             if len(self.lightest) * self.arrays.n > MOST_LOADS:
                 self.lightest.clear()
             self.lightest[key] = choices, load
         return load
 
-    def lightest_load(self, plan: MeshPlan, choices: Choices, domains: Domains) -> ChipLoad:
-        """Return a load no heavier than that of any sharding within ``domains``."""
+    def lightest_load(
+        self, plan: MeshPlan, choices: Choices, domains: Domains, *, roomy: bool
+    ) -> ChipLoad:
+        """Return a load no heavier than that of any sharding within ``domains``.
+
+        ``roomy``: with room for whatever is in main memory, of which then nothing is said.
+        """
         given = self.workload, self.system, self.arrays, plan, choices
-        load = self._counted(relaxed_load(*given, domains, self.rules))
+        load = self._counted(relaxed_load(*given, domains, self.rules, roomy=roomy))
         return self.pricing.priced(load, plan, choices, domains)
 
     def network_bound(self, domains: Domains, choices: Choices) -> float:

@@ -39,6 +39,7 @@ from crosstack.workload.kernel_graph import Floats, Ints
 
 FEWEST_BLOCKS = 4  # mapped whatever the work
 PATIENCE = 8  # blocks mapped one after the other without a better mapping, with one known
+AHEAD = 8  # blocks that are bounded together with the one of the least bound
 MOST_FUSED = 24  # candidates fused of plans that share their tensor-parallel dimensions
 MOST_SPLIT = 8  # plans whose stages split the graph
 TWICE = 2.0  # a number of tiles over the one before, at least
@@ -157,6 +158,9 @@ def _open_blocks(
         least, number = heapq.heappop(order)
         own = members[number]
         if number not in bounds:
+            unknown = (one for one in order if one[1] not in bounds)
+            ahead = [i for _, i in heapq.nsmallest(AHEAD, unknown)]
+            some.know_blocks(state, [members[i] for i in (number, *ahead)])
             bounds[number] = known = some.with_block(state, own)
             if some.strategies.plans[some.strategies.use[own[0]]].graph_stages > 1:
                 split += zip(known.tolist(), own.tolist(), strict=True)

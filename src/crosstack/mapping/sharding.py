@@ -24,7 +24,7 @@ import numpy as np
 from crosstack.errors import InputError, Problem
 from crosstack.mapping.slots import unknown_kernel
 from crosstack.model.choice_index import ChoiceIndex, axis_names, choice_index, named_axis
-from crosstack.workload.kernel_graph import Floats, Ints, KernelGraph
+from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
 from crosstack.workload.kernels import Axis
 from crosstack.workload.transformer_training import Exchange
 
@@ -117,10 +117,11 @@ def eliminate_tables(
     tables, constant = list(costs.values()), 0.0
     for step in order.steps:
         for members, axis in step.groups:
-            total: Floats | float = 0.0
-            for t, shape in members:
+            (t, shape), *others = members
+            total = tables[t].reshape(shape)
+            for t, shape in others:
                 total = total + tables[t].reshape(shape)
-            message = np.asarray(total).min(axis=axis)
+            message = np.minimum.reduce(total, axis=axis)
             if message.ndim:
                 tables.append(message)
             else:
@@ -130,7 +131,7 @@ def eliminate_tables(
 
 @lru_cache(maxsize=4096)
 def _order_of(sizes: tuple[int, ...], given: tuple[tuple[int, ...], ...], most: int) -> _Order:
-    """Eliminate first what has the fewest neighbours; ``most`` entries a table. [1]"""
+    """Eliminate first what leaves the smallest table; ``most`` entries a table. [1]"""
     scopes: list[tuple[int, ...]] = []
     neighbours: list[set[int]] = [set() for _ in sizes]
     at: list[set[int]] = [set() for _ in sizes]  # tables over every kernel
@@ -143,12 +144,16 @@ def _order_of(sizes: tuple[int, ...], given: tuple[tuple[int, ...], ...], most: 
 
     for scope in given:
         add(scope)
-    heap = [(len(neighbours[i]), i) for i in range(len(sizes))]
+
+    def left_by(i: int) -> int:
+        return math.prod(sizes[j] for j in neighbours[i] if j != i)
+
+    heap = [(left_by(i), i) for i in range(len(sizes))]
     heapq.heapify(heap)
     left, steps, exact = set(range(len(sizes))), list[_Step](), True
     while left:
         size, kernel = heapq.heappop(heap)
-        if kernel not in left or size != len(neighbours[kernel]):
+        if kernel not in left or size != left_by(kernel):
             continue
         left.discard(kernel)
         bucket, groups = tuple(sorted(at[kernel])), []
@@ -159,14 +164,16 @@ def _order_of(sizes: tuple[int, ...], given: tuple[tuple[int, ...], ...], most: 
                 at[i].discard(t)
         for i in around:
             neighbours[i].discard(kernel)
-        for scope, members in split:
+        for scope, grouped in split:
+            # The smallest are added up first: few sums are over all kernels of the group.
+            members = sorted(grouped, key=lambda t: math.prod(sizes[i] for i in scopes[t]))
             shapes = (tuple(sizes[i] if i in scopes[t] else 1 for i in scope) for t in members)
             axis = scope.index(kernel)
             groups.append((tuple(zip(members, shapes, strict=True)), axis))
             if len(scope) > 1:
                 add(scope[:axis] + scope[axis + 1 :])
         for i in around:
-            heapq.heappush(heap, (len(neighbours[i]), i))
+            heapq.heappush(heap, (left_by(i), i))
         exact = exact and len(split) == 1
         steps.append(_Step(kernel, bucket, tuple(groups)))
     return _Order(tuple(steps), tuple(scopes), exact)
@@ -253,9 +260,7 @@ def dominated(
         touching[target].append((e, source))
     stacked = np.stack(terms, axis=1)  # (choices, terms)
 
-    def beats(i: int, a: int, b: int) -> bool:
-        if not (stacked[a] <= stacked[b]).all():
-            return False
+    def costs_no_more(i: int, a: int, b: int) -> bool:
         for e, other in touching[i]:
             if index.source[e] == i:
                 better, worse = index.table(e, (a, b), left[other])
@@ -268,11 +273,19 @@ def dominated(
     queue = list(range(len(left)))
     while queue:
         i = queue.pop()
-        before = len(left[i])
-        for b in list(left[i]):
-            if any(a != b and beats(i, a, b) for a in left[i]):
-                left[i].remove(b)
-        if len(left[i]) < before:
+        domain = left[i]
+        if len(domain) == 1:
+            continue
+        costs = stacked[domain]
+        less: Bools = np.asarray((costs[:, None] <= costs).all(axis=2))
+        np.fill_diagonal(less, False)
+        dropped = list[int]()
+        for b, by in enumerate(less.T):
+            if any(costs_no_more(i, domain[a], domain[b]) for a in np.flatnonzero(by).tolist()):
+                less[b] = False  # it drops no other
+                dropped.append(domain[b])
+        if dropped:
+            left[i] = [code for code in domain if code not in dropped]
             queue.extend({i, *(other for _, other in touching[i])})
     return left
 

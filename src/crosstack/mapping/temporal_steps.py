@@ -27,6 +27,7 @@ MOST_STEPS = 400_000  # priced before any is asked for
 AT_ONCE = 4096  # sets whose legality is looked at together: few enough for a cache
 MOST_PRICED = 64  # groups of steps that are kept with their prices
 MOST_COMPARED = 4_000_000  # words of ideals and sets at once
+MOST_TOUCHED = 200_000  # the same where one word is looked at after the other: few for a cache
 # Odd numbers that words of a set are multiplied with, to tell sets apart by one number.
 _MIXED = np.random.default_rng(1).integers(0, 2**63, 64, dtype=np.uint64) * np.uint64(2)
 _MIXED += np.uint64(1)
@@ -69,7 +70,7 @@ class _Pairs:
 def _pairs(tables: IdealTables, rows: Ints, products: int, most: int, groups: _Groups) -> _Pairs:
     """Return the pairs from ``rows`` with ``most`` products at most that mix none of ``groups``."""
     words, count = tables.words, tables.count
-    held = tables.member[:, bits(products)].sum(axis=1)
+    held = _held(tables, products)
     inside = (words & words[rows][:, None]) == words[rows][:, None]
     good = inside.all(axis=2) & (count > count[rows][:, None])
     at, to = np.nonzero(good & (held <= held[rows][:, None] + most))
@@ -79,6 +80,15 @@ def _pairs(tables: IdealTables, rows: Ints, products: int, most: int, groups: _G
         part = pairs.words & group
         whole &= ~part.any(axis=1) | (part == pairs.words).all(axis=1)
     return pairs if whole.all() else pairs.only(whole)
+
+
+def _held(tables: IdealTables, products: int) -> Ints:
+    """Return how many of some kernels every ideal holds, counted once for all its steps. [1]"""
+    known = tables.known.get(("held", products))
+    if not isinstance(known, np.ndarray):
+        known = np.asarray(tables.member[:, bits(products)].sum(axis=1))
+        tables.known["held", products] = known
+    return known
 
 
 _Groups = tuple[int, ...]  # masks of kernels that partitions do not mix with others
@@ -93,16 +103,20 @@ def _steps_of_sets(tables: IdealTables, sets: Sequence[int], groups: _Groups) ->
     # A sum over words is the same for a union as for its parts: what leads where is looked up.
     ideals, of_sets = tables.words @ _MIXED[: own.shape[1]], own @ _MIXED[: own.shape[1]]
     order = np.argsort(ideals)
-    chunk = max(MOST_COMPARED // max(own.size, 1), 1)
+    ranked, columns = ideals[order], tuple(zip(tables.words.T, own.T, need.T, strict=True))
+    chunk = max(MOST_TOUCHED // max(len(own), 1), 1)
     found: list[tuple[Ints, Ints, Ints]] = []
     for first in range(0, len(tables.masks), chunk):
-        words = tables.words[first : first + chunk, None]
-        start, number = np.nonzero(((words & (own | need)) == need).all(axis=2))
-        start = start + first
-        sought = ideals[start] + of_sets[number]
-        at = np.searchsorted(ideals, sought, sorter=order)
+        ready = np.ones((len(tables.masks[first : first + chunk]), len(own)), dtype=np.bool_)
+        for words, word, needed in columns:
+            ready &= (words[first : first + chunk, None] & (word | needed)) == needed
+        start, number = np.divmod(np.flatnonzero(ready), ready.shape[1])
+        start += first
+        at = np.searchsorted(ranked, ideals[start] + of_sets[number])
         to = order[np.minimum(at, len(order) - 1)]
-        met = (tables.words[to] == (tables.words[start] | own[number])).all(axis=1)
+        met = np.ones(len(to), dtype=np.bool_)
+        for words, word, _ in columns:
+            met &= words[to] == (words[start] | word[number])
         found.append((start[met], to[met], number[met]))
     start, to, number = (np.concatenate(columns) for columns in zip(*found, strict=True))
     used, number = np.unique(number, return_inverse=True)

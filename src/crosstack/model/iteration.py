@@ -110,6 +110,17 @@ class Pipelining:
             found = [(a + c, b + d) for a, b in found for c, d in group]
         return tuple((a * c, b + a * d) for a, b in found for c, d in pipeline.exchanged)
 
+    def longest(self, pipeline: Pipeline, work: Floats | float) -> Floats:
+        """Return the time of the longest of `paths`, of stages that work so long. [s]
+
+        The longest through the passes, then of each of `step_paths`, of the longest that a stage
+        works with what its layers exchange: paths are not put together to be compared.
+        """
+        work = pipeline.stage_work(work)
+        through = longest_of(self._passes(pipeline), work)
+        whole = sum(step_times(pipeline, work), through)
+        return np.where(np.isfinite(work), whole, np.inf)
+
     def _passes(self, pipeline: Pipeline) -> tuple[Path, ...]:
         """Return the paths through the passes of all microbatches."""
         if pipeline.has_ends and not pipeline.from_both_ends:
@@ -387,7 +398,7 @@ def _sums_behind(pipeline: Pipeline, work: float) -> list[float]:
 
 def iteration_time(pipeline: Pipeline, work: Floats | float, rules: Rules) -> Floats:
     """Time of an iteration whose stages work so long on a microbatch: its longest path. [s]"""
-    return longest_of(rules.iteration.paths(pipeline), work)
+    return rules.iteration.longest(pipeline, work)
 
 
 def steepest(plan: MeshPlan, overlap: Overlap, rules: Rules) -> Any:

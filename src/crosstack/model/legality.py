@@ -68,7 +68,7 @@ class Legality:
         return (1 << len(self.joined)) - 1
 
     @property
-    def _named(self) -> tuple[int, ...]:
+    def named(self) -> tuple[int, ...]:
         """Kernels of every attention, and of every chain."""
         return (*(held for _, held in self.attentions), *self.chains)
 
@@ -81,10 +81,10 @@ class Legality:
     def _allows(self, inside: int) -> bool:
         if inside & (inside - 1) == 0:
             return True
-        if not self.may_grow(inside):
-            return False
-        if not self.whole:
-            return True
+        return self.may_grow(inside) and (not self.whole or self.complete(inside))
+
+    def complete(self, inside: int) -> bool:
+        """Whether a set of several kernels that may grow is a partition as it is."""
         products = inside & self.products
         several = products & (products - 1)
         chained = any(not inside & ~held for held in self.chains)
@@ -96,15 +96,22 @@ class Legality:
 
     def may_grow(self, inside: int) -> bool:
         """Whether a set keeps the hereditary rules; if not, no partition holds it."""
-        members = bits(inside)
-        if any(self.cut[i] & inside for i in members):
+        cut = barred = 0
+        for i in bits(inside):
+            cut |= self.cut[i]
+            barred |= self.barred[i]
+        return self.grows(inside, cut, barred, self.named)
+
+    def grows(self, inside: int, cut: int, barred: int, named: Sequence[int]) -> bool:
+        """`may_grow` of a set from whose kernels some are ``cut`` or ``barred``; see `named`."""
+        if cut & inside:
             return False
-        if any(not inside & ~held for held in self._named):
+        if any(not inside & ~held for held in named):
             return True
         products = inside & self.products
         if products and (products & (products - 1) or inside & self.row_wise):
             return False
-        return not any(self.barred[i] & inside for i in members)
+        return not barred & inside
 
     def why(self, inside: int) -> str:
         """Say which rule a set breaks that is no partition."""
@@ -137,7 +144,7 @@ class Legality:
 
     def label(self, i: int) -> object:
         """Equal for kernels that may take each other's place in any partition."""
-        held = tuple(held & ~(1 << i) for held in self._named if held >> i & 1)
+        held = tuple(held & ~(1 << i) for held in self.named if held >> i & 1)
         kinds = self.products >> i & 1, self.row_wise >> i & 1
         return kinds, self.joined[i], self.barred[i], self.cut[i], held
 
@@ -210,17 +217,22 @@ class _WordSets:
     def meet(self, masks: Sequence[int]) -> Bools:
         """Which sets have a kernel, and another of its mask."""
         found = np.zeros(self.words.shape[1], dtype=np.bool_)
-        for i, mask in enumerate(masks):
-            if mask:
-                found |= self.touch(1 << i) & self.touch(mask)
+        for i in self.kernels():
+            if masks[i]:
+                found |= self.touch(1 << i) & self.touch(masks[i])
         return found
+
+    def kernels(self) -> list[int]:
+        """Return the kernels that are in any set."""
+        every = np.bitwise_or.reduce(self.words, axis=1).tolist()
+        return bits(sum(word << 64 * w for w, word in enumerate(every)))
 
     def joined(self, masks: Sequence[int]) -> Bools:
         """Which sets are one piece where each kernel joins those of its mask, either way."""
         one = np.uint64(1)
         reached = self.words & (~self.words + one)  # the lowest kernel of every word
         reached[1:] *= np.cumsum(self.words[:-1] > 0, axis=0) == 0
-        before, order = 0, list(range(len(masks)))
+        before, order = 0, self.kernels()
         while (size := int(np.bitwise_count(reached).sum())) > before:
             before = size
             for i in order:
@@ -239,21 +251,30 @@ def possible_partitions(legality: Legality, most: int) -> tuple[int, ...] | None
     """
     if not legality.whole:
         return None
-    layer = {1 << i for i in range(len(legality.joined))}
+    named, masks = (
+        legality.named,
+        list(zip(legality.joined, legality.cut, legality.barred, strict=True)),
+    )
+    layer = {1 << i: own for i, own in enumerate(masks)}  # with what joins, cuts and bars them
     looked_at = list(layer)
     while layer:
-        grown: set[int] = set()
-        for inside in layer:
-            near = 0
-            for i in bits(inside):
-                near |= legality.joined[i]
-            beside = (inside | 1 << i for i in bits(near & ~inside))
-            grown.update(s for s in beside if s not in grown and legality.may_grow(s))
+        grown: dict[int, tuple[int, int, int]] = {}
+        for inside, (near, cut, barred) in layer.items():
+            for i in bits(near & ~inside):
+                larger = inside | 1 << i
+                if larger in grown:
+                    continue
+                own = masks[i]
+                apart = cut | own[1], barred | own[2]
+                if legality.grows(larger, *apart, named):
+                    grown[larger] = near | own[0], *apart
             if len(looked_at) + len(grown) > most:
                 return None
         looked_at += grown
         layer = grown
-    return tuple(sorted(s for s in looked_at if legality.allows(s)))
+    single = len(legality.joined)
+    several = (s for s in looked_at[single:] if legality.complete(s))
+    return tuple(sorted([*looked_at[:single], *several]))
 
 
 @lru_cache(maxsize=256)

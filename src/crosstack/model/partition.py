@@ -157,11 +157,16 @@ def make_load(
     choices: Choices,
     codes: Ints,
     rules: Rules,
+    *,
+    roomy: bool = False,
 ) -> ChipLoad:
-    """Return the load of one chip when kernel i takes the choice ``codes[i]``."""
+    """Return the load of one chip when kernel i takes the choice ``codes[i]``.
+
+    ``roomy``: main memory has room for all, so that nothing is said of what is in it.
+    """
     graph = plan.graph(arrays)
     picked = _Picked(workload, system, graph, plan, rules, choices, lambda column: column[codes])
-    return _assemble(picked, network_times(choices, codes))
+    return _assemble(picked, network_times(choices, codes), roomy=roomy)
 
 
 def network_times(choices: Choices, codes: Ints) -> Floats:
@@ -182,11 +187,14 @@ def relaxed_load(
     choices: Choices,
     domains: Sequence[Sequence[int]],
     rules: Rules,
+    *,
+    roomy: bool = False,
 ) -> ChipLoad:
     """Return a load no heavier in any respect than that of any sharding within ``domains``.
 
     Every term takes its least value over the choices a kernel may still have, each on its own, so
-    the best fusion of this load is a lower bound on all of those shardings.
+    the best fusion of this load is a lower bound on all of those shardings. ``roomy`` as in
+    `make_load`.
     """
     index = choices.index
     kept = index.inside(domains)
@@ -196,7 +204,8 @@ def relaxed_load(
 
     pick = partial(index.least, kept=kept)
     graph = plan.graph(arrays)
-    return _assemble(_Picked(workload, system, graph, plan, rules, choices, pick), network)
+    picked = _Picked(workload, system, graph, plan, rules, choices, pick)
+    return _assemble(picked, network, roomy=roomy)
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,14 +236,18 @@ class _Picked:
         return np.asarray(self.of("output_total") * (not passes))
 
 
-def _assemble(picked: _Picked, network: Floats) -> ChipLoad:
+def _assemble(picked: _Picked, network: Floats, *, roomy: bool) -> ChipLoad:
     workload, arrays, plan = picked.workload, picked.arrays, picked.plan
     chip, rules = picked.system.chip, picked.rules
     columns = {name: picked.of(name) for name in COPY_COLUMNS}
     weight, memory = columns["weight"], copy_memory(workload, arrays, plan, rules, **columns)
-    static, full = map(float, static_sizes(workload, plan, memory))  # full: while an end runs
-    capacity = chip.memory_room(spilled=plan.spilled)
-    static = full if full > capacity else static
+    static, limit, activations = 0.0, math.inf, 0.0
+    if not roomy:
+        static, full = map(float, static_sizes(workload, plan, memory))  # full: while an end runs
+        capacity = chip.memory_room(spilled=plan.spilled)
+        static = full if full > capacity else static
+        limit = (capacity - static) / plan.microbatch_size / plan.schedule.at_once
+        activations = float(activations_held(plan, memory))
     temporal = picked.choices.clocked is not None
     kind = _one_after_the_other(picked, network) if temporal else _side_by_side(picked, weight)
     return ChipLoad(
@@ -255,9 +268,9 @@ def _assemble(picked: _Picked, network: Floats) -> ChipLoad:
         unmixed=tuple(m for m in (mask_of(arrays.counted_inputs),) if m),
         bandwidth=chip.memory_speed(spilled=plan.spilled),
         sram_capacity=chip.on_chip_capacity,
-        memory_limit=(capacity - static) / plan.microbatch_size / plan.schedule.at_once,
+        memory_limit=limit,
         memory_static=static,
-        activations=float(activations_held(plan, memory)),
+        activations=activations,
         kept=tuple(memory.resident.tolist()),
         overlap=chip.overlap,
         traffic=rules.traffic,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -95,5 +96,4 @@ class Pipeline:
 def longest_of(paths: Iterable[Path], work: Floats | float) -> Floats:
     """Return the longest of some paths. [s]"""
     with np.errstate(invalid="ignore"):  # of work without end, that some path does not pass
-        times = [np.asarray(times * work + beside) for times, beside in paths]
-    return np.asarray(np.maximum.reduce(times))
+        return np.asarray(reduce(np.maximum, (times * work + beside for times, beside in paths)))

@@ -22,7 +22,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from crosstack.errors import require, require_whole
+from crosstack.model.schedule.levels import NONE, LevelBuilder, Levels
 from crosstack.model.schedule.passes import Operation, Pass, Stage
 
 
@@ -189,8 +192,7 @@ def taken_by(stages: Sequence[Stage], chip: int, parts: Parts) -> float:
 _Step = tuple[int, int, int, int, int, int]
 
 
-@lru_cache(maxsize=64)
-def _program(chips: int, microbatches: int) -> tuple[_Step, ...]:
+def _program(chips: int, microbatches: int) -> list[_Step]:
     """Return what chips of the first half run, what is waited for first, as numbers.
 
     Of each its chip; which of the times it takes, see `_times`; the places of two passes that it
@@ -249,7 +251,29 @@ def _program(chips: int, microbatches: int) -> tuple[_Step, ...]:
                 found.append(order[at])
                 at += 1
             position[chip] = at
-    return tuple(found)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _levels(chips: int, microbatches: int, *, sends: bool) -> Levels:
+    """Return what chips of the first half run, and what they send where that takes time, by levels.
+
+    Which take what: as `_times` lists it by chip, then a send.
+    """
+    each, half = microbatches // 2, chips // 2
+    nowhere, sent, build = 1 + 4 * half * each, half * 2 * (_PAIR + 1), LevelBuilder()
+    # When a pass is through stands at its place from the end, when it is sent at its place.
+    busy, ready, links = [NONE] * half, [NONE] * (4 + 8 * half * each), [NONE] * (4 * half)
+    for chip, which, wait, second, make, other in _program(chips, microbatches):
+        done = build.add(which, busy[chip], ready[wait], ready[second])
+        busy[chip] = ready[-make] = ready[-other] = done
+        for slot in (make, other):
+            if sends and slot != nowhere:
+                link = (slot - 1) // (2 * each) * 2 + (slot - 1) % 2
+                links[link] = ready[slot] = build.add(sent, links[link], done)
+            else:
+                ready[slot] = done
+    return build.build(busy)
 
 
 _KINDS = tuple(Pass)
@@ -271,25 +295,10 @@ def dual_ends(stages: Sequence[Stage], microbatches: int) -> list[float]:
     """
     chips = len(stages)
     check_dual(chips, microbatches)
-    half, each = chips // 2, microbatches // 2
     send = max((stage.send for stage in stages[:-1]), default=0.0)
-    times = [time for chip in range(half) for time in _times(stages, chip)]
-    # When a pass is through stands at its place from the end, when it is sent at its place.
-    busy, ready, links = [0.0] * half, [0.0] * (4 + 8 * half * each), [0.0] * (4 * half + 2)
-    for chip, which, wait, second, make, other in _program(chips, microbatches):
-        end = busy[chip]
-        if ready[wait] > end:
-            end = ready[wait]
-        if ready[second] > end:
-            end = ready[second]
-        end += times[which]
-        busy[chip] = ready[-make] = ready[-other] = end
-        if not send:
-            ready[make] = ready[other] = end
-            continue
-        for slot in (make, other):
-            link = (slot - 1) // (2 * each) * 2 + (slot - 1) % 2
-            links[link] = ready[slot] = max(links[link], end) + send
+    times = [time for chip in range(chips // 2) for time in _times(stages, chip)]
+    levels = _levels(chips, microbatches, sends=send > 0)
+    busy = levels.through(np.array([*times, send])).tolist()
     return [*busy, *reversed(busy)]
 
 

@@ -18,7 +18,7 @@ from crosstack.model.iteration import Pipelining
 from crosstack.model.kernels.attention import Attended
 from crosstack.model.optimizer_step import Path
 from crosstack.model.parts import Clock, MainMemory, check_fields
-from crosstack.model.stages import Pipeline
+from crosstack.model.stages import Pipeline, longest_of
 from crosstack.model.tiles import divisors
 from crosstack.model.traffic import Boundary, Sizes, Traffic
 from crosstack.records import meaning
@@ -325,6 +325,12 @@ class DFModelPipelining(Pipelining):
         if not self._once:
             return Pipelining.paths(self, pipeline)
         return ((self.bubble_factor(pipeline) * pipeline.microbatches, pipeline.transfer),)
+
+    def longest(self, pipeline: Pipeline, work: Floats | float) -> Floats:
+        """Of the only path, or as usual."""
+        if not self._once:
+            return Pipelining.longest(self, pipeline, work)
+        return longest_of(self.paths(pipeline), work)
 
     def bubble_factor(self, pipeline: Pipeline) -> Floats:
         """That of interleaved stages of one layer, one less of them. [1]"""
