@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 import crosstack
@@ -12,11 +14,12 @@ from crosstack.mapping.mapping import Task
 from crosstack.model.overlapping import as_overlapping
 from crosstack.workload.transformer_training import Hidden
 
-JOB = crosstack.Job(model=library.model("llama3.2-1b"), batch=8, sequence=2048)
+JOB = crosstack.Job(model=library.model("llama3.2-1b"), batch=8, sequence=512)
 NODE = crosstack.system("h100-dgx", framework="megatron")
 BESIDES = (Hidden.GRADIENTS, Hidden.WEIGHTS, Hidden.SENDS)
 
 
+@cache
 def step(overlap):
     found = crosstack.predict(JOB, NODE, "tp=8", overlap=overlap)
     return found.plan
