@@ -12,7 +12,7 @@ from crosstack.io.measured_runs import read_runs
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ROOT.parent / "shared/data/measured"
-PAGE = ROOT / "docs/models/ablation.md"
+PAGE = ROOT / "docs/ablation.md"
 POINT = 1.0  # by which a mean may have moved [%]
 KERNELS = ("Products", "Attention", "Expert layers", "Elements and rows", "Collectives")
 SOME_RUNS = ("megatron-table5", "vtrain-single")
