@@ -1,7 +1,7 @@
 """What scores depend on, fixed before a set is scored: constants, and rows with their split.
 
 Usage: python tests/published/manifest.py (writes manifest.yaml beside it; needs
-../shared/data/measured), python tests/published/manifest.py --scores (prints how far off rows for
+../shared/data/measured), python tests/published/manifest.py scores (prints how far off rows for
 development and rows that are held out are).
 
 A constant is what a module of the physics or of scores calls so, or a number that a field has where
@@ -216,7 +216,7 @@ SCORED = ("gemm", "attention", "moe", "collectives", "training")
 
 def main() -> None:
     """Write the manifest, or print scores."""
-    if "--scores" not in sys.argv:
+    if sys.argv[1:] != ["scores"]:
         write()
         return
     head = ("table", "machine or source", "rows", "mean", "rows held out", "mean")
