@@ -30,7 +30,7 @@ MOST_SPLITS = 64
 FEW_SHAPES = 8  # of which all candidates are timed sooner than they are told apart [1]
 # As many as stay in the processor's cache, with all candidates of a shape, or orders of a pair. [1]
 SHAPES_AT_ONCE = 256
-PAIRS_AT_ONCE = 8192
+PAIRS_AT_ONCE = 4096
 NEAR = 1 + 1e-9  # what bounds and times may be off by rounding [1]
 
 
