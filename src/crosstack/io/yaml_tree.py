@@ -29,6 +29,7 @@ class _Mark(Protocol):
 
 DEEPEST = 50
 LONGEST_WHOLE_NUMBER = 40
+TOO_DEEP = "maximum nesting depth"  # what libyaml says of far deeper nesting, which it reads ahead
 LONGEST_SHOWN = 200  # letters on either side of where a syntax error is, that are looked at
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -62,6 +63,8 @@ def parse_yaml(text: str) -> Tree:
             builder.take(event)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
+        if TOO_DEEP in (error.problem or ""):
+            raise _too_deep(mark) from None
         what = " ".join(f"{error.problem or error.context or 'bad YAML'}".split())
         raise _at(mark, f"not YAML: {_unquoted(text, mark) or what}.") from None
     except yaml.reader.ReaderError as error:
@@ -84,6 +87,10 @@ def tree_of(content: Content) -> Tree:
 def _at(mark: _Mark | None, message: str) -> InputError:
     where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
     return InputError(Problem(where, message))
+
+
+def _too_deep(mark: _Mark | None) -> InputError:
+    return _at(mark, f"nested deeper than {DEEPEST} levels.")
 
 
 def _unquoted(text: str, mark: _Mark | None) -> str:
@@ -157,7 +164,7 @@ class _Builder:
         if self._open and isinstance(self._open[-1], dict) and self._keys[-1] is None:
             raise _at(event.start_mark, "a list or mapping as a key; allowed: text.")
         if len(self._open) >= DEEPEST:
-            raise _at(event.start_mark, f"nested deeper than {DEEPEST} levels.")
+            raise _too_deep(event.start_mark)
         self._put(collection)
         self._open.append(collection)
         self._keys.append(None)
