@@ -13,8 +13,8 @@ from crosstack.evaluate.attention_scores import (
     MeasuredAttention,
     attention_roofline,
     attention_said,
-    score_attentions,
 )
+from crosstack.evaluate.kernel_scores import score_kernels
 from crosstack.evaluate.scores import Timed
 from crosstack.io import library
 from crosstack.workload.dtype import Dtype
@@ -85,8 +85,8 @@ def test_what_all_take_besides_is_that_of_the_shortest_which_is_not_scored():
     rows = [PROMPT, replace(PROMPT, batch=8)]
     times = attention_said(rows, H100) + 10e-6
     met = [replace(row, time=float(time)) for row, time in zip(rows, times, strict=True)]
-    score = score_attentions(met, H100)
+    score = score_kernels(met, H100)
     assert score.ours.rows == 1
     assert score.ours.mean == pytest.approx(0, abs=1e-12)
     with pytest.raises(InputError, match="two or more"):
-        score_attentions(rows[:1], H100)
+        score_kernels(rows[:1], H100)

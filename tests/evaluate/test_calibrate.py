@@ -205,6 +205,18 @@ def test_the_shortest_of_a_set_tells_what_all_take_besides():
     assert fit.calibration.memory == pytest.approx(0.7, rel=0.02)
 
 
+def test_layers_that_cast_are_fitted_beyond_the_shortest_as_they_are_scored():
+    rows = [
+        MeasuredProduct(m=m, k=8192, n=8192, dtype=Dtype.FP8, time=1.0, cast=True)
+        for m in (16, 1024, 2048, 4096, 6144, 8192, 12288, 16384, 24576, 32768)
+    ]
+    made = measured_on(rows, Calibration(products=0.8).chip(H100), beyond=30e-6)
+    fit = fit_kernels([made], H100, tell=quiet)
+    scored = score_kernels(made, H100).ours
+    assert (fit.before.rows, fit.before.mean) == (scored.rows, pytest.approx(scored.mean))
+    assert fit.calibration.products == pytest.approx(0.8, rel=0.02)
+
+
 def test_so_many_kernels_are_spread_over_all():
     rows = measured_on(BOTH * 3, H100)
     assert fit_kernels([rows], H100, most=10, tell=quiet).before.rows == 10

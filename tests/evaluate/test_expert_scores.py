@@ -13,9 +13,8 @@ from crosstack.evaluate.expert_scores import (
     MeasuredGroups,
     experts_said,
     groups_said,
-    score_experts,
-    score_groups,
 )
+from crosstack.evaluate.kernel_scores import score_kernels
 from crosstack.io import library
 from crosstack.model.kernels.clock import product_time
 from crosstack.model.kernels.roofline import Roofline
@@ -81,13 +80,13 @@ def test_groups_run_one_after_the_other_with_their_launches():
     row = MeasuredGroups(groups=20, m=154, k=1536, n=5120, dtype=Dtype.BF16, time=1.0)
     one = float(product_time(Roofline(), H100, 154, 1536, 5120).time)
     assert groups_said([row], H100) == pytest.approx(20 * one)
-    assert score_groups([replace(row, time=20 * one)], H100).ours.mean == pytest.approx(0)
+    assert score_kernels([replace(row, time=20 * one)], H100).ours.mean == pytest.approx(0)
 
 
 def test_the_shortest_layer_tells_what_all_take_besides():
     rows = [replace(LAYER, tokens=1), LAYER]
     times = experts_said(rows, H100) + 20e-6
     met = [replace(row, time=float(time)) for row, time in zip(rows, times, strict=True)]
-    assert score_experts(met, H100).ours.mean == pytest.approx(0, abs=1e-12)
+    assert score_kernels(met, H100).ours.mean == pytest.approx(0, abs=1e-12)
     with pytest.raises(InputError, match="two or more"):
-        score_experts(met[:1], H100)
+        score_kernels(met[:1], H100)

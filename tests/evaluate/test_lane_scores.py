@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from crosstack.errors import InputError
-from crosstack.evaluate.lane_scores import MeasuredElements, elements_said, score_elements
+from crosstack.evaluate.kernel_scores import score_kernels
+from crosstack.evaluate.lane_scores import MeasuredElements, elements_said
 from crosstack.io import library
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import Function
@@ -31,7 +32,7 @@ def rows(*elements, times=None):
 
 
 def test_kernels_with_one_host_are_met_but_for_the_one_that_tells_it():
-    score = score_elements(rows(10**3, 10**6, 10**8), A100)
+    score = score_kernels(rows(10**3, 10**6, 10**8), A100)
     assert score.ours.rows == 2
     assert score.ours.mean == pytest.approx(0.0, abs=1e-12)
     assert score.roofline.mean > 0.01
@@ -40,9 +41,9 @@ def test_kernels_with_one_host_are_met_but_for_the_one_that_tells_it():
 def test_a_slower_long_kernel_is_off_by_as_much():
     good = rows(10**3, 10**8)
     late = [good[0], *rows(10**8, times=[2 * good[1].time])]
-    assert score_elements(late, A100).ours.bias == pytest.approx(-np.log(2))
+    assert score_kernels(late, A100).ours.bias == pytest.approx(-np.log(2))
 
 
 def test_one_kernel_alone_is_refused():
     with pytest.raises(InputError, match="two or more"):
-        score_elements(rows(10**3), A100)
+        score_kernels(rows(10**3), A100)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from crosstack.errors import InputError
+from crosstack.evaluate.kernel_scores import score_kernels
 from crosstack.evaluate.scores import (
     CALLS,
     GRAPH_LAUNCH,
@@ -18,7 +19,6 @@ from crosstack.evaluate.scores import (
     Timed,
     products_said,
     roofline_said,
-    score_products,
 )
 from crosstack.io import library
 from crosstack.model.kernels.clock import product_time
@@ -83,6 +83,6 @@ def test_the_roofline_has_one_efficiency():
 
 def test_rows_are_scored_by_how_long_they_took():
     rows = [product(time=time) for time in (5e-6, 2e-5, 3e-5, 2e-3)]
-    found = score_products(rows, H100)
+    found = score_kernels(rows, H100)
     assert [part and part.rows for part in found.by_duration] == [1, 2, None, 1]
     assert found.ours.rows == found.roofline.rows == 4

@@ -14,20 +14,14 @@ from enum import StrEnum
 
 import numpy as np
 
-from crosstack.evaluate.scores import (
-    GRAPH_LAUNCH,
-    ONE_EFFICIENCY,
-    KernelScore,
-    Timed,
-    beyond_shortest,
-    kernel_score,
-)
+from crosstack.evaluate.scores import GRAPH_LAUNCH, Timed, plain_time
 from crosstack.machine.chip import Chip
 from crosstack.model.kernels.attention import (
     FEW,
     ROWS,
     Attentions,
     attention_time,
+    busiest_pairs,
     pair_time,
     waiting_time,
 )
@@ -140,8 +134,8 @@ def _split(chip: Chip, dtype: Dtype, kernels: Attentions, splits: Bools, found: 
     """Add the kernel that adds up parts of keys, or take tiles that are not split. [s]"""
     many = chip.compute.n_multiprocessors
     few = (kernels.heads < FULL * many) & (kernels.keys > ROWS)
-    shape = kernels.heads, kernels.queries, kernels.keys, kernels.share
-    wait = waiting_time(chip, dtype, shape, kernels.size)
+    _, rounds = busiest_pairs(chip, kernels.heads, kernels.queries, kernels.keys, kernels.share)
+    wait = waiting_time(chip, dtype, rounds, kernels.queries, kernels.size)
     each = 2 * (kernels.size + kernels.value_size) / chip.throughput(dtype) + pair_time(chip)
     alone = FEW * kernels.keys * each * many
     alone = alone + np.ceil(kernels.keys / ROWS) * 2 * chip.main_memory.latency
@@ -158,19 +152,5 @@ def attention_roofline(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
         work = 2 * row.batch * row.heads * row.pairs * depth * products
         moved = row.batch * row.kv_heads * row.seen * depth * row.kv_element
         moved += row.batch * row.heads * row.query * depth * ELEMENT
-        computing = work / chip.rate(row.dtype)
-        found.append(max(computing, moved / (chip.main_memory.bandwidth or 1.0)) / ONE_EFFICIENCY)
+        found.append(plain_time(chip, row.dtype, work, moved))
     return np.array(found)
-
-
-def score_attentions(rows: Sequence[MeasuredAttention], chip: Chip) -> KernelScore:
-    """Score attentions of one kind and type that were measured on one chip.
-
-    Raises `InputError` if there are fewer than two of a framework.
-    """
-    measured = np.array([row.time for row in rows])
-    said, plain = attention_said(rows, chip), attention_roofline(rows, chip)
-    if rows[0].timed is Timed.LOOP:
-        return kernel_score(measured, said, plain)
-    kept, ours, other = beyond_shortest(measured, said, plain)
-    return kernel_score(kept, ours, other)

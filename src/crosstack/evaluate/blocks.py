@@ -27,10 +27,8 @@ from crosstack.mapping.search import search
 from crosstack.model.choice_index import sharding_codes
 from crosstack.model.choices import make_choices
 from crosstack.model.collectives import AffineTime, ConcaveTime
-from crosstack.model.fused_attention import as_run
 from crosstack.model.memory import COPY_COLUMNS, STATE, copy_memory
 from crosstack.model.mesh_plan import MeshPlan
-from crosstack.model.overlapping import as_overlapping
 from crosstack.model.partition import (
     ChipLoad,
     combine_arrays,
@@ -119,9 +117,7 @@ class BlockTable:
 
     def __post_init__(self) -> None:
         """Take the workload as the chips run it, and chips that overlap what is given."""
-        self.system = as_overlapping(self.system, self.constraints.overlap)
-        fuses = not self.constraints.kernel_by_kernel
-        self.workload = as_run(self.workload, self.system.chip, fuses=fuses)
+        self.workload, self.system = self.constraints.as_run(self.workload, self.system)
 
     @property
     def terms(self) -> BlockTerms:

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem, require
-from crosstack.evaluate.kernel_scores import kernels_said, shortest_tells
+from crosstack.evaluate.kernel_scores import kernels_said, measured_times, shortest_tells
 from crosstack.evaluate.run_scores import MeasuredRun, said_of
 from crosstack.evaluate.scores import Score
 from crosstack.machine.calibration import FACTORS, Calibration
@@ -130,14 +130,14 @@ def fit_kernels(
         for rows, first in zip(sets, tells, strict=True):
             times = kernels_said(rows, made)
             if first is not None:
-                beyond = max(_measured(rows)[first] - times[first], 0.0)
+                beyond = max(measured_times(rows)[first] - times[first], 0.0)
                 times = np.delete(times, first) + beyond
             found.append(times)
         return np.concatenate(found)
 
     measured = np.concatenate(
         [
-            _measured(rows) if first is None else np.delete(_measured(rows), first)
+            measured_times(rows) if first is None else np.delete(measured_times(rows), first)
             for rows, first in zip(sets, tells, strict=True)
         ]
     )
@@ -146,10 +146,6 @@ def fit_kernels(
     return fit_factors(
         lambda under, rows: said(under)[kept[rows]], measured[kept], OF_KERNELS, tell
     )
-
-
-def _measured(rows: Sequence[object]) -> Floats:
-    return np.array([row.time for row in rows], dtype=np.float64)  # type: ignore[attr-defined]
 
 
 def fit_runs(runs: Sequence[MeasuredRun], tell: Tell) -> Fit:

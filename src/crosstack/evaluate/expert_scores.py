@@ -8,19 +8,12 @@ tokens once, and what puts tokens in order before, the activation, and the sum b
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from crosstack.evaluate.scores import (
-    GRAPH_LAUNCH,
-    ONE_EFFICIENCY,
-    KernelScore,
-    beyond_shortest,
-    kernel_score,
-)
+from crosstack.evaluate.scores import GRAPH_LAUNCH, plain_time
 from crosstack.machine.chip import Chip
 from crosstack.model.kernels.attention import ROWS
 from crosstack.model.kernels.clock import KernelClock, product_time
@@ -149,32 +142,22 @@ def groups_said(rows: Sequence[MeasuredGroups], chip: Chip) -> Floats:
     return np.array(found)
 
 
-def _plain(chip: Chip, dtype: Dtype, work: float, moved: float) -> float:
-    bandwidth = chip.main_memory.bandwidth or math.inf
-    return max(work / chip.rate(dtype), moved / bandwidth) / ONE_EFFICIENCY
-
-
-def score_experts(rows: Sequence[MeasuredExperts], chip: Chip) -> KernelScore:
-    """Score expert layers of one type that were measured on one chip.
-
-    Raises `InputError` if there are fewer than two.
-    """
-    plain = []
+def experts_roofline(rows: Sequence[MeasuredExperts], chip: Chip) -> Floats:
+    """Return what a plain roofline says of expert layers, without a launch. [s]"""
+    found = []
     for row in rows:
         loads, matrices = row.loads, 3 if row.gated else 2
         elements = row.hidden * row.expert_ffn / row.tp * matrices
         moved = float(np.minimum(loads, 1.0).sum()) * elements * row.weight
-        plain.append(_plain(chip, row.dtype, 2 * float(loads.sum()) * elements, moved))
-    measured = np.array([row.time for row in rows])
-    return kernel_score(*beyond_shortest(measured, experts_said(rows, chip), np.array(plain)))
+        found.append(plain_time(chip, row.dtype, 2 * float(loads.sum()) * elements, moved))
+    return np.array(found)
 
 
-def score_groups(rows: Sequence[MeasuredGroups], chip: Chip) -> KernelScore:
-    """Score grouped products that were measured on one chip."""
-    plain = []
+def groups_roofline(rows: Sequence[MeasuredGroups], chip: Chip) -> Floats:
+    """Return what a plain roofline says of grouped products, with one launch. [s]"""
+    found = []
     for row in rows:
         sides = row.m * row.k + row.k * row.n + row.m * row.n
         work, moved = 2 * row.m * row.k * row.n, sides * row.dtype.size
-        plain.append(GRAPH_LAUNCH + row.groups * _plain(chip, row.dtype, work, moved))
-    measured = np.array([row.time for row in rows])
-    return kernel_score(measured, groups_said(rows, chip), np.array(plain))
+        found.append(GRAPH_LAUNCH + row.groups * plain_time(chip, row.dtype, work, moved))
+    return np.array(found)

@@ -2,66 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from crosstack.evaluate.attention_scores import (
     MeasuredAttention,
+    attention_roofline,
     attention_said,
-    score_attentions,
 )
 from crosstack.evaluate.expert_scores import (
     MeasuredExperts,
     MeasuredGroups,
+    experts_roofline,
     experts_said,
+    groups_roofline,
     groups_said,
-    score_experts,
-    score_groups,
 )
-from crosstack.evaluate.lane_scores import MeasuredElements, elements_said, score_elements
+from crosstack.evaluate.lane_scores import MeasuredElements, elements_roofline, elements_said
 from crosstack.evaluate.scores import (
     KernelScore,
     MeasuredProduct,
     Timed,
+    beyond_shortest,
+    kernel_score,
     products_said,
-    score_products,
+    roofline_said,
 )
 from crosstack.machine.chip import Chip
 from crosstack.workload.kernel_graph import Floats
 
-SCORES: dict[type, Any] = {
-    MeasuredProduct: score_products,
-    MeasuredElements: score_elements,
-    MeasuredAttention: score_attentions,
-    MeasuredExperts: score_experts,
-    MeasuredGroups: score_groups,
-}
-SAID: dict[type, Any] = {
-    MeasuredProduct: products_said,
-    MeasuredElements: elements_said,
-    MeasuredAttention: attention_said,
-    MeasuredExperts: experts_said,
-    MeasuredGroups: groups_said,
-}
+Rows = Sequence[Any]  # measured kernels of one kind
 
 
-def score_kernels(rows: Sequence[Any], chip: Chip) -> KernelScore:
-    """Score kernels of one kind that were measured on one chip."""
-    score: KernelScore = SCORES[type(rows[0])](rows, chip)
-    return score
+def _all_cast(rows: Sequence[MeasuredProduct]) -> bool:
+    """Whether they are layers that also make numbers of a type of A, by kernels before it."""
+    return len(rows) > 1 and all(row.cast for row in rows)
 
 
-def kernels_said(rows: Sequence[Any], chip: Chip) -> Floats:
-    """Return what is said of kernels of one kind on a chip, without what all take besides. [s]"""
-    said: Floats = SAID[type(rows[0])](rows, chip)
-    return said
+def _in_graphs(rows: Sequence[MeasuredAttention]) -> bool:
+    """Whether they are layers of a framework, with what it does beside the kernel."""
+    return rows[0].timed is Timed.GRAPH
 
 
-def shortest_tells(rows: Sequence[Any]) -> bool:
-    """Whether kernels of one kind take more besides, which the shortest of them tells.
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What is said of kernels of a kind, ours and a plain roofline's. [s]
 
-    See `crosstack.evaluate.scores.beyond_shortest`.
+    ``shortest_tells``: whether some take more besides, which the shortest of them tells
+    (`crosstack.evaluate.scores.beyond_shortest`).
     """
-    if isinstance(rows[0], MeasuredAttention):
-        return rows[0].timed is Timed.GRAPH
-    return isinstance(rows[0], MeasuredElements | MeasuredExperts)
+
+    said: Callable[[Any, Chip], Floats]
+    roofline: Callable[[Any, Chip], Floats]
+    shortest_tells: Callable[[Any], bool]
+
+
+_KINDS: dict[type, _Kind] = {
+    MeasuredProduct: _Kind(products_said, roofline_said, _all_cast),
+    MeasuredElements: _Kind(elements_said, elements_roofline, lambda rows: True),
+    MeasuredAttention: _Kind(attention_said, attention_roofline, _in_graphs),
+    MeasuredExperts: _Kind(experts_said, experts_roofline, lambda rows: True),
+    MeasuredGroups: _Kind(groups_said, groups_roofline, lambda rows: False),
+}
+
+
+def measured_times(rows: Rows) -> Floats:
+    """Return what kernels took. [s]"""
+    return np.array([row.time for row in rows], dtype=np.float64)
+
+
+def kernels_said(rows: Rows, chip: Chip) -> Floats:
+    """Return what is said of kernels of one kind on a chip, without what all take besides. [s]"""
+    return _KINDS[type(rows[0])].said(rows, chip)
+
+
+def shortest_tells(rows: Rows) -> bool:
+    """Whether kernels of one kind take more besides, which the shortest of them tells."""
+    return _KINDS[type(rows[0])].shortest_tells(rows)
+
+
+def score_kernels(rows: Rows, chip: Chip) -> KernelScore:
+    """Score kernels of one kind and type that were measured on one chip.
+
+    Raises `InputError` if there is one alone that tells what all take besides.
+    """
+    plain = _KINDS[type(rows[0])].roofline(rows, chip)
+    times: tuple[Floats, ...] = measured_times(rows), kernels_said(rows, chip), plain
+    return kernel_score(*(beyond_shortest(*times) if shortest_tells(rows) else times))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crosstack.evaluate.scores import ONE_EFFICIENCY, KernelScore, beyond_shortest, kernel_score
+from crosstack.evaluate.scores import plain_time
 from crosstack.machine.chip import Chip
 from crosstack.model.kernels.lanes import function_time
 from crosstack.workload.dtype import Dtype
@@ -36,22 +36,18 @@ class MeasuredElements:
         """All of them. [1]"""
         return float(self.rows) * self.columns
 
+    @property
+    def moved(self) -> float:
+        """Bytes that are read and made. [B]"""
+        return 2 * self.elements * self.dtype.size
+
 
 def elements_said(rows: Sequence[MeasuredElements], chip: Chip) -> Floats:
     """Return what is said of kernels on a chip, without the host's part. [s]"""
-    found = [
-        function_time(chip, row.function, row.elements, 2 * row.elements * row.dtype.size)
-        for row in rows
-    ]
+    found = [function_time(chip, row.function, row.elements, row.moved) for row in rows]
     return np.array(found)
 
 
-def score_elements(rows: Sequence[MeasuredElements], chip: Chip) -> KernelScore:
-    """Score kernels of one function that were measured on one chip, the roofline with a host too.
-
-    Raises `InputError` if there are fewer than two.
-    """
-    moved = np.array([2 * row.elements * row.dtype.size for row in rows])
-    plain = moved / (chip.main_memory.bandwidth or 1.0) / ONE_EFFICIENCY
-    measured = np.array([row.time for row in rows])
-    return kernel_score(*beyond_shortest(measured, elements_said(rows, chip), plain))
+def elements_roofline(rows: Sequence[MeasuredElements], chip: Chip) -> Floats:
+    """Return what a plain roofline says of kernels, which only move what they read and make. [s]"""
+    return np.array([plain_time(chip, row.dtype, 0.0, row.moved) for row in rows])

@@ -37,9 +37,8 @@ class MeasuredRun:
 
     ``time`` is None where it ran out of memory. Runs of a ``group`` train the same model on the
     same chips, spread in different ways; of those with a ``release`` of the framework the newest
-    counts. ``overlap`` is what of communication runs beside the work
-    of chips, ``exchange`` what tensor-parallel chips send one another; None: what may, and what is
-    best.
+    counts. ``overlap`` is what of communication runs beside the work of chips, ``exchange`` what
+    tensor-parallel chips send one another; None: what may, and what is best.
     """
 
     name: str

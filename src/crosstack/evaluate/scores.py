@@ -5,6 +5,7 @@ An error is the logarithm of what is said over what was measured, so that twice 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -122,11 +123,16 @@ def roofline_said(rows: Sequence[MeasuredProduct], chip: Chip) -> Floats:
     """Return what a plain roofline with one efficiency says of products on a chip. [s]"""
     found = []
     for row in rows:
-        computing = 2 * row.m * row.k * row.n / chip.rate(row.dtype)
-        numbers = row.m * row.k + row.k * row.n + row.m * row.n
-        moving = numbers * row.dtype.size / (chip.main_memory.bandwidth or 1.0)
-        found.append(GRAPH_LAUNCH + max(computing, moving) / ONE_EFFICIENCY)
+        moved = (row.m * row.k + row.k * row.n + row.m * row.n) * row.dtype.size
+        work = 2 * row.m * row.k * row.n
+        found.append(GRAPH_LAUNCH + plain_time(chip, row.dtype, work, moved))
     return np.array(found)
+
+
+def plain_time(chip: Chip, dtype: Dtype, work: float, moved: float) -> float:
+    """Time of a plain roofline with one efficiency, without a launch. [FLOP], [B], [s]"""
+    bandwidth = chip.main_memory.bandwidth or math.inf
+    return max(work / chip.rate(dtype), moved / bandwidth) / ONE_EFFICIENCY
 
 
 def kernel_score(measured: Floats, said: Floats, roofline: Floats) -> KernelScore:
@@ -138,19 +144,6 @@ def kernel_score(measured: Floats, said: Floats, roofline: Floats) -> KernelScor
         by_duration=tuple(Score.of(said[i], measured[i]) if i.size else None for i in parts),
         roofline=Score.of(roofline, measured),
     )
-
-
-def score_products(rows: Sequence[MeasuredProduct], chip: Chip) -> KernelScore:
-    """Score products that were measured on one chip.
-
-    Layers that also make numbers of a type of A launch several kernels, one after the other: what
-    that takes besides is told by the one that is said to be shortest (`beyond_shortest`).
-    """
-    measured = np.array([row.time for row in rows], dtype=np.float64)
-    times: tuple[Floats, ...] = measured, products_said(rows, chip), roofline_said(rows, chip)
-    if len(rows) > 1 and all(row.cast for row in rows):
-        times = beyond_shortest(*times)
-    return kernel_score(*times)
 
 
 def beyond_shortest(measured: Floats, said: Floats, plain: Floats) -> tuple[Floats, ...]:

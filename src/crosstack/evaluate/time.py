@@ -30,7 +30,6 @@ from crosstack.mapping.mapping import GeneralDecisions, Mapping
 from crosstack.model.choices import Choices, make_choices, summing
 from crosstack.model.ends import PricedBlock, counted, end_cost, plan_of_end, priced_end, with_ends
 from crosstack.model.energy import Energy, energy_rates
-from crosstack.model.fused_attention import as_mapped
 from crosstack.model.host_memory import check_host, host_account
 from crosstack.model.iteration import Iteration, iteration, latency, split_iteration
 from crosstack.model.memory import COPY_COLUMNS, copy_memory, pipeline_account, recomputations
@@ -40,7 +39,6 @@ from crosstack.model.mesh_plan import (
     make_plan,
     with_offloaded,
 )
-from crosstack.model.overlapping import as_overlapping
 from crosstack.model.partition import (
     ChipLoad,
     PartitionCost,
@@ -86,8 +84,7 @@ def evaluate(
     ko2025dfmodel; the formulas are in `crosstack.model`
     """
     rules = chosen_rules(rules, MAPPED)
-    system = as_overlapping(system, mapping.overlap)
-    workload = as_mapped(counted(workload, rules), system.chip, len(mapping.sharding))
+    workload, system = mapping.as_run(counted(workload, rules), system)
     problems = list(problems_of(workload, system, mapping, rules))
     if problems:
         raise InputError(problems)
@@ -136,8 +133,7 @@ def evaluate(
 
 def mapped_plan(workload: Workload, system: System, mapping: Mapping, rules: Rules) -> MeshPlan:
     """Return the plan of a mapping that was evaluated, with what its ends take."""
-    system = as_overlapping(system, mapping.overlap)
-    workload = as_mapped(counted(workload, rules), system.chip, len(mapping.sharding))
+    workload, system = mapping.as_run(counted(workload, rules), system)
     plan, choices = _planned(workload, system, rules, mapping.general)
     codes = checked_codes(workload, workload.graph, choices, mapping.sharding, plan)
     return _with_ends(

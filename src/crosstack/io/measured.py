@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -134,14 +135,9 @@ def read_kernels(path: Path, on: Chip | None = None) -> KernelTable:
         KernelSet(
             gpu=gpu, source=source, dtype=dtype, said=said, op=op, chip=chip, rows=tuple(rows)
         )
-        for (gpu, source, op, said), (chip, dtype, rows) in sorted(found.items(), key=_place)
+        for (gpu, source, op, said), (chip, dtype, rows) in sorted(found.items(), key=itemgetter(0))
     ]
     return KernelTable(sets=tuple(sets), left_out=left)
-
-
-def _place(found: tuple[tuple[str, ...], Any]) -> tuple[str, ...]:
-    """Return where a set stands among all of a table."""
-    return found[0]
 
 
 def lines_of(path: Path) -> Iterator[tuple[str, str]]:
@@ -207,12 +203,12 @@ def _kernel(row: Mapping[str, Any], op: str, dtype: Dtype, where: str) -> Row:
     if op == "moe":
         return _experts(row, dtype, where)
     if op == "grouped gemm":
-        counts, time = numbers(row, where, "groups", "m", "k", "n")
+        counts, time = _numbers(row, where, "groups", "m", "k", "n")
         return MeasuredGroups(**counts, dtype=dtype, time=time)
     if op not in FUNCTIONS:
         known = [*FUNCTIONS, *AttentionKind, "moe", "grouped gemm"]
         raise InputError(unknown_name(f"{where}: op", "kernel is", op, known).problems)
-    sides, time = numbers(row, where, "rows", "cols")
+    sides, time = _numbers(row, where, "rows", "cols")
     return MeasuredElements(
         function=FUNCTIONS[op], rows=sides["rows"], columns=sides["cols"], dtype=dtype, time=time
     )
@@ -223,7 +219,7 @@ def _attention(
 ) -> MeasuredAttention:
     names = ["batch", "query", "kv", "heads", "kv_heads", "head_size"]
     names += [name for name in ("value_size", "window") if name in row]
-    counts, time = numbers(row, where, *names)
+    counts, time = _numbers(row, where, *names)
     counts = {"value_size": counts["head_size"], "window": counts["kv"], **counts}
     if counts["query"] > counts["kv"]:
         allowed = f"at most kv, {counts['kv']}"
@@ -244,7 +240,7 @@ def _attention(
 
 def _experts(row: Mapping[str, Any], dtype: Dtype, where: str) -> MeasuredExperts:
     names = ("tokens", "hidden", "expert_ffn", "topk", "experts", "tp", "ep")
-    counts, time = numbers(row, where, *names)
+    counts, time = _numbers(row, where, *names)
     if counts["experts"] % counts["ep"]:
         allowed = f"a divisor of experts, {counts['experts']}"
         raise InputError(Problem(f"{where}: ep", f"got {counts['ep']}; allowed: {allowed}."))
@@ -264,15 +260,10 @@ def _experts(row: Mapping[str, Any], dtype: Dtype, where: str) -> MeasuredExpert
     )
 
 
-def numbers(
-    row: Mapping[str, Any], where: str, *counts: str, least: int = 1
-) -> tuple[dict[str, int], float]:
-    """Return counts of a row, ``least`` or more, by name, and its time. [1], [s]
-
-    Raises `InputError` with all that are wrong.
-    """
+def wrong_numbers(row: Mapping[str, Any], where: str, counts: Mapping[str, int]) -> list[Problem]:
+    """Return what is wrong with counts of a row, by name with the least, and with its time."""
     problems = []
-    for name in counts:
+    for name, least in counts.items():
         count = row.get(name)
         if not isinstance(count, int) or isinstance(count, bool) or count < least:
             allowed = f"{least}, {least + 1}, {least + 2} ..."
@@ -280,13 +271,21 @@ def numbers(
     time = row.get("time_s")
     if not isinstance(time, int | float) or isinstance(time, bool) or not 0 < time < math.inf:
         problems.append(Problem(f"{where}: time_s", f"got {time!r}; allowed: seconds, above 0."))
-    if problems:
+    return problems
+
+
+def _numbers(row: Mapping[str, Any], where: str, *counts: str) -> tuple[dict[str, int], float]:
+    """Return counts of a row, 1 or more, by name, and its time. [1], [s]
+
+    Raises `InputError` with all that are wrong.
+    """
+    if problems := wrong_numbers(row, where, dict.fromkeys(counts, 1)):
         raise InputError(problems)
     return {name: row[name] for name in counts}, float(row["time_s"])
 
 
 def _product(row: Mapping[str, Any], dtype: Dtype, where: str) -> MeasuredProduct:
-    sides, time = numbers(row, where, "m", "k", "n")
+    sides, time = _numbers(row, where, "m", "k", "n")
     framework = _source(row).startswith(FRAMEWORKS)
     return MeasuredProduct(
         **sides,

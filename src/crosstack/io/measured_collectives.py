@@ -7,7 +7,6 @@ what one rank has before.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.evaluate.collective_scores import CollectiveSet, Library, MeasuredCollective
 from crosstack.io import library
-from crosstack.io.measured import MOST_PROBLEMS, rows_of
+from crosstack.io.measured import MOST_PROBLEMS, rows_of, wrong_numbers
 from crosstack.workload.kernels import Collective
 
 NODES = {
@@ -90,15 +89,7 @@ def read_collectives(path: Path) -> CollectiveTable:
 
 
 def _collective(row: Mapping[str, Any], kernel: str, where: str) -> MeasuredCollective:
-    problems = []
-    for name, least in (("ranks", 2), ("bytes", 1)):
-        count = row.get(name)
-        if not isinstance(count, int) or isinstance(count, bool) or count < least:
-            allowed = f"{least}, {least + 1}, {least + 2} ..."
-            problems.append(Problem(f"{where}: {name}", f"got {count!r}; allowed: {allowed}"))
-    time = row.get("time_s")
-    if not isinstance(time, int | float) or isinstance(time, bool) or not 0 < time < math.inf:
-        problems.append(Problem(f"{where}: time_s", f"got {time!r}; allowed: seconds, above 0."))
+    problems = wrong_numbers(row, where, {"ranks": 2, "bytes": 1})
     op = str(row.get("op"))
     if op not in OPS:
         problems += unknown_name(f"{where}: op", "collective is", op, OPS).problems

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 from crosstack.errors import InputError, require, require_quantity, require_whole
 from crosstack.machine.system import Parallelism, System, dimension_sizes
 from crosstack.mapping.degrees import FREE, Degrees, degree_of
-from crosstack.model.fused_attention import as_run
+from crosstack.model.fused_attention import as_mapped, as_run
 from crosstack.model.objective import Objective
 from crosstack.model.overlapping import as_overlapping
 from crosstack.records import brief, require_types
@@ -144,13 +144,20 @@ class Constraints:
                 allowed = f"0 to {most - 1}, as max_partitions is {most}"
                 require(partition < most, path, partition, allowed)
 
+    def as_run(self, workload: Workload, system: System) -> tuple[Workload, System]:
+        """Return a workload as the chips run it, and chips that overlap what is given.
+
+        See `crosstack.model.fused_attention.as_run`, `crosstack.model.overlapping.as_overlapping`.
+        """
+        made = as_overlapping(system, self.overlap)
+        return as_run(workload, made.chip, fuses=not self.kernel_by_kernel), made
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """A workload, a system and what is given: what one file holds.
 
-    The workload is as the chips run it (`crosstack.model.fused_attention.as_run`), and the chips
-    overlap what is given (`crosstack.model.overlapping.as_overlapping`).
+    The workload is as the chips run it, and the chips overlap what is given (`Constraints.as_run`).
 
     ``paths`` says what the file calls fields, by their path here, where it has other names.
     """
@@ -166,11 +173,9 @@ class Task:
     def __post_init__(self) -> None:
         """Check what it is made of."""
         require_types(self)
-        system = as_overlapping(self.system, self.constraints.overlap)
-        object.__setattr__(self, "system", system)
-        fuses = not self.constraints.kernel_by_kernel
-        workload = as_run(self.workload, self.system.chip, fuses=fuses)
+        workload, system = self.constraints.as_run(self.workload, self.system)
         object.__setattr__(self, "workload", workload)
+        object.__setattr__(self, "system", system)
 
     def as_in_file(self, error: InputError) -> InputError:
         """Return the same error with the file's own paths."""
@@ -345,6 +350,14 @@ class Mapping:
     def degree(self, parallelism: Parallelism) -> int:
         """Chips that ``parallelism`` uses: the product of its sizes. [1]"""
         return degree_of(parallelism, self.sizes, self.parallelism)
+
+    def as_run(self, workload: Workload, system: System) -> tuple[Workload, System]:
+        """Return a workload with the kernels that this maps, and chips that overlap what it says.
+
+        See `crosstack.model.fused_attention.as_mapped` and `Constraints.as_run`.
+        """
+        made = as_overlapping(system, self.overlap)
+        return as_mapped(workload, made.chip, len(self.sharding)), made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

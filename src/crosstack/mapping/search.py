@@ -63,10 +63,8 @@ from crosstack.model.ends import (
     plan_of_end,
     priced_end,
 )
-from crosstack.model.fused_attention import as_run
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.objective import Objective, Weights
-from crosstack.model.overlapping import as_overlapping
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import bits
 from crosstack.workload.workload import End, Workload
@@ -143,9 +141,7 @@ def search(
         If constraints name unknown kernels or contradict the rules.
     """
     started = time.perf_counter()
-    system = as_overlapping(system, constraints.overlap)
-    fuses = not constraints.kernel_by_kernel
-    workload = as_run(counted(workload, rules), system.chip, fuses=fuses)
+    workload, system = constraints.as_run(counted(workload, rules), system)
     check_given(workload, system, constraints, rules)
     weights = Weights.of(objective) if weights is None else weights
     state = search_state(workload, system, constraints, rules, gap, weights)

@@ -64,8 +64,14 @@ def attention_core(arrays: KernelGraph) -> Bools:
     Scores, what is done to them, and weighted values: what selective recomputation
     (``korthikanti2023reducing``) computes again.
     """
+    return in_attentions(arrays) & ~arrays.backward
+
+
+@lru_cache(maxsize=256)
+def in_attentions(arrays: KernelGraph) -> Bools:
+    """Kernels of all `attentions`, forward and backward, shape (n,)."""
     inside = reduce(or_, (held for _, held in attentions(arrays)), 0)
-    return np.array([bool(inside >> i & 1) for i in range(arrays.n)]) & ~arrays.backward
+    return np.array([bool(inside >> i & 1) for i in range(arrays.n)], dtype=np.bool_)
 
 
 @lru_cache(maxsize=256)

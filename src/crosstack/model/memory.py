@@ -18,14 +18,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, reduce
-from operator import or_
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crosstack.model.attention import attention_core, attentions
+from crosstack.model.attention import attention_core, in_attentions
 from crosstack.model.boundary import Shares, operand_share
 from crosstack.model.kept_by_two import kept_by_two, kept_of_end, microbatches_kept
 from crosstack.model.memory_account import ROWS, MemoryAccount
@@ -144,9 +143,7 @@ def masks_moved(arrays: KernelGraph) -> Bools:
     """
     if not (arrays.remade >= 0).any():
         return arrays.masked
-    inside = reduce(or_, (held for _, held in attentions(arrays)), 0)
-    outside = np.array([not inside >> i & 1 for i in range(arrays.n)], dtype=np.bool_)
-    return np.asarray(arrays.masked & outside)
+    return np.asarray(arrays.masked & ~in_attentions(arrays))
 
 
 @lru_cache(maxsize=256)

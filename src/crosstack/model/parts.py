@@ -46,7 +46,7 @@ def check_fields(part: object, counts: Mapping[str, tuple[int, ...]] | None = No
             require(isinstance(value, kind), name, value, names)
 
 
-SINGLE = 4.0  # bytes of a number in single precision [B]
+SINGLE = Dtype.FP32.size  # of a number in single precision [B]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +112,8 @@ class MainMemory:
         """
         state, gradient, passes = self.optimizer_bytes, self.gradient_bytes, self.gradient_passes
         apart = passes > 1 and state >= SINGLE
-        if apart and gradient < SINGLE:
-            moved = gradient + SINGLE + (passes - 1) * SINGLE + gradient
-        else:
-            moved = passes * gradient
+        turned = apart and gradient < SINGLE
+        moved = 2 * gradient + passes * SINGLE if turned else passes * gradient
         return moved + 2 * state + word + apart * SINGLE
 
     def weights(self, weight: Floats, forward: Floats) -> Floats:

@@ -70,9 +70,9 @@ class KernelGraph:
     those that its extents say, other than 1 where windows overlap; ``reread``: bytes of its
     operands that a kernel reads once more, wherever they are [B]; ``saved_*`` what the backward
     pass needs of a forward kernel (`Saved`); ``masked``: whether a kernel writes such a mask, or
-    reads it; ``remade``: the kernel whose result one makes once
-    more, -1 for others (`crosstack.model.fused_attention`); ``density`` (n, 3), ``routing`` (n, 5)
-    as `Kernel.density` and `Routing`; ``messages`` what each kernel sends besides what its sharding
+    reads it; ``remade``: the kernel whose result one makes once more, -1 for others
+    (`crosstack.model.fused_attention`); ``density`` (n, 3), ``routing`` (n, 5) as
+    `Kernel.density` and `Routing`; ``messages`` what each kernel sends besides what its sharding
     causes; ``sharers`` how many copies of the graph have one weight, or one gradient of a weight
     that a kernel adds to, in common, 1 where each has its own, as in lists. ``experts`` is among
     how many groups that tokens are sent to a kernel works on the places of some, 0 if on none, as

@@ -26,7 +26,7 @@ import numpy as np
 
 from crosstack.machine.chip import Chip
 from crosstack.machine.framework import AttentionProgram, Fusion
-from crosstack.machine.memory import Scope
+from crosstack.machine.memory import MemoryLevel, Scope
 from crosstack.model.attention import attentions
 from crosstack.model.kernels.lanes import Instructions, element_time, has_lanes, in_attention
 from crosstack.workload.dtype import Dtype
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 ROWS = 128  # queries of a tile, and keys of a block (``dao2023flashattention2``) [1]
 FEW = 64  # rows of the smallest tile, of an instruction of Hopper (``nvidia_ptx``) [1]
 WAITS = 3  # latencies of main memory in a tile: queries and keys, values, and what is made [1]
-SUM = 4.0  # bytes of a gradient of a query while it is added up [B]
-
 
 # How many times as long as a program that is written for the chip an older one takes, forward and
 # backward. FlashAttention-2 on chips whose arrays read operands from memory: 1.5 to 2.0 and 1.5 to
@@ -82,12 +80,16 @@ def multiplied(chip: Chip, dtype: Dtype, depth: Floats, *, backward: bool = Fals
     return np.maximum(computing, 2 * depth / ROWS * dtype.size / near[-1].speed)
 
 
+def _shared(chip: Chip) -> MemoryLevel | None:
+    """Return the first level on the chip that all multiprocessors share."""
+    return next((level for level in chip.levels if level.scope is Scope.CHIP), None)
+
+
 def summing(chip: Chip, depth: Floats) -> Floats:
     """Time of adding up gradients of queries for a pair, in the cache of the chip. [s]"""
-    shared = [level for level in chip.levels if level.scope is Scope.CHIP]
-    if not shared:
+    if (shared := _shared(chip)) is None:
         return np.zeros_like(depth)
-    return depth / ROWS * SUM / shared[0].speed / chip.compute.paired
+    return depth / ROWS * Dtype.FP32.size / shared.speed / chip.compute.paired
 
 
 def busiest_pairs(
@@ -126,17 +128,16 @@ def attention_product(
     chip: Chip,
     dtype: Dtype,
     clock: KernelClock,
-    shape: tuple[Floats, Floats, Floats, Floats],
+    pairs: Floats,
     depth: Floats,
     *,
     backward: bool = False,
 ) -> Floats:
     """Time of a product in attention that is one kernel, its part of it. [s]
 
-    ``shape`` is heads, queries, keys and the share of pairs; ``depth`` terms of the product for
-    each pair. The clock is that of its arrays and half of a softmax, as products have in common.
+    ``pairs`` are those of `busiest_pairs`, ``depth`` terms of the product for each. The clock is
+    that of its arrays and half of a softmax, as products have in common.
     """
-    pairs, _ = busiest_pairs(chip, *shape)
     each = multiplied(chip, dtype, depth, backward=backward)
     beside = pair_time(chip, backward=backward) / 2
     work = pairs * 2 * depth / chip.throughput(dtype)
@@ -144,21 +145,16 @@ def attention_product(
     return pairs * each / share
 
 
-def waiting_time(
-    chip: Chip,
-    dtype: Dtype,
-    shape: tuple[Floats, Floats, Floats, Floats],
-    size: Floats,
-) -> Floats:
+def waiting_time(chip: Chip, dtype: Dtype, rounds: Floats, queries: Floats, size: Floats) -> Floats:
     """Time of the busiest multiprocessor that nothing hides, of all its tiles. [s]
 
-    ``WAITS`` latencies, and the way of queries, first keys and result, from and to the first level
-    of the chip that all multiprocessors share; tiles of few queries hide that behind one another.
+    ``rounds`` are those of `busiest_pairs`, with ``queries`` each: ``WAITS`` latencies, and the way
+    of queries, first keys and result, from and to the first level of the chip that all
+    multiprocessors share; tiles of few queries hide that behind one another.
     """
-    rounds, memory = busiest_pairs(chip, *shape)[1], chip.main_memory
-    shared = next((level for level in chip.levels if level.scope is Scope.CHIP), memory)
-    moved = 3 * ROWS * size * dtype.size * chip.compute.n_multiprocessors * (shape[1] > FEW)
-    return rounds * (WAITS * memory.latency + moved / shared.speed)
+    memory = chip.main_memory
+    moved = 3 * ROWS * size * dtype.size * chip.compute.n_multiprocessors * (queries > FEW)
+    return rounds * (WAITS * memory.latency + moved / (_shared(chip) or memory).speed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -241,18 +237,17 @@ def attention_time(chip: Chip, dtype: Dtype, clock: KernelClock, kernels: Attent
     Backward the scores are computed again, as they are not kept.
     """
     size, value, backward = kernels.size, kernels.value_size, kernels.backward
-    shape = kernels.heads, kernels.queries, kernels.keys, kernels.share
+    pairs, rounds = busiest_pairs(chip, kernels.heads, kernels.queries, kernels.keys, kernels.share)
     terms = [size, value, *([value, size, size] if backward else [])]
     products = sum(
-        (attention_product(chip, dtype, clock, shape, depth, backward=backward) for depth in terms),
+        (attention_product(chip, dtype, clock, pairs, depth, backward=backward) for depth in terms),
         np.zeros_like(size),
     )
-    pairs = busiest_pairs(chip, *shape)[0]
     beside = pairs * pair_time(chip)
     if backward:
         beside = beside + pairs * (pair_time(chip, backward=True) + summing(chip, size))
     memory = chip.main_memory
-    busy = products + beside + waiting_time(chip, dtype, shape, size)
+    busy = products + beside + waiting_time(chip, dtype, rounds, kernels.queries, size)
     return np.maximum(busy, kernels.moved / memory.speed + memory.latency)
 
 
@@ -283,17 +278,17 @@ def products_in_attention(
     """
     rows, depth, columns, heads = shapes.T
     scores, across = attended.scores, attended.across
-    beside = np.where(across, rows, columns)
-    pairs = heads, beside, np.where(scores, rows, depth), counted.min(axis=1)
+    queries, keys = np.where(across, rows, columns), np.where(scores, rows, depth)
+    pairs, rounds = busiest_pairs(chip, heads, queries, keys, counted.min(axis=1))
     terms = np.where(scores, depth, np.where(across, columns, rows))
     beside = pair_time(chip) * (~backward | attended.again)
     beside = beside + backward * (pair_time(chip, backward=True) + summing(chip, terms))
-    found = waiting_time(chip, dtype, pairs, terms) + busiest_pairs(chip, *pairs)[0] * beside
+    found = waiting_time(chip, dtype, rounds, queries, terms) + pairs * beside
     found = found * attended.tells
     for back in (False, True):
         those = backward == back
-        first, queries, keys, share = (side[those] for side in pairs)
-        shape = first, queries, keys, share
-        found[those] += attention_product(chip, dtype, clock, shape, terms[those], backward=back)
+        found[those] += attention_product(
+            chip, dtype, clock, pairs[those], terms[those], backward=back
+        )
     first, then = slowness(chip)
     return np.asarray(found * np.where(backward, then, first))

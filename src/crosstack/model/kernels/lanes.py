@@ -10,14 +10,13 @@ precision is several instructions around that.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache, reduce
-from operator import or_
+from functools import lru_cache
 
 import numpy as np
 
 from crosstack.machine.chip import Chip
 from crosstack.machine.framework import Fusion
-from crosstack.model.attention import attentions
+from crosstack.model.attention import in_attentions
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import TABLE, Function
 from crosstack.workload.kernel_graph import Floats, KernelGraph
@@ -119,9 +118,6 @@ def lane_rates(chip: Chip, graph: KernelGraph) -> Floats:
     rates = np.array([chip.vector_throughput(dtype) for dtype in graph.dtypes])
     if not has_lanes(chip):
         return rates
-    fused = 0
-    if Fusion.ATTENTION in chip.fused:
-        fused = reduce(or_, (held for _, held in attentions(graph)), 0)
     for i, name in enumerate(graph.functions):
         function = Function(name) if name else None
         work = TABLE[function].work if function else 0.0
@@ -130,8 +126,8 @@ def lane_rates(chip: Chip, graph: KernelGraph) -> Floats:
             if function is F.DROPOUT and graph.backward[i]:
                 needed = Instructions(work)  # by the mask that there is
             rates[i] = work / element_time(chip, needed)
-        if fused >> i & 1 and graph.row_wise[i]:
-            rates[i] = np.inf
+    if Fusion.ATTENTION in chip.fused:
+        rates[in_attentions(graph) & graph.row_wise] = np.inf
     return rates
 
 
