@@ -71,8 +71,11 @@ def test_the_fastest_of_all_strategies_are_listed(capacity, given):
         some = strategies.with_again(np.minimum(layers, strategies.layers))
         found = strategy_times(some, table)
         least = np.minimum(least, np.where(found.fits, found.time, np.inf))
-    fastest = np.sort(least)[:5]
-    assert [priced.time for _, priced in ranked.found] == pytest.approx(fastest.tolist())
+    listed = np.array([priced.time for _, priced in ranked.found])
+    # A strategy whose fastest kernels do not fit may be listed with others, which arrays know not.
+    faster = np.sort(least)[np.sort(least) < listed[-1] * (1 - 1e-9)]
+    assert np.isclose(faster[:, None], listed, rtol=1e-9).any(axis=1).all()
+    assert (listed <= np.sort(least)[:5] * (1 + 1e-9)).all()
     assert ranked.total == len(strategies)
     assert ranked.blocks < len(table.solved)
 
@@ -96,7 +99,6 @@ def test_a_strategy_whose_fastest_kernels_do_not_fit_is_listed_with_others_that_
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="8.4687 s where the search has 8.4362 s; why is not known")
 def test_what_is_listed_first_takes_what_a_search_finds():
     (_, priced), best = listed_and_best()
     assert priced.time <= best.time * 1.001
