@@ -21,16 +21,21 @@ NONE = 0  # what those wait for that wait for nothing
 class LevelBuilder:
     """Passes and sends in an order in which each comes behind what it waits for."""
 
-    waits: list[tuple[int, int, int]] = field(default_factory=lambda: [(NONE, NONE, NONE)])
+    waits: list[int] = field(default_factory=lambda: [NONE, NONE, NONE])  # three of each
     takes: list[int] = field(default_factory=lambda: [0])
     level: list[int] = field(default_factory=lambda: [0])
 
     def add(self, takes: int, one: int, other: int = NONE, third: int = NONE) -> int:
         """Add what takes the time of a number, behind up to three others; return its number."""
         level, number = self.level, len(self.level)
-        self.waits.append((one, other, third))
+        self.waits += (one, other, third)
         self.takes.append(takes)
-        level.append(1 + max(level[one], level[other], level[third]))
+        most, next_ = level[one], level[other]  # compared by hand: millions of them are built
+        if next_ > most:
+            most = next_
+        if third and level[third] > most:
+            most = level[third]
+        level.append(most + 1)
         return number
 
     def build(self, ends: list[int]) -> Levels:
@@ -39,7 +44,7 @@ class LevelBuilder:
         order = np.argsort(level, kind="stable")
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
-        waits = place[np.array(self.waits, np.int32)[order]]
+        waits = place[np.array(self.waits, np.int32).reshape(-1, 3)[order]]
         three = bool((waits[:, 2] != NONE).any())
         return Levels(
             waits=tuple(np.ascontiguousarray(x) for x in waits.T[: 2 + three]),

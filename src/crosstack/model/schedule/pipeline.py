@@ -168,16 +168,20 @@ def pass_order(
         orders = [_order_of(chip, chips, microbatches, interleave) for chip in range(chips)]
     position = [0] * chips
     passed = {kind: [0] * stages for kind in Pass}  # microbatches through every stage
+    told = {kind: (kind.step, through) for kind, through in passed.items()}
     while any(position[chip] < len(order) for chip, order in enumerate(orders)):
         for chip, order in enumerate(orders):
-            while position[chip] < len(order):
-                s, i, kind = order[position[chip]]
-                before = s - kind.step
-                if before != s and 0 <= before < stages and passed[kind][before] <= i:
+            at = position[chip]
+            while at < len(order):
+                s, i, kind = item = order[at]
+                step, through = told[kind]
+                before = s - step
+                if step and 0 <= before < stages and through[before] <= i:
                     break
-                yield s, i, kind
-                passed[kind][s] += 1
-                position[chip] += 1
+                yield item
+                through[s] += 1
+                at += 1
+            position[chip] = at
 
 
 def _order_of(chip: int, chips: int, microbatches: int, interleave: int) -> list[Item]:
@@ -212,24 +216,25 @@ def _levels(stages: int, microbatches: int, schedule: Schedule, interleave: int)
     ready: dict[Pass, list[list[int]]]  # what passes a microbatch on
     ready = {kind: [[] for _ in range(stages)] for kind in Pass}
     turned: list[int] = []  # the last stage's forward
-    number = {kind: place for place, kind in enumerate(Pass)}
+    told = {kind: (kind.step, place, ready[kind]) for place, kind in enumerate(Pass)}
+    add, meet, last = build.add, schedule.ends_meet, stages - 1
     for s, i, kind in pass_order(stages, microbatches, schedule, interleave=interleave):
-        step = kind.step
-        before, to, came = s - step, s + step, NONE
+        step, number, passed = told[kind]
+        before, to, came, chip = s - step, s + step, NONE, on[s]
         if step:
-            if 0 <= before < stages:
-                came = ready[kind][before][i]
-            elif kind is not Pass.FORWARD:
+            if 0 <= before <= last:
+                came = passed[before][i]
+            elif step < 0:
                 came = turned[i]
-        busy[on[s]] = done = build.add(s * KINDS + number[kind], busy[on[s]], came)
-        if step and 0 <= to < stages:
-            if on[s] != on[to]:
+        busy[chip] = done = add(s * KINDS + number, busy[chip], came)
+        if step and 0 <= to <= last:
+            if chip != on[to]:
                 link = min(s, to)
-                wire = link if schedule.ends_meet else link % chips
-                done = build.add(link * KINDS + KINDS - 1, links[kind][wire], done)
+                wire = link if meet else link % chips
+                done = add(link * KINDS + KINDS - 1, links[kind][wire], done)
                 links[kind][wire] = done
-            ready[kind][s].append(done)
-        elif kind is Pass.FORWARD:
+            passed[s].append(done)
+        elif step > 0:
             turned.append(done)
     return build.build(busy)
 
