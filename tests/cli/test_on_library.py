@@ -281,7 +281,7 @@ def test_a_step_is_predicted_on_one_machine_after_another(run, tmp_path):
     study = tmp_path / "steps.yaml"
     study.write_text(
         f"{PREDICT}axes:\n  options.on: [a100-dgx-80gb, h100-dgx]\n"
-        "options: {model: gpt-22b, given: RC-1-8-d1-p1, recompute: full, microbatches: 4}\n"
+        "options: {model: gpt-22b, given: RC-1-1-d1-p8, recompute: full, microbatches: 4}\n"
     )
     out, csv = tmp_path / "one.json", tmp_path / "rows.csv"
     store = tmp_path / "store"
@@ -290,7 +290,7 @@ def test_a_step_is_predicted_on_one_machine_after_another(run, tmp_path):
     header, *rows = [line.split(",") for line in csv.read_text().splitlines()]
     times = [float(row[header.index("time")]) for row in rows]
     assert times == sorted(times, reverse=True)
-    asked = ("--model", "gpt-22b", "--given", "RC-1-8-d1-p1", "--recompute", "full",
+    asked = ("--model", "gpt-22b", "--given", "RC-1-1-d1-p8", "--recompute", "full",
              "--microbatches", 4)  # fmt: skip
     assert run("predict", "--on", "h100-dgx", *asked, "--json", out).code == 0
     assert json.loads(out.read_text())["time"] == times[1]

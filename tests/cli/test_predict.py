@@ -68,7 +68,7 @@ def test_a_step_that_does_not_fit_says_so(run):
 
 def test_scores_that_are_never_written_take_no_memory(run):
     outcome = run("predict", *DGX, "--model", "llama3-8b", "--sequence", "65536", "--batch", 1,
-                  "--given", "tp=8")  # fmt: skip
+                  "--given", "pp=8")  # fmt: skip
     assert (outcome.code, outcome.err) == (0, "")
 
 
@@ -84,7 +84,7 @@ def test_printed_traffic_over_printed_bandwidth_is_the_printed_time(run, sides, 
 
 
 def test_what_the_optimizer_keeps_for_a_weight_is_an_option(run, saved_by):
-    asked = ("--set", "packages=1", "--model", "lstm-lm-40k", "--batch", 64, "--given",
+    asked = ("--set", "packages=1", "--model", "llama3.2-1b", "--batch", 1, "--sequence", 512, "--given",
              "RC-1-1-d1-p1")  # fmt: skip
     adam, none = (
         predicted(saved_by, *asked, "--optimizer", size)["memory"]["rows"]
@@ -370,8 +370,15 @@ def test_what_a_chip_by_name_cannot_do_is_one_line(run, arguments, code, says):
     assert says in outcome.err
 
 
-LONG = ("--set", "packages=64", "--model", "gpt3-175b", "--given", "RC-1-8-d1-p8",
+LONG = ("--set", "packages=96", "--model", "gpt3-175b", "--given", "RC-1-1-d1-p96",
         "--microbatches", "64")  # fmt: skip
+
+
+def test_what_fits_in_no_way_in_microbatches_of_one_says_what_was_tried(run):
+    asked = ("--set", "packages=1", "--model", "gpt-22b", "--given", "RC-1-1-d1-p1")
+    outcome = run("predict", EXAMPLE, *asked, "--batch", 2, "--microbatches", 2)
+    assert outcome.code == 3
+    assert "What would make it fit" in outcome.out
 
 
 def test_what_does_not_fit_fits_once_less_is_kept(run):

@@ -363,7 +363,7 @@ def _given_otherwise(task: Task, rules: Rules) -> Iterator[list[Change]]:
             option = f"--recompute {kind.value}"
             whole: dict[str, Any] = {"recompute": kind, "recompute_layers": None}
             yield [changed(WayKind.RECOMPUTE, words, option, **whole)]
-    if given.microbatch_size is not None:
+    if given.microbatch_size not in (None, 1):
         smaller = [size for size in divisors(given.microbatch_size) if size < given.microbatch_size]
         yield [
             changed(
