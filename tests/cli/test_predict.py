@@ -84,8 +84,8 @@ def test_printed_traffic_over_printed_bandwidth_is_the_printed_time(run, sides, 
 
 
 def test_what_the_optimizer_keeps_for_a_weight_is_an_option(run, saved_by):
-    asked = ("--set", "packages=1", "--model", "llama3.2-1b", "--batch", 1, "--sequence", 512, "--given",
-             "RC-1-1-d1-p1")  # fmt: skip
+    asked = ("--set", "packages=1", "--model", "llama3.2-1b", "--batch", 1, "--sequence", 512,
+             "--given", "RC-1-1-d1-p1")  # fmt: skip
     adam, none = (
         predicted(saved_by, *asked, "--optimizer", size)["memory"]["rows"]
         for size in ("12 B", "0 B")

@@ -212,7 +212,8 @@ def test_the_busiest_stage_of_a_prediction_works_and_waits(tmp_path):
     study = tmp_path / "study.yaml"
     study.write_text(
         f"base: {example}\nevaluate: predict\n"
-        "options: {model: gpt-22b, given: RC-1-1-d1-p16, batch: 4, interleave: 1, recompute: none}\n"
+        "options: {model: gpt-22b, given: RC-1-1-d1-p16, batch: 4, interleave: 1, "
+        "recompute: none}\n"
         "axes:\n  packages: [16]\n  options.microbatches: [1, 2, 4]\nobjectives: {time: min}\n"
     )
     table = sweep(study, jobs=1, table="arrow").to_pydict()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from published.compared import RUNS, compared
+from published.compared import scored as scored_runs
 
+from crosstack.evaluate.comparisons import COMPARISONS
 from crosstack.evaluate.kernel_scores import score_kernels
-from crosstack.evaluate.run_scores import score_runs
 from crosstack.io.measured import read_kernels
-from crosstack.io.measured_runs import read_runs
 
 ROWS = Path(__file__).resolve().parents[3] / "shared/data/measured/gemm.jsonl"
 PAGE = Path(__file__).resolve().parents[2] / "docs/roofline.md"
@@ -20,9 +22,8 @@ TABLES = {
     "expert layers": ROWS.with_name("moe.jsonl"),
 }
 POINT = 1.0  # by which a mean may have moved [%]
-RUNS = ROWS.with_name("training.jsonl")
 STEPS = PAGE.with_name("parallelism.md")
-SOME = 40  # runs of every source that the page is about
+NEAR = 0.03  # by which a ratio of measured to said steps may have moved, relative
 
 
 def told(section: str) -> dict[tuple[str, str], list[str]]:
@@ -71,16 +72,29 @@ def test_prompts_and_training_are_within_20_percent_and_every_set_beats_a_plain_
     assert sum(score.mean * score.rows for score in ours) / rows <= 0.20
 
 
-@pytest.mark.slow
-def test_every_source_of_runs_is_as_far_off_as_the_page_says():
+@pytest.fixture(scope="module")
+def scores():
     if not RUNS.exists():
         pytest.skip("the measured runs are not beside the project")
+    return scored_runs()
+
+
+@pytest.mark.slow
+def test_what_is_expected_of_a_step_is_what_measured_ones_took(scores):
+    found = compared(scores)
+    alike = [replace(one, ratios=None) for one in found]
+    assert alike == [replace(one, ratios=None) for one in COMPARISONS]
+    for one, said in zip(found, COMPARISONS, strict=True):
+        assert said.ratios == pytest.approx(one.ratios, rel=NEAR)
+
+
+@pytest.mark.slow
+def test_every_source_of_runs_is_as_far_off_as_the_page_says(scores):
     text = STEPS.read_text(encoding="utf-8").split("`crosstack score TABLE --most 40`")[1]
     text = text.split("\n## ")[0]
     cells = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     page = {row[0]: row for row in cells}
-    for source, runs in read_runs(RUNS).sets.items():
-        score = score_runs(runs, most=SOME)
+    for source, score in scores.items():
         assert page[source][1:3] == [str(len(score.timed)), str(len(score.refused))]
         if score.ours is not None:
             mean, bias = (float(x.strip("()+")) for x in page[source][4].split())

@@ -20,6 +20,7 @@ from crosstack.errors import (
     require_whole,
     unknown_name,
 )
+from crosstack.evaluate.comparisons import Comparison, comparison_of
 from crosstack.evaluate.evaluation import Evaluation, KernelTerms
 from crosstack.evaluate.explanation import explained
 from crosstack.evaluate.next_plans import RankedStrategies, decided_otherwise
@@ -105,10 +106,15 @@ class Plan:
         cut = self.mapping.expert_tensor
         return found if cut == 1 else replace(found, expert_tensor=cut)
 
+    @property
+    def comparison(self) -> Comparison | None:
+        """How long measured steps like this one took over what is said of them, if any did."""
+        return comparison_of(self.task, self.rules)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as plain data, the layout of `to_json`; see ``docs/result.md``."""
         m, c, task = self.mapping, self.certificate, self.task
-        framework = task.system.chip.framework
+        framework, like = task.system.chip.framework, self.comparison
         priced = plain(self.evaluation)
         stages = m.stages or (None,) * len(priced["kernels"])
         for kernel, stage in zip(priced["kernels"], stages, strict=True):
@@ -125,6 +131,7 @@ class Plan:
             "runtime_s": c.runtime,
             "certificate": plain(c),
             "warnings": list(self.warnings),
+            "compared": like and like.to_dict(self.evaluation.time),
             "item": task.workload.item,
             "gradients": plain(task.workload.gradients),
             "optimizer": plain(task.workload.optimizer),

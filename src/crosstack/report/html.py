@@ -87,8 +87,12 @@ def _piece(answer: Plan, name: str, label: str) -> str:
 def step_sections(answer: Plan) -> list[str]:
     """Return what is read first: the step, what it is made of and holds, a run, what is next."""
     account, run, ranked = answer.step_account(), answer.run, answer.next_plans
-    said = (step_words.bound_sentence(answer, account), step_words.first_sentence(account))
-    first = "".join(f"<p>{attribute(sentence)}</p>" for sentence in said)
+    said = (
+        step_words.bound_sentence(answer, account),
+        step_words.first_sentence(account),
+        step_words.expected_sentence(answer),
+    )
+    first = "".join(f"<p>{attribute(sentence)}</p>" for sentence in said if sentence)
     (_, time), *numbers = step_words.step_numbers(answer)
     found = [
         page.hero(

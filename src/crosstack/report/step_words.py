@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from typing import Any
 
+from crosstack.evaluate.comparisons import COMPARED_RULES, is_of_tokens
 from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.next_plans import (
     PLACES,
@@ -165,6 +166,25 @@ def first_sentence(account: StepAccount) -> str:
     return (
         f"Change first: {what}. It would save at most {time_words(saved)} of a step, {share}; "
         f"{LEVERS[name]}."
+    )
+
+
+def expected_sentence(answer: Plan) -> str:
+    """Say how long measured steps like an answer took, over what is said of them; or nothing."""
+    if not is_of_tokens(answer.task.workload) or answer.rules.name != COMPARED_RULES:
+        return ""
+    framework, like = answer.task.system.chip.framework, answer.comparison
+    if framework is None:
+        return "Not compared with measured steps, which frameworks drive: name one (--framework)."
+    if like is None:
+        return f"No measured step of {framework.name} on such chips has been compared with ours."
+    low, middle, high = like.expected(answer.evaluation.time)
+    what = "with" if like.experts else "without"
+    return (
+        f"Expect {time_words(low)} to {time_words(high)}, half below {time_words(middle)}: of "
+        f"{like.runs} measured steps of {like.framework} on {like.generation}, of models {what} "
+        f"experts, eight in ten took {like.ratios.low:.2f} to {like.ratios.high:.2f} times what is "
+        f"said of them ({', '.join(like.sources)})."
     )
 
 

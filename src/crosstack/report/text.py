@@ -79,10 +79,12 @@ def step_tables(answer: Plan) -> tuple[RenderableType, ...]:
     """Return what a step takes and is made of, memory by stage, a run, and the next plans."""
     account, memory = answer.step_account(), wording.memory_rows(answer)
     run, ranked = answer.run, answer.next_plans
+    expected = step_words.expected_sentence(answer)
     found: list[RenderableType] = [
         titled("The step", pairs_table(step_words.step_numbers(answer))),
         Text(step_words.bound_sentence(answer, account)),
         Text(step_words.first_sentence(account)),
+        *([Text(expected)] if expected else []),
         rows_table(step_words.spent_rows(answer, account)),
     ]
     if len(memory.rows) > 3:  # used for more than one thing
