@@ -48,6 +48,10 @@ SOFTWARE = {
 WIDE_GRADIENTS = ("Megatron-LM / TE", "nanotron")
 OVERLAPPING = "Megatron-Bridge"  # whose recipes overlap what dense models send
 SHARED_STATE = "Megatron-Bridge"  # whose recipes use the distributed optimizer
+# Megatron-Bridge's runs whose recipes dispatch tokens by an all-to-all of every copy and overlap it
+# with nothing (``nvidia_megatron_bridge_recipes``): how a model's name begins, and its machines;
+# others have DeepEP or HybridEP, or overlap.
+EVERY_COPY = {"Qwen3_235B": ("B200-SXM", "B300"), "GPT OSS 120B": ("B200-SXM", "H100-SXM-80GB")}
 AGAIN = {"none": "none", "selective": "attention", "full": "full"}
 # FP16 with its scale is as long and as fast as BF16; FP8 with current scaling has one a tensor.
 DTYPES = {"fp16": Dtype.BF16, "fp8-cs": Dtype.FP8, "fp8-mx": Dtype.MXFP8}
@@ -191,6 +195,8 @@ def _system(row: Mapping[str, Any]) -> System:
     made = library.system_on(NODES[row["hardware"]], chips=row["gpus"])
     made = library.driven(made, driven) if driven else made
     chip, network = made.chip, made.network
+    if chip.framework is not None and _sends_every_copy(row):
+        chip = replace(chip, framework=replace(chip.framework, tokens_once=False))
     if (port := row.get("inter_gbytes_per_gpu")) and len(network) > 1:
         outer = tuple(replace(level, bandwidth=port * 1e9) for level in network[1:])
         network = (network[0], *outer)
@@ -199,6 +205,12 @@ def _system(row: Mapping[str, Any]) -> System:
     if not row.get("flash_attention"):
         chip = chip.without_fusion(Fusion.ATTENTION)
     return replace(made, chip=chip, network=network)
+
+
+def _sends_every_copy(row: Mapping[str, Any]) -> bool:
+    """Whether a token goes to a chip as often as it has experts there."""
+    machines = (some for name, some in EVERY_COPY.items() if str(row["model"]).startswith(name))
+    return _software(row).startswith(OVERLAPPING) and row["hardware"] in next(machines, ())
 
 
 def _software(row: Mapping[str, Any]) -> str:
