@@ -356,7 +356,9 @@ def test_shares_inside_a_server_are_eighths_on_every_server():
 @pytest.mark.parametrize(
     ("zero", "given"),
     [
-        *itertools.product("23", ["tp=1,pp=1,dp=16", "tp=2,pp=2,dp=4", "tp=1,pp=4,dp=4"]),
+        *itertools.product("23", ["tp=1,pp=1,dp=16", "tp=1,pp=4,dp=4"]),
+        pytest.param("2", "tp=2,pp=2,dp=4", marks=pytest.mark.slow),
+        ("3", "tp=2,pp=2,dp=4"),
         ("hsdp", "tp=1,pp=1,dp=16"),
         ("hsdp", "tp=2,pp=1,dp=8"),
     ],

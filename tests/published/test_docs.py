@@ -27,6 +27,9 @@ def without_digits_that_differ(text: str) -> str:
     return re.sub(r"\d+\.\d{6,}", lambda m: f"{float(m.group()):.6g}", text)
 
 
+LONG = ("figures", "dfmodel")  # suites
+
+
 def section(page: str, suite: str) -> str:
     """Return what stands before the first suite, and the part of one suite."""
     head, *parts = page.split("\n## ")
@@ -36,7 +39,7 @@ def section(page: str, suite: str) -> str:
 
 @pytest.mark.parametrize(
     "suite",
-    [pytest.param(name, marks=pytest.mark.slow if name == "figures" else ()) for name in SUITES],
+    [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in SUITES],
 )
 def test_the_validation_page_is_what_the_command_writes(suite):
     written = (DOCS / "validation.md").read_text()
