@@ -242,7 +242,10 @@ def hero_pairs(answer: Plan) -> Pairs:
     e, run = answer.evaluation, answer.run
     rate = tokens_per_second(answer.task.workload, e)
     full = e.memory_used / e.memory_capacity if math.isfinite(e.memory_capacity) else None
+    like = answer.comparison
+    low, _, high = (0.0, 0.0, 0.0) if like is None else like.expected(e.time)
     found = (
+        ("expect", None if like is None else f"{time_words(low)} to {time_words(high)}"),
         ("tokens/s", None if rate is None else grouped(rate)),
         ("MFU", percent(e.utilization)),
         ("HFU", percent(e.hardware_utilization)),
