@@ -16,16 +16,20 @@ import numpy as np
 from crosstack.evaluate.scores import GRAPH_LAUNCH, plain_time
 from crosstack.machine.chip import Chip
 from crosstack.model.kernels.attention import ROWS
-from crosstack.model.kernels.clock import KernelClock, product_time
+from crosstack.model.kernels.clock import product_time
 from crosstack.model.kernels.lanes import Instructions, element_time
 from crosstack.model.kernels.roofline import Roofline
+from crosstack.model.kernels.tilings import tile_time
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Floats
 
 ELEMENT = 2.0  # bytes of a number that tokens come and go in [B]
-# Sums of a tile of 64 x 64 of the registers of a multiprocessor: the tile of vLLM's and SGLang's
-# kernel in Triton for many tokens, where no other was tuned (``vllm_fused_moe``).
-TRITON = Roofline(sustained=False, accumulator_share=1 / 16)
+# Tiles of vLLM's and SGLang's kernel in Triton where no others were tuned, of more tokens than there
+# are experts, and of no more (``vllm_fused_moe``); three steps of K at a time, as Triton has it.
+# That half of a line of the cache takes as long as all of it is assumed.
+LINE = 128.0  # of the caches (``nvidia_cuda_guide``) [B]
+TRITON = (64, 64), Roofline(sustained=False, k_step=32, stages=3, line=LINE)
+TRITON_FEW = (16, 32), Roofline(sustained=False, k_step=64, stages=3, line=LINE)
 LIBRARY = Roofline(sustained=False)
 # A weight of four bits in numbers of 16: taken out of a word, multiplied with its scale; assumed.
 WIDENED = Instructions(2)
@@ -90,30 +94,44 @@ def experts_said(rows: Sequence[MeasuredExperts], chip: Chip) -> Floats:
 def _layer(row: MeasuredExperts, chip: Chip) -> float:
     loads, wide = row.loads, row.expert_ffn / row.tp
     # Of few tokens some experts have none: those that have one at least.
-    touched = float(np.minimum(loads, 1 - np.exp(-loads) if row.exponent else 1.0).sum())
-    touched = max(touched, 1.0)
+    touched = np.minimum(loads, 1 - np.exp(-loads) if row.exponent else 1.0)
     many = float(loads.sum())
-    clock: KernelClock = TRITON if row.triton else LIBRARY
     first = wide * (2 if row.gated else 1)
-    times = [
-        _grouped(row, chip, clock, (touched, many, depth, columns))
-        for depth, columns in ((row.hidden, first), (wide, row.hidden))
-    ]
-    ordered, summed = 2 * many * row.hidden, many * row.hidden + row.tokens * row.hidden
-    moved = ELEMENT * (ordered + summed + many * (first + wide))
+    layers = (row.hidden, first), (wide, row.hidden)
+    if row.triton:
+        times = [_triton(row, chip, touched, *sides) for sides in layers]
+    else:
+        groups = max(float(touched.sum()), 1.0)
+        times = [_grouped(row, chip, (groups, many, *sides)) for sides in layers]
+    # Triton's layers have rows of all experts, also of those on other chips, which are zeros.
+    every = row.tokens * row.topk if row.triton else many
+    ordered = 0.0 if row.triton else 2 * many * row.hidden
+    zeros = (every - many) * (first + row.hidden) if row.triton else 0.0
+    summed = every * row.hidden + row.tokens * row.hidden
+    moved = ELEMENT * (ordered + zeros + summed + every * (first + wide))
     return sum(times) + moved / chip.main_memory.speed
 
 
-def _grouped(
-    row: MeasuredExperts,
-    chip: Chip,
-    clock: KernelClock,
-    shape: tuple[float, float, float, float],
+def _triton(
+    row: MeasuredExperts, chip: Chip, touched: Floats, depth: float, columns: float
 ) -> float:
+    """Time of the products of all experts in Triton, each of whose tokens fill whole tiles. [s]"""
+    loads = row.loads
+    tile, clock = TRITON_FEW if row.tokens <= len(loads) else TRITON
+    tiles = np.maximum((touched * np.maximum(np.ceil(loads / tile[0]), 1.0)).sum(), 1.0)
+    shape = tile[0] * tiles, depth, max(columns, 1.0)
+    inside = tile_time(chip, row.dtype, clock, tile, tuple(np.array([side]) for side in shape))
+    moved = max(touched.sum(), 1.0) * depth * columns * row.weight
+    moved += loads.sum() * (depth + columns) * ELEMENT
+    memory = chip.main_memory
+    return float(np.maximum(inside[0], moved / memory.speed + memory.latency))
+
+
+def _grouped(row: MeasuredExperts, chip: Chip, shape: tuple[float, float, float, float]) -> float:
     """Time of the products of all experts, one kernel; the weights are read once. [s]"""
     groups, many, depth, columns = shape
     found = product_time(
-        clock,
+        LIBRARY,
         chip,
         max(many / groups, 1.0),
         depth,
