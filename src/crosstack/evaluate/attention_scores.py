@@ -48,7 +48,8 @@ class MeasuredAttention:
     """An attention as it was measured: ``query`` new tokens on ``kv`` keys each. [1], [B], [s]
 
     ``window``: keys that a query sees at most; ``kv_element``: bytes of a number of keys and
-    values; ``turned``: how often queries, keys and values are read and written before.
+    values; ``turned``: how often queries, keys and values are read and written before. ``packs``:
+    a tile has queries of all heads with the same keys; ``few``: its rows where these are fewer.
     """
 
     kind: AttentionKind
@@ -66,6 +67,8 @@ class MeasuredAttention:
     time: float
     timed: Timed = Timed.LOOP
     turned: int = 0
+    packs: bool = False
+    few: int = FEW
 
     @property
     def pairs(self) -> float:
@@ -101,7 +104,8 @@ def attention_said(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
         _column(rows, n) for n in ("head_size", "value_size", "seen", "pairs")
     )
     element, turned = _column(rows, "kv_element"), _column(rows, "turned")
-    packed = np.where(kind is AttentionKind.GENERATION, heads / groups, 1.0)
+    packs = _column(rows, "packs") > 0
+    packed = np.where(packs | (kind is AttentionKind.GENERATION), heads / groups, 1.0)
     packed = np.where((turned > 1) & (packed > MOST_PACKED), 1.0, packed)
     cached = batch * groups * seen * (size + value) * element
     made = batch * heads * query * (size + value) * ELEMENT
@@ -114,6 +118,7 @@ def attention_said(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
         size=size,
         value_size=value,
         moved=(made + cached) * times,
+        few=_column(rows, "few"),
         backward=kind is AttentionKind.BACKWARD,
     )
     found = attention_time(chip, dtype, clock, kernels)
@@ -134,10 +139,12 @@ def _split(chip: Chip, dtype: Dtype, kernels: Attentions, splits: Bools, found: 
     """Add the kernel that adds up parts of keys, or take tiles that are not split. [s]"""
     many = chip.compute.n_multiprocessors
     few = (kernels.heads < FULL * many) & (kernels.keys > ROWS)
-    _, rounds = busiest_pairs(chip, kernels.heads, kernels.queries, kernels.keys, kernels.share)
+    _, rounds = busiest_pairs(
+        chip, kernels.heads, kernels.queries, kernels.keys, kernels.share, kernels.few
+    )
     wait = waiting_time(chip, dtype, rounds, kernels.queries, kernels.size)
     each = 2 * (kernels.size + kernels.value_size) / chip.throughput(dtype) + pair_time(chip)
-    alone = FEW * kernels.keys * each * many
+    alone = kernels.few * kernels.keys * each * many
     alone = alone + np.ceil(kernels.keys / ROWS) * 2 * chip.main_memory.latency
     whole = np.maximum(found, alone)
     return np.where(few, np.where(splits, found + GRAPH_LAUNCH + wait, whole), found)

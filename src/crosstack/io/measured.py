@@ -27,6 +27,7 @@ from crosstack.evaluate.scores import MeasuredProduct, Timed
 from crosstack.io import library
 from crosstack.io.files import read_text
 from crosstack.machine.chip import Chip
+from crosstack.model.kernels.attention import FEW, ROWS
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import Function
 
@@ -53,6 +54,10 @@ FUNCTIONS = {
     "gelu": Function.GELU,
 }
 TRITON = ("vllm_fused_moe",)  # kernels of Triton that do not say so
+# Attention kernels whose tiles have queries of all heads with the same keys: FlashAttention-3, also on
+# an A100 (as SGLang has it), and FlashInfer; the rows of a tile of the former (``flash_attention_3``).
+PACKS = ("fa3", "flash_attention", "flashinfer")
+WIDE_TILES = ("fa3", "flash_attention")
 TURNS = "TensorRT"  # whose layers join queries, keys and values, and turn them in a second pass
 FRAMEWORKS = "aic"  # whose layers are timed in graphs, with casts of what they read
 MOST_PROBLEMS = 20
@@ -225,7 +230,7 @@ def _attention(
         allowed = f"at most kv, {counts['kv']}"
         raise InputError(Problem(f"{where}: query", f"got {counts['query']}; allowed: {allowed}."))
     framework, turns = _source(row).startswith(FRAMEWORKS), TURNS in str(row.get("software", ""))
-    kept = row.get("kv_dtype")
+    kept, kernel = row.get("kv_dtype"), str(row.get("kernel", ""))
     return MeasuredAttention(
         kind=kind,
         **counts,
@@ -235,6 +240,8 @@ def _attention(
         time=time,
         timed=Timed.GRAPH if framework else Timed.LOOP,
         turned=(2 if turns else 1) if framework else 0,
+        packs=framework and kernel.endswith(PACKS),
+        few=ROWS if kernel.endswith(WIDE_TILES) else FEW,
     )
 
 

@@ -23,6 +23,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from crosstack.machine.chip import Chip
 from crosstack.machine.framework import AttentionProgram, Fusion
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 ROWS = 128  # queries of a tile, and keys of a block (``dao2023flashattention2``) [1]
 FEW = 64  # rows of the smallest tile, of an instruction of Hopper (``nvidia_ptx``) [1]
+NEARLY = 1 - 1e-6  # of pairs of a causal mask, from where there is no window [1]
 WAITS = 3  # latencies of main memory in a tile: queries and keys, values, and what is made [1]
 
 # How many times as long as a program that is written for the chip an older one takes, forward and
@@ -93,7 +95,12 @@ def summing(chip: Chip, depth: Floats) -> Floats:
 
 
 def busiest_pairs(
-    chip: Chip, heads: Floats, queries: Floats, keys: Floats, share: Floats
+    chip: Chip,
+    heads: Floats,
+    queries: Floats,
+    keys: Floats,
+    share: Floats,
+    few: ArrayLike = FEW,
 ) -> tuple[Floats, Floats]:
     """Return pairs of the busiest multiprocessor times all of them, and its tiles. [1]
 
@@ -104,15 +111,19 @@ def busiest_pairs(
     ----------
     heads, queries, keys, share : array
         Attentions of one head, of so many queries and keys; share of pairs. [1]
+    few : array_like
+        Rows of a tile of up to ``FEW`` queries. [1]
     """
     many = chip.compute.n_multiprocessors
-    rows = np.where(queries > FEW, ROWS, FEW)
+    rows = np.where(queries > FEW, ROWS, few)
     tiles = heads * np.ceil(queries / rows)
     masked = share < 1
-    mean = np.maximum(share * keys / ROWS + 0.5 * masked, 1.0)
+    # A window cuts blocks on both sides, and all its tiles are as long.
+    windowed = masked & (share * keys < (keys - (queries - 1) / 2) * NEARLY)
+    mean = np.maximum(share * keys / ROWS + 0.5 * masked + 0.5 * windowed, 1.0)
     every = np.ceil(keys / ROWS)
     mean = np.where(masked, np.minimum(mean, every), every)
-    longest = np.minimum(2 * mean, every)
+    longest = np.where(windowed, mean, np.minimum(2 * mean, every))
     shortest = np.where(masked, np.maximum(2 * mean - longest, 1.0), every)
     rounds = np.ceil(tiles / many)
     split = queries <= FEW
@@ -218,7 +229,8 @@ class Attentions:
 
     ``heads`` of all sequences, each of ``queries`` that see a ``share`` of the pairs with ``keys``;
     queries of heads with keys in common may be taken for those of one. ``size`` of a query and a
-    key, ``value_size`` of a value [1]; ``moved`` bytes of main memory [B].
+    key, ``value_size`` of a value [1]; ``moved`` bytes of main memory [B]; ``few`` rows of a tile
+    of up to ``FEW`` queries [1].
     """
 
     heads: Floats
@@ -228,6 +240,7 @@ class Attentions:
     size: Floats
     value_size: Floats
     moved: Floats
+    few: ArrayLike = FEW
     backward: bool = False
 
 
@@ -237,7 +250,9 @@ def attention_time(chip: Chip, dtype: Dtype, clock: KernelClock, kernels: Attent
     Backward the scores are computed again, as they are not kept.
     """
     size, value, backward = kernels.size, kernels.value_size, kernels.backward
-    pairs, rounds = busiest_pairs(chip, kernels.heads, kernels.queries, kernels.keys, kernels.share)
+    pairs, rounds = busiest_pairs(
+        chip, kernels.heads, kernels.queries, kernels.keys, kernels.share, kernels.few
+    )
     terms = [size, value, *([value, size, size] if backward else [])]
     products = sum(
         (attention_product(chip, dtype, clock, pairs, depth, backward=backward) for depth in terms),
