@@ -119,20 +119,32 @@ def attention_said(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
         value_size=value,
         moved=(made + cached) * times,
         few=_column(rows, "few"),
+        waited=_waited(chip, batch * heads / packed, query * packed, seen, _column(rows, "few")),
         backward=kind is AttentionKind.BACKWARD,
     )
     found = attention_time(chip, dtype, clock, kernels)
     again = cached * heads / groups / packed  # keys that each of several tiles reads
     found = np.maximum(found, again / chip.levels[-1].speed)
     if kind is AttentionKind.GENERATION:
-        found = _split(
-            chip, dtype, kernels, (heads > groups) | (chip.compute.operand_rows > 0), found
-        )
+        splits = packs | (heads > groups) | (chip.compute.operand_rows > 0)
+        found = _split(chip, dtype, kernels, splits, found)
     if kind is AttentionKind.CONTEXT:
         new = batch * groups * query * (size + value) * (ELEMENT + element)
         turning = np.maximum(turned - 1, 0.0) * batch * heads * query * size * 2 * ELEMENT
         found = found + (np.maximum(turned, 1.0) * new + 2 * turning) / chip.main_memory.speed
     return found
+
+
+def _waited(chip: Chip, heads: Floats, queries: Floats, keys: Floats, few: Floats) -> Floats:
+    """Return the share of keys and values that tiles of few queries wait for. [1]
+
+    Where a tile is alone on its multiprocessor nothing hides its first block, and where it has no
+    more than one block at a time, as in split kernels on an A100, none (``flash_attention_3``).
+    """
+    alone = (few > FEW) & (queries <= FEW)
+    split = heads < FULL * chip.compute.n_multiprocessors
+    single = split & (chip.compute.operand_rows == 0)
+    return np.where(alone, np.where(single, 1.0, np.minimum(ROWS / keys, 1.0)), 0.0)
 
 
 def _split(chip: Chip, dtype: Dtype, kernels: Attentions, splits: Bools, found: Floats) -> Floats:

@@ -230,7 +230,8 @@ class Attentions:
     ``heads`` of all sequences, each of ``queries`` that see a ``share`` of the pairs with ``keys``;
     queries of heads with keys in common may be taken for those of one. ``size`` of a query and a
     key, ``value_size`` of a value [1]; ``moved`` bytes of main memory [B]; ``few`` rows of a tile
-    of up to ``FEW`` queries [1].
+    of up to ``FEW`` queries [1]. ``waited``: the share of what is moved that tiles wait for, as
+    nothing else is on their multiprocessor meanwhile [1].
     """
 
     heads: Floats
@@ -241,6 +242,7 @@ class Attentions:
     value_size: Floats
     moved: Floats
     few: ArrayLike = FEW
+    waited: ArrayLike = 0.0
     backward: bool = False
 
 
@@ -262,8 +264,9 @@ def attention_time(chip: Chip, dtype: Dtype, clock: KernelClock, kernels: Attent
     if backward:
         beside = beside + pairs * (pair_time(chip, backward=True) + summing(chip, size))
     memory = chip.main_memory
+    moving = kernels.moved / memory.speed
     busy = products + beside + waiting_time(chip, dtype, rounds, kernels.queries, size)
-    return np.maximum(busy, kernels.moved / memory.speed + memory.latency)
+    return np.maximum(busy + kernels.waited * moving, moving + memory.latency)
 
 
 def products_in_attention(
