@@ -20,6 +20,7 @@ from crosstack.model.kernels.attention import (
     FEW,
     ROWS,
     Attentions,
+    Tile,
     attention_time,
     busiest_pairs,
     pair_time,
@@ -49,7 +50,8 @@ class MeasuredAttention:
 
     ``window``: keys that a query sees at most; ``kv_element``: bytes of a number of keys and
     values; ``turned``: how often queries, keys and values are read and written before. ``packs``:
-    a tile has queries of all heads with the same keys; ``few``: its rows where these are fewer.
+    a tile has queries of all heads with the same keys; ``few``: its rows where these are fewer;
+    ``spread``: keys of its tiles are split over multiprocessors.
     """
 
     kind: AttentionKind
@@ -69,6 +71,7 @@ class MeasuredAttention:
     turned: int = 0
     packs: bool = False
     few: int = FEW
+    spread: bool = False
 
     @property
     def pairs(self) -> float:
@@ -109,7 +112,10 @@ def attention_said(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
     packed = np.where((turned > 1) & (packed > MOST_PACKED), 1.0, packed)
     cached = batch * groups * seen * (size + value) * element
     made = batch * heads * query * (size + value) * ELEMENT
+    if not chip.compute.operand_rows:  # FlashAttention-2 has one size for all, the longest
+        value = np.maximum(size, value)
     times = 2 if kind is AttentionKind.BACKWARD else 1
+    tile = None if kind is AttentionKind.BACKWARD else _tile(rows, chip)
     kernels = Attentions(
         heads=batch * heads / packed,
         queries=query * packed,
@@ -118,7 +124,7 @@ def attention_said(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
         size=size,
         value_size=value,
         moved=(made + cached) * times,
-        few=_column(rows, "few"),
+        tile=tile,
         waited=_waited(chip, batch * heads / packed, query * packed, seen, _column(rows, "few")),
         backward=kind is AttentionKind.BACKWARD,
     )
@@ -133,6 +139,14 @@ def attention_said(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
         turning = np.maximum(turned - 1, 0.0) * batch * heads * query * size * 2 * ELEMENT
         found = found + (np.maximum(turned, 1.0) * new + 2 * turning) / chip.main_memory.speed
     return found
+
+
+def _tile(rows: Sequence[MeasuredAttention], chip: Chip) -> Tile:
+    """Return what the kernels take at a time, where pairs are of a prompt always two tiles. [1]"""
+    spread, rows_of = _column(rows, "spread") > 0, Tile.of(chip).rows
+    prompt = (rows[0].kind is AttentionKind.CONTEXT) & (_column(rows, "query") > 1) & ~spread
+    few = np.where(prompt & (chip.compute.paired > 1), rows_of, _column(rows, "few"))
+    return Tile(rows=np.where(spread, ROWS, rows_of), few=few, spread=spread)
 
 
 def _waited(chip: Chip, heads: Floats, queries: Floats, keys: Floats, few: Floats) -> Floats:
@@ -152,11 +166,11 @@ def _split(chip: Chip, dtype: Dtype, kernels: Attentions, splits: Bools, found: 
     many = chip.compute.n_multiprocessors
     few = (kernels.heads < FULL * many) & (kernels.keys > ROWS)
     _, rounds = busiest_pairs(
-        chip, kernels.heads, kernels.queries, kernels.keys, kernels.share, kernels.few
+        chip, kernels.heads, kernels.queries, kernels.keys, kernels.share, kernels.tile
     )
     wait = waiting_time(chip, dtype, rounds, kernels.queries, kernels.size)
     each = 2 * (kernels.size + kernels.value_size) / chip.throughput(dtype) + pair_time(chip)
-    alone = kernels.few * kernels.keys * each * many
+    alone = FEW * kernels.keys * each * many
     alone = alone + np.ceil(kernels.keys / ROWS) * 2 * chip.main_memory.latency
     whole = np.maximum(found, alone)
     return np.where(few, np.where(splits, found + GRAPH_LAUNCH + wait, whole), found)

@@ -24,9 +24,9 @@ from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Floats
 
 ELEMENT = 2.0  # bytes of a number that tokens come and go in [B]
-# Tiles of vLLM's and SGLang's kernel in Triton where no others were tuned, of more tokens than there
-# are experts, and of no more (``vllm_fused_moe``); three steps of K at a time, as Triton has it.
-# That half of a line of the cache takes as long as all of it is assumed.
+# Tiles of vLLM's and SGLang's kernel in Triton where no others were tuned, of more tokens than
+# there are experts, and of no more (``vllm_fused_moe``); three steps of K at a time, as Triton has
+# it. That half of a line of the cache takes as long as all of it is assumed.
 LINE = 128.0  # of the caches (``nvidia_cuda_guide``) [B]
 TRITON = (64, 64), Roofline(sustained=False, k_step=32, stages=3, line=LINE)
 TRITON_FEW = (16, 32), Roofline(sustained=False, k_step=64, stages=3, line=LINE)
@@ -119,8 +119,8 @@ def _triton(
     loads = row.loads
     tile, clock = TRITON_FEW if row.tokens <= len(loads) else TRITON
     tiles = np.maximum((touched * np.maximum(np.ceil(loads / tile[0]), 1.0)).sum(), 1.0)
-    shape = tile[0] * tiles, depth, max(columns, 1.0)
-    inside = tile_time(chip, row.dtype, clock, tile, tuple(np.array([side]) for side in shape))
+    m, k, n = (np.array([side]) for side in (tile[0] * tiles, depth, max(columns, 1.0)))
+    inside = tile_time(chip, row.dtype, clock, tile, (m, k, n))
     moved = max(touched.sum(), 1.0) * depth * columns * row.weight
     moved += loads.sum() * (depth + columns) * ELEMENT
     memory = chip.main_memory

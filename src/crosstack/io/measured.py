@@ -54,10 +54,12 @@ FUNCTIONS = {
     "gelu": Function.GELU,
 }
 TRITON = ("vllm_fused_moe",)  # kernels of Triton that do not say so
-# Attention kernels whose tiles have queries of all heads with the same keys: FlashAttention-3, also on
-# an A100 (as SGLang has it), and FlashInfer; the rows of a tile of the former (``flash_attention_3``).
+# Attention kernels whose tiles have queries of all heads with the same keys: FlashAttention-3, also
+# on an A100 (as SGLang has it), and FlashInfer; and those whose tiles are as wide for few queries,
+# FlashAttention-3 (``flash_attention_3``).
 PACKS = ("fa3", "flash_attention", "flashinfer")
 WIDE_TILES = ("fa3", "flash_attention")
+SPREADS = ("flashinfer",)  # that share out all keys evenly (``ye2025flashinfer``)
 TURNS = "TensorRT"  # whose layers join queries, keys and values, and turn them in a second pass
 FRAMEWORKS = "aic"  # whose layers are timed in graphs, with casts of what they read
 MOST_PROBLEMS = 20
@@ -241,6 +243,7 @@ def _attention(
         timed=Timed.GRAPH if framework else Timed.LOOP,
         turned=(2 if turns else 1) if framework else 0,
         packs=framework and kernel.endswith(PACKS),
+        spread=kernel.endswith(SPREADS),
         few=ROWS if kernel.endswith(WIDE_TILES) else FEW,
     )
 

@@ -23,7 +23,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from crosstack.machine.chip import Chip
 from crosstack.machine.framework import AttentionProgram, Fusion
@@ -94,13 +93,34 @@ def summing(chip: Chip, depth: Floats) -> Floats:
     return depth / ROWS * Dtype.FP32.size / shared.speed / chip.compute.paired
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tile:
+    """Queries that a kernel takes at a time: ``rows`` of many, ``few`` of up to ``FEW``. [1]
+
+    ``spread``: keys of a tile are split over multiprocessors, also of many queries.
+    """
+
+    rows: Floats | float
+    few: Floats | float = FEW
+    spread: Bools | bool = False
+
+    @classmethod
+    def of(cls, chip: Chip, *, backward: bool = False) -> Tile:
+        """Return those of a program that is written for the chip.
+
+        Forward two tiles take turns where two multiprocessors are paired
+        (``zadouri2026flashattention4``).
+        """
+        return cls(rows=ROWS if backward else ROWS * chip.compute.paired)
+
+
 def busiest_pairs(
     chip: Chip,
     heads: Floats,
     queries: Floats,
     keys: Floats,
     share: Floats,
-    few: ArrayLike = FEW,
+    tile: Tile | None = None,
 ) -> tuple[Floats, Floats]:
     """Return pairs of the busiest multiprocessor times all of them, and its tiles. [1]
 
@@ -111,22 +131,24 @@ def busiest_pairs(
     ----------
     heads, queries, keys, share : array
         Attentions of one head, of so many queries and keys; share of pairs. [1]
-    few : array_like
-        Rows of a tile of up to ``FEW`` queries. [1]
+    tile : Tile, optional
+        Those of the kernel; a forward one's of the chip where none is given.
     """
     many = chip.compute.n_multiprocessors
-    rows = np.where(queries > FEW, ROWS, few)
+    tile = tile or Tile.of(chip)
+    rows = np.where(queries > FEW, tile.rows, tile.few)
+    border = rows / ROWS / 2
     tiles = heads * np.ceil(queries / rows)
     masked = share < 1
     # A window cuts blocks on both sides, and all its tiles are as long.
     windowed = masked & (share * keys < (keys - (queries - 1) / 2) * NEARLY)
-    mean = np.maximum(share * keys / ROWS + 0.5 * masked + 0.5 * windowed, 1.0)
+    mean = np.maximum(share * keys / ROWS + border * masked + border * windowed, 1.0)
     every = np.ceil(keys / ROWS)
     mean = np.where(masked, np.minimum(mean, every), every)
     longest = np.where(windowed, mean, np.minimum(2 * mean, every))
     shortest = np.where(masked, np.maximum(2 * mean - longest, 1.0), every)
     rounds = np.ceil(tiles / many)
-    split = queries <= FEW
+    split = (queries <= FEW) | np.asarray(tile.spread)
     longest = np.where(split, 1.0, longest)
     shortest = np.where(split, 1.0, shortest)
     filled = ~split * float(chip.compute.operand_rows > 0)
@@ -229,8 +251,8 @@ class Attentions:
 
     ``heads`` of all sequences, each of ``queries`` that see a ``share`` of the pairs with ``keys``;
     queries of heads with keys in common may be taken for those of one. ``size`` of a query and a
-    key, ``value_size`` of a value [1]; ``moved`` bytes of main memory [B]; ``few`` rows of a tile
-    of up to ``FEW`` queries [1]. ``waited``: the share of what is moved that tiles wait for, as
+    key, ``value_size`` of a value [1]; ``moved`` bytes of main memory [B]; ``tile`` what
+    the kernel takes at a time. ``waited``: the share of what is moved that tiles wait for, as
     nothing else is on their multiprocessor meanwhile [1].
     """
 
@@ -241,8 +263,8 @@ class Attentions:
     size: Floats
     value_size: Floats
     moved: Floats
-    few: ArrayLike = FEW
-    waited: ArrayLike = 0.0
+    tile: Tile | None = None
+    waited: Floats | float = 0.0
     backward: bool = False
 
 
@@ -252,8 +274,9 @@ def attention_time(chip: Chip, dtype: Dtype, clock: KernelClock, kernels: Attent
     Backward the scores are computed again, as they are not kept.
     """
     size, value, backward = kernels.size, kernels.value_size, kernels.backward
+    tile = kernels.tile or Tile.of(chip, backward=backward)
     pairs, rounds = busiest_pairs(
-        chip, kernels.heads, kernels.queries, kernels.keys, kernels.share, kernels.few
+        chip, kernels.heads, kernels.queries, kernels.keys, kernels.share, tile
     )
     terms = [size, value, *([value, size, size] if backward else [])]
     products = sum(
@@ -297,7 +320,8 @@ def products_in_attention(
     rows, depth, columns, heads = shapes.T
     scores, across = attended.scores, attended.across
     queries, keys = np.where(across, rows, columns), np.where(scores, rows, depth)
-    pairs, rounds = busiest_pairs(chip, heads, queries, keys, counted.min(axis=1))
+    tile = Tile(rows=np.where(backward, Tile.of(chip, backward=True).rows, Tile.of(chip).rows))
+    pairs, rounds = busiest_pairs(chip, heads, queries, keys, counted.min(axis=1), tile)
     terms = np.where(scores, depth, np.where(across, columns, rows))
     beside = pair_time(chip) * (~backward | attended.again)
     beside = beside + backward * (pair_time(chip, backward=True) + summing(chip, terms))

@@ -41,7 +41,8 @@ def _candidates(chip: Chip, dtype: Dtype, clock: Roofline) -> Candidates:
 
     Partial sums take ``tile_m tile_n accumulator_word`` of the registers' share; ``stages`` steps
     of the operands, in use and on their way, ``(tile_m + tile_n) k_step word`` each of the levels
-    of the multiprocessor. Where there is neither, only the arrays hold anything: a tile of their size.
+    of the multiprocessor. Where there is neither, only the arrays hold anything: a tile of their
+    size.
     """
     compute = chip.compute
     shares = _unit_shares(compute)
