@@ -26,10 +26,15 @@ from crosstack.workload.kernel_graph import Floats
 ELEMENT = 2.0  # bytes of a number that tokens come and go in [B]
 # Tiles of vLLM's and SGLang's kernel in Triton where no others were tuned, of more tokens than
 # there are experts, and of no more (``vllm_fused_moe``); three steps of K at a time, as Triton has
-# it. That half of a line of the cache takes as long as all of it is assumed.
+# it. A step of K should have lines of the cache (``triton_kernels``); that half of one takes as
+# long as all of it is assumed.
 LINE = 128.0  # of the caches (``nvidia_cuda_guide``) [B]
 TRITON = (64, 64), Roofline(sustained=False, k_step=32, stages=3, line=LINE)
 TRITON_FEW = (16, 32), Roofline(sustained=False, k_step=64, stages=3, line=LINE)
+# That of Triton's own kernels for weights of four bits on Hopper has as many rows as an expert has
+# tokens, a power of two of 16 to 128 (``triton_kernels``).
+MXFP4_ROWS, MXFP4_COLUMNS = (16, 128), 128  # [1]
+MXFP4 = Roofline(sustained=False, k_step=128, stages=3, line=LINE)
 LIBRARY = Roofline(sustained=False)
 # A weight of four bits in numbers of 16: taken out of a word, multiplied with its scale; assumed.
 WIDENED = Instructions(2)
@@ -40,7 +45,8 @@ class MeasuredExperts:
     """A layer of experts as it was measured on one of ``ep`` x ``tp`` chips. [1], [B], [s]
 
     ``exponent`` of the power law of the tokens of experts, None where all have as many; products
-    multiply numbers of ``dtype``, weights take ``weight`` bytes an element.
+    multiply numbers of ``dtype``, weights take ``weight`` bytes an element, ``mxfp4`` are those of
+    four bits that are made wider.
     """
 
     tokens: int
@@ -55,6 +61,7 @@ class MeasuredExperts:
     dtype: Dtype
     weight: float
     triton: bool
+    mxfp4: bool
     time: float
 
     @property
@@ -98,15 +105,17 @@ def _layer(row: MeasuredExperts, chip: Chip) -> float:
     many = float(loads.sum())
     first = wide * (2 if row.gated else 1)
     layers = (row.hidden, first), (wide, row.hidden)
-    if row.triton:
+    hopper = chip.compute.operand_rows > 0 and chip.compute.paired == 1
+    triton = row.triton or (row.mxfp4 and hopper)
+    if triton:
         times = [_triton(row, chip, touched, *sides) for sides in layers]
     else:
         groups = max(float(touched.sum()), 1.0)
         times = [_grouped(row, chip, (groups, many, *sides)) for sides in layers]
     # Triton's layers have rows of all experts, also of those on other chips, which are zeros.
-    every = row.tokens * row.topk if row.triton else many
-    ordered = 0.0 if row.triton else 2 * many * row.hidden
-    zeros = (every - many) * (first + row.hidden) if row.triton else 0.0
+    every = row.tokens * row.topk if triton else many
+    ordered = 0.0 if triton else 2 * many * row.hidden
+    zeros = (every - many) * (first + row.hidden) if triton else 0.0
     summed = every * row.hidden + row.tokens * row.hidden
     moved = ELEMENT * (ordered + zeros + summed + every * (first + wide))
     return sum(times) + moved / chip.main_memory.speed
@@ -117,14 +126,20 @@ def _triton(
 ) -> float:
     """Time of the products of all experts in Triton, each of whose tokens fill whole tiles. [s]"""
     loads = row.loads
-    tile, clock = TRITON_FEW if row.tokens <= len(loads) else TRITON
+    if row.mxfp4:
+        mean = row.tokens * row.topk / row.experts
+        rows = int(np.clip(2 ** np.ceil(np.log2(max(mean, 1.0))), *MXFP4_ROWS))
+        tile, clock = (rows, MXFP4_COLUMNS), MXFP4
+    else:
+        tile, clock = TRITON_FEW if row.tokens <= len(loads) else TRITON
     tiles = np.maximum((touched * np.maximum(np.ceil(loads / tile[0]), 1.0)).sum(), 1.0)
     m, k, n = (np.array([side]) for side in (tile[0] * tiles, depth, max(columns, 1.0)))
     inside = tile_time(chip, row.dtype, clock, tile, (m, k, n))
     moved = max(touched.sum(), 1.0) * depth * columns * row.weight
     moved += loads.sum() * (depth + columns) * ELEMENT
     memory = chip.main_memory
-    return float(np.maximum(inside[0], moved / memory.speed + memory.latency))
+    widened = tiles * depth * columns * element_time(chip, WIDENED) if row.mxfp4 else 0.0
+    return float(np.maximum(inside[0] + widened, moved / memory.speed + memory.latency))
 
 
 def _grouped(row: MeasuredExperts, chip: Chip, shape: tuple[float, float, float, float]) -> float:

@@ -265,6 +265,7 @@ def _experts(row: Mapping[str, Any], dtype: Dtype, where: str) -> MeasuredExpert
         gated="nongated" not in kernel,
         dtype=dtype,
         weight=WEIGHTS.get(str(row["dtype"]), dtype.size),
+        mxfp4=row["dtype"] == "w4a16_mxfp4",
         triton="triton" in kernel or kernel in TRITON,
         time=time,
     )
