@@ -9,6 +9,7 @@ import pytest
 
 from crosstack.errors import InputError
 from crosstack.evaluate.expert_scores import (
+    ExpertsProgram,
     MeasuredExperts,
     MeasuredGroups,
     experts_said,
@@ -23,7 +24,7 @@ from crosstack.workload.dtype import Dtype
 H100 = library.chip("h100-sxm")
 LAYER = MeasuredExperts(
     tokens=4096, hidden=4096, expert_ffn=1536, topk=8, experts=128, tp=1, ep=1, exponent=None,
-    gated=True, dtype=Dtype.BF16, weight=2, triton=False, time=1e-3,
+    gated=True, dtype=Dtype.BF16, weight=2, program=ExpertsProgram.LIBRARY, time=1e-3,
 )  # fmt: skip
 
 
@@ -73,7 +74,7 @@ def test_a_layer_is_two_products_of_groups_and_what_moves_beside():
 
 
 def test_small_tiles_take_longer():
-    assert said(replace(LAYER, triton=True)) > 1.3 * said(LAYER)
+    assert said(replace(LAYER, program=ExpertsProgram.FUSED)) > 1.3 * said(LAYER)
 
 
 def test_groups_run_one_after_the_other_with_their_launches():

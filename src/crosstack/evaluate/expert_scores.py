@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 
@@ -31,13 +32,34 @@ ELEMENT = 2.0  # bytes of a number that tokens come and go in [B]
 LINE = 128.0  # of the caches (``nvidia_cuda_guide``) [B]
 TRITON = (64, 64), Roofline(sustained=False, k_step=32, stages=3, line=LINE)
 TRITON_FEW = (16, 32), Roofline(sustained=False, k_step=64, stages=3, line=LINE)
-# That of Triton's own kernels for weights of four bits on Hopper has as many rows as an expert has
-# tokens, a power of two of 16 to 128 (``triton_kernels``).
+# Triton's own kernel for weights in MXFP4: a power of two of rows, 16 to 128, by the mean of the
+# tokens of an expert (``triton_kernels``).
 MXFP4_ROWS, MXFP4_COLUMNS = (16, 128), 128  # [1]
 MXFP4 = Roofline(sustained=False, k_step=128, stages=3, line=LINE)
+# Marlin: the fewest rows that the mean fills to less than 0.9, else the most (``vllm_fused_moe``).
+MARLIN_ROWS, MARLIN_FILL, MARLIN_COLUMNS = np.array([8, 16, 32, 48, 64]), 0.9, 256  # [1]
+MARLIN = Roofline(sustained=False, k_step=64, stages=4, line=LINE)
 LIBRARY = Roofline(sustained=False)
 # A weight of four bits in numbers of 16: taken out of a word, multiplied with its scale; assumed.
 WIDENED = Instructions(2)
+
+
+class ExpertsProgram(StrEnum):
+    """What multiplies: a vendor's library, or a kernel that is known with its tiles.
+
+    ``FUSED`` is vLLM's and SGLang's in Triton, ``MARLIN`` theirs for integers of four bits,
+    ``MXFP4`` Triton's own on Hopper, where elsewhere libraries multiply such weights.
+    """
+
+    LIBRARY = "library"
+    FUSED = "fused"
+    MARLIN = "marlin"
+    MXFP4 = "mxfp4"
+
+    def on(self, chip: Chip) -> ExpertsProgram:
+        """Return the one that runs on a chip."""
+        hopper = chip.compute.operand_rows > 0 and chip.compute.paired == 1
+        return self.LIBRARY if self is self.MXFP4 and not hopper else self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +67,7 @@ class MeasuredExperts:
     """A layer of experts as it was measured on one of ``ep`` x ``tp`` chips. [1], [B], [s]
 
     ``exponent`` of the power law of the tokens of experts, None where all have as many; products
-    multiply numbers of ``dtype``, weights take ``weight`` bytes an element, ``mxfp4`` are those of
-    four bits that are made wider.
+    multiply numbers of ``dtype``, weights take ``weight`` bytes an element.
     """
 
     tokens: int
@@ -60,8 +81,7 @@ class MeasuredExperts:
     gated: bool
     dtype: Dtype
     weight: float
-    triton: bool
-    mxfp4: bool
+    program: ExpertsProgram
     time: float
 
     @property
@@ -105,40 +125,49 @@ def _layer(row: MeasuredExperts, chip: Chip) -> float:
     many = float(loads.sum())
     first = wide * (2 if row.gated else 1)
     layers = (row.hidden, first), (wide, row.hidden)
-    hopper = chip.compute.operand_rows > 0 and chip.compute.paired == 1
-    triton = row.triton or (row.mxfp4 and hopper)
-    if triton:
-        times = [_triton(row, chip, touched, *sides) for sides in layers]
+    program = row.program.on(chip)
+    if known := program is not ExpertsProgram.LIBRARY:
+        times = [_tiled(row, chip, touched, *sides) for sides in layers]
     else:
         groups = max(float(touched.sum()), 1.0)
         times = [_grouped(row, chip, (groups, many, *sides)) for sides in layers]
-    # Triton's layers have rows of all experts, also of those on other chips, which are zeros.
-    every = row.tokens * row.topk if triton else many
-    ordered = 0.0 if triton else 2 * many * row.hidden
-    zeros = (every - many) * (first + row.hidden) if triton else 0.0
+    # These kernels have rows of all experts, also of those on other chips, which are zeros.
+    every = row.tokens * row.topk if known else many
+    ordered = 0.0 if known else 2 * many * row.hidden
+    zeros = (every - many) * (first + row.hidden)
     summed = every * row.hidden + row.tokens * row.hidden
     moved = ELEMENT * (ordered + zeros + summed + every * (first + wide))
     return sum(times) + moved / chip.main_memory.speed
 
 
-def _triton(
+def _tile(row: MeasuredExperts) -> tuple[tuple[int, int], Roofline]:
+    """Return the tile of the kernel of a row, and how it multiplies one. [1]"""
+    mean = row.tokens * row.topk / row.experts
+    if row.program is ExpertsProgram.MXFP4:
+        rows = int(np.clip(2 ** np.ceil(np.log2(max(mean, 1.0))), *MXFP4_ROWS))
+        return (rows, MXFP4_COLUMNS), MXFP4
+    if row.program is ExpertsProgram.MARLIN:
+        enough = np.append(MARLIN_ROWS[mean / MARLIN_ROWS < MARLIN_FILL], MARLIN_ROWS[-1])
+        return (int(enough[0]), MARLIN_COLUMNS), MARLIN
+    return TRITON_FEW if row.tokens <= row.experts // row.ep else TRITON
+
+
+def _tiled(
     row: MeasuredExperts, chip: Chip, touched: Floats, depth: float, columns: float
 ) -> float:
-    """Time of the products of all experts in Triton, each of whose tokens fill whole tiles. [s]"""
-    loads = row.loads
-    if row.mxfp4:
-        mean = row.tokens * row.topk / row.experts
-        rows = int(np.clip(2 ** np.ceil(np.log2(max(mean, 1.0))), *MXFP4_ROWS))
-        tile, clock = (rows, MXFP4_COLUMNS), MXFP4
-    else:
-        tile, clock = TRITON_FEW if row.tokens <= len(loads) else TRITON
+    """Time of the products of all experts, each of whose tokens fill whole tiles. [s]
+
+    Weights of four bits are made wider once for every tile that multiplies them.
+    """
+    loads, (tile, clock) = row.loads, _tile(row)
     tiles = np.maximum((touched * np.maximum(np.ceil(loads / tile[0]), 1.0)).sum(), 1.0)
     m, k, n = (np.array([side]) for side in (tile[0] * tiles, depth, max(columns, 1.0)))
     inside = tile_time(chip, row.dtype, clock, tile, (m, k, n))
     moved = max(touched.sum(), 1.0) * depth * columns * row.weight
     moved += loads.sum() * (depth + columns) * ELEMENT
     memory = chip.main_memory
-    widened = tiles * depth * columns * element_time(chip, WIDENED) if row.mxfp4 else 0.0
+    widened = tiles * depth * columns * element_time(chip, WIDENED)
+    widened *= row.weight < row.dtype.size
     return float(np.maximum(inside[0] + widened, moved / memory.speed + memory.latency))
 
 

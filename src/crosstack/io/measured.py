@@ -21,7 +21,11 @@ from typing import Any
 
 from crosstack.errors import CrosstackError, InputError, Problem, unknown_name
 from crosstack.evaluate.attention_scores import AttentionKind, MeasuredAttention
-from crosstack.evaluate.expert_scores import MeasuredExperts, MeasuredGroups
+from crosstack.evaluate.expert_scores import (
+    ExpertsProgram,
+    MeasuredExperts,
+    MeasuredGroups,
+)
 from crosstack.evaluate.lane_scores import MeasuredElements
 from crosstack.evaluate.scores import MeasuredProduct, Timed
 from crosstack.io import library
@@ -265,10 +269,19 @@ def _experts(row: Mapping[str, Any], dtype: Dtype, where: str) -> MeasuredExpert
         gated="nongated" not in kernel,
         dtype=dtype,
         weight=WEIGHTS.get(str(row["dtype"]), dtype.size),
-        mxfp4=row["dtype"] == "w4a16_mxfp4",
-        triton="triton" in kernel or kernel in TRITON,
+        program=_program(str(row["dtype"]), kernel),
         time=time,
     )
+
+
+def _program(said: str, kernel: str) -> ExpertsProgram:
+    """Return what multiplies in a kernel, whose weights are of a type."""
+    if said == "w4a16_mxfp4":
+        return ExpertsProgram.MXFP4
+    if "marlin" in kernel:
+        return ExpertsProgram.MARLIN
+    fused = "triton" in kernel or kernel in TRITON
+    return ExpertsProgram.FUSED if fused else ExpertsProgram.LIBRARY
 
 
 def wrong_numbers(row: Mapping[str, Any], where: str, counts: Mapping[str, int]) -> list[Problem]:
