@@ -16,7 +16,6 @@ import numpy as np
 
 from crosstack.evaluate.scores import GRAPH_LAUNCH, plain_time
 from crosstack.machine.chip import Chip
-from crosstack.model.kernels.attention import ROWS
 from crosstack.model.kernels.clock import product_time
 from crosstack.model.kernels.lanes import Instructions, element_time
 from crosstack.model.kernels.roofline import Roofline
@@ -39,6 +38,9 @@ MXFP4 = Roofline(sustained=False, k_step=128, stages=3, line=LINE)
 # Marlin: the fewest rows that the mean fills to less than 0.9, else the most (``vllm_fused_moe``).
 MARLIN_ROWS, MARLIN_FILL, MARLIN_COLUMNS = np.array([8, 16, 32, 48, 64]), 0.9, 256  # [1]
 MARLIN = Roofline(sustained=False, k_step=64, stages=4, line=LINE)
+# Tokens of a tile of TensorRT-LLM's generated kernels on Blackwell, at most (``flashinfer_1494``);
+# those multiply four by eight bits as they are (``nvidia_ptx``).
+GENERATED_TOKENS = 64  # [1]
 LIBRARY = Roofline(sustained=False)
 # A weight of four bits in numbers of 16: taken out of a word, multiplied with its scale; assumed.
 WIDENED = Instructions(2)
@@ -58,8 +60,12 @@ class ExpertsProgram(StrEnum):
 
     def on(self, chip: Chip) -> ExpertsProgram:
         """Return the one that runs on a chip."""
-        hopper = chip.compute.operand_rows > 0 and chip.compute.paired == 1
-        return self.LIBRARY if self is self.MXFP4 and not hopper else self
+        return self.LIBRARY if self is self.MXFP4 and not _hopper(chip) else self
+
+
+def _hopper(chip: Chip) -> bool:
+    """Whether arrays read operands from the memory of multiprocessors that are not paired."""
+    return chip.compute.operand_rows > 0 and chip.compute.paired == 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +143,8 @@ def _layer(row: MeasuredExperts, chip: Chip) -> float:
     zeros = (every - many) * (first + row.hidden)
     summed = every * row.hidden + row.tokens * row.hidden
     moved = ELEMENT * (ordered + zeros + summed + every * (first + wide))
+    if row.dtype is Dtype.FP8_BLOCKS and _hopper(chip):  # numbers of eight bits by passes of theirs
+        moved += many * (row.hidden + wide) * (ELEMENT + row.dtype.size)
     return sum(times) + moved / chip.main_memory.speed
 
 
@@ -188,9 +196,11 @@ def _grouped(row: MeasuredExperts, chip: Chip, shape: tuple[float, float, float,
     memory = chip.main_memory
     outside = moved / memory.speed + memory.latency
     widened = 0.0
-    if row.weight < row.dtype.size:  # once for every tile of tokens that multiplies them
-        tiles = max(many / groups / ROWS, 1.0)
-        widened = groups * depth * columns * tiles * element_time(chip, WIDENED)
+    if (
+        row.weight < row.dtype.size and row.dtype is not Dtype.MXFP8
+    ):  # once for every tile of tokens that multiplies them
+        tiles = groups * np.ceil(max(many / groups / GENERATED_TOKENS, 1.0))
+        widened = tiles * depth * columns * element_time(chip, WIDENED)
     return float(np.maximum(found.work_time + widened, outside) + found.reduction_time)
 
 
