@@ -77,6 +77,36 @@ def test_small_tiles_take_longer():
     assert said(replace(LAYER, program=ExpertsProgram.FUSED)) > 1.3 * said(LAYER)
 
 
+def test_tokens_of_an_expert_fill_whole_tiles():
+    fused = replace(LAYER, program=ExpertsProgram.FUSED)
+    rows = [replace(fused, tokens=tokens) for tokens in (512, 1024, 1040)]  # 32, 64, 65 each
+    half, full, more = (said(row) for row in rows)
+    assert full == pytest.approx(half, rel=0.06)
+    assert more == pytest.approx(2 * full, rel=0.1)
+
+
+def test_a_chip_of_fused_experts_has_rows_of_all():
+    fused = replace(LAYER, program=ExpertsProgram.FUSED, tokens=16384)
+    share = replace(fused, ep=128)
+    zeros = 16384 * 8 * 127 / 128 * (3072 + 4096) * 2 / H100.main_memory.speed
+    assert said(share) > zeros
+    assert said(replace(share, program=ExpertsProgram.LIBRARY)) < zeros
+
+
+def test_four_bits_run_kernels_of_triton_on_hopper_alone():
+    row = replace(LAYER, program=ExpertsProgram.MXFP4, weight=0.53125)
+    library_row = replace(row, program=ExpertsProgram.LIBRARY)
+    assert said(row) != said(library_row)
+    b200 = library.chip("b200")
+    assert experts_said([row], b200) == pytest.approx(experts_said([library_row], b200))
+
+
+def test_marlin_takes_as_few_rows_as_the_tokens_of_an_expert_need():
+    row = replace(LAYER, program=ExpertsProgram.MARLIN, weight=0.515625, tokens=64)  # 4 each
+    assert said(replace(row, tokens=112)) < 1.1 * said(row)  # 7: eight rows
+    assert said(replace(row, tokens=2048)) > 2 * said(row)  # 128: two tiles of 64
+
+
 def test_groups_run_one_after_the_other_with_their_launches():
     row = MeasuredGroups(groups=20, m=154, k=1536, n=5120, dtype=Dtype.BF16, time=1.0)
     one = float(product_time(Roofline(), H100, 154, 1536, 5120).time)

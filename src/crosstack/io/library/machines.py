@@ -128,7 +128,7 @@ def _compute(found: Entry, frequency: float | None) -> Compute:
         paired=matrix.get("paired", 1),
         cluster=matrix.get("cluster", 1),
         special_per_cycle=values.get("units.vector.special", 0.0),
-        functions=MathLibrary(values.get("units.vector.functions", MathLibrary.CUDA)),
+        functions=MathLibrary(values.get("functions", MathLibrary.CUDA)),
         boost=values["frequency.boost"] / clock if sustained else 1.0,
         sustained=sustained / clock if sustained else None,
     )
