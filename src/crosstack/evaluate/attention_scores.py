@@ -165,10 +165,11 @@ def _split(chip: Chip, dtype: Dtype, kernels: Attentions, splits: Bools, found: 
     """Add the kernel that adds up parts of keys, or take tiles that are not split. [s]"""
     many = chip.compute.n_multiprocessors
     few = (kernels.heads < FULL * many) & (kernels.keys > ROWS)
+    tile = kernels.tile or Tile.of(chip)
     _, rounds = busiest_pairs(
-        chip, kernels.heads, kernels.queries, kernels.keys, kernels.share, kernels.tile
+        chip, kernels.heads, kernels.queries, kernels.keys, kernels.share, tile
     )
-    wait = waiting_time(chip, dtype, rounds, kernels.queries, kernels.size)
+    wait = waiting_time(chip, dtype, rounds, kernels.queries, kernels.size, tile)
     each = 2 * (kernels.size + kernels.value_size) / chip.throughput(dtype) + pair_time(chip)
     alone = FEW * kernels.keys * each * many
     alone = alone + np.ceil(kernels.keys / ROWS) * 2 * chip.main_memory.latency

@@ -178,7 +178,9 @@ def attention_product(
     return pairs * each / share
 
 
-def waiting_time(chip: Chip, dtype: Dtype, rounds: Floats, queries: Floats, size: Floats) -> Floats:
+def waiting_time(
+    chip: Chip, dtype: Dtype, rounds: Floats, queries: Floats, size: Floats, tile: Tile
+) -> Floats:
     """Time of the busiest multiprocessor that nothing hides, of all its tiles. [s]
 
     ``rounds`` are those of `busiest_pairs`, with ``queries`` each: ``WAITS`` latencies, and the way
@@ -186,7 +188,8 @@ def waiting_time(chip: Chip, dtype: Dtype, rounds: Floats, queries: Floats, size
     multiprocessors share; tiles of few queries hide that behind one another.
     """
     memory = chip.main_memory
-    moved = 3 * ROWS * size * dtype.size * chip.compute.n_multiprocessors * (queries > FEW)
+    each = (2 * tile.rows + ROWS) * size * dtype.size * (queries > FEW)
+    moved = each * chip.compute.n_multiprocessors
     return rounds * (WAITS * memory.latency + moved / (_shared(chip) or memory).speed)
 
 
@@ -288,7 +291,7 @@ def attention_time(chip: Chip, dtype: Dtype, clock: KernelClock, kernels: Attent
         beside = beside + pairs * (pair_time(chip, backward=True) + summing(chip, size))
     memory = chip.main_memory
     moving = kernels.moved / memory.speed
-    busy = products + beside + waiting_time(chip, dtype, rounds, kernels.queries, size)
+    busy = products + beside + waiting_time(chip, dtype, rounds, kernels.queries, size, tile)
     return np.maximum(busy + kernels.waited * moving, moving + memory.latency)
 
 
@@ -325,7 +328,7 @@ def products_in_attention(
     terms = np.where(scores, depth, np.where(across, columns, rows))
     beside = pair_time(chip) * (~backward | attended.again)
     beside = beside + backward * (pair_time(chip, backward=True) + summing(chip, terms))
-    found = waiting_time(chip, dtype, rounds, queries, terms) + pairs * beside
+    found = waiting_time(chip, dtype, rounds, queries, terms, tile) + pairs * beside
     found = found * attended.tells
     for back in (False, True):
         those = backward == back
