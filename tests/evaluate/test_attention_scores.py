@@ -63,6 +63,31 @@ def test_keys_of_a_lonely_token_are_split_but_for_one_library():
     assert said(alone) < 0.1 * said(alone, A100)
 
 
+def test_heads_on_the_same_keys_share_tiles_where_the_kernel_has_it_so():
+    few = replace(PROMPT, batch=64, query=16, kv=16, window=16)  # 4 heads a group: 64 rows
+    assert said(few) > 2 * said(replace(few, packs=True))
+
+
+def test_a_lonely_tile_waits_for_its_first_keys():
+    short = replace(TOKEN, batch=1024, kv=128, window=128, packs=True)
+    wide = replace(short, few=128)
+    moved = 1024 * 8 * 128 * 256 * 2 / H100.main_memory.speed
+    assert said(wide) > said(short) + 0.9 * moved
+    long = [replace(row, batch=8, kv=8192, window=8192) for row in (short, wide)]
+    assert said(long[1]) == pytest.approx(said(long[0]), rel=0.3)
+
+
+def test_spread_keys_have_no_longest_tile():
+    alone = replace(PROMPT, heads=1, kv_heads=1, query=8192, kv=8192, window=8192)
+    assert said(replace(alone, spread=True)) < 0.9 * said(alone)
+
+
+def test_values_are_as_long_as_keys_on_an_a100():
+    training = replace(PROMPT, kind=AttentionKind.FORWARD, head_size=192, turned=0)
+    short = said(training, A100)
+    assert short == pytest.approx(said(replace(training, value_size=192), A100), rel=0.03)
+
+
 def test_writing_the_cache_and_turning_take_their_bytes():
     chip, plain = H100.main_memory.speed, said(replace(PROMPT, turned=1))
     once = 8 * 2048 * 256 * (2 + 2)

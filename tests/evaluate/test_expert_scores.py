@@ -9,6 +9,7 @@ import pytest
 
 from crosstack.errors import InputError
 from crosstack.evaluate.expert_scores import (
+    ExpertsProgram,
     MeasuredExperts,
     MeasuredGroups,
     experts_said,
@@ -23,7 +24,7 @@ from crosstack.workload.dtype import Dtype
 H100 = library.chip("h100-sxm")
 LAYER = MeasuredExperts(
     tokens=4096, hidden=4096, expert_ffn=1536, topk=8, experts=128, tp=1, ep=1, exponent=None,
-    gated=True, dtype=Dtype.BF16, weight=2, triton=False, time=1e-3,
+    gated=True, dtype=Dtype.BF16, weight=2, program=ExpertsProgram.LIBRARY, time=1e-3,
 )  # fmt: skip
 
 
@@ -73,7 +74,37 @@ def test_a_layer_is_two_products_of_groups_and_what_moves_beside():
 
 
 def test_small_tiles_take_longer():
-    assert said(replace(LAYER, triton=True)) > 1.3 * said(LAYER)
+    assert said(replace(LAYER, program=ExpertsProgram.FUSED)) > 1.3 * said(LAYER)
+
+
+def test_tokens_of_an_expert_fill_whole_tiles():
+    fused = replace(LAYER, program=ExpertsProgram.FUSED)
+    rows = [replace(fused, tokens=tokens) for tokens in (512, 1024, 1040)]  # 32, 64, 65 each
+    half, full, more = (said(row) for row in rows)
+    assert full == pytest.approx(half, rel=0.06)
+    assert more == pytest.approx(2 * full, rel=0.1)
+
+
+def test_a_chip_of_fused_experts_has_rows_of_all():
+    fused = replace(LAYER, program=ExpertsProgram.FUSED, tokens=16384)
+    share = replace(fused, ep=128)
+    zeros = 16384 * 8 * 127 / 128 * (3072 + 4096) * 2 / H100.main_memory.speed
+    assert said(share) > zeros
+    assert said(replace(share, program=ExpertsProgram.LIBRARY)) < zeros
+
+
+def test_four_bits_run_kernels_of_triton_on_hopper_alone():
+    row = replace(LAYER, program=ExpertsProgram.MXFP4, weight=0.53125)
+    library_row = replace(row, program=ExpertsProgram.LIBRARY)
+    assert said(row) != said(library_row)
+    b200 = library.chip("b200")
+    assert experts_said([row], b200) == pytest.approx(experts_said([library_row], b200))
+
+
+def test_marlin_takes_as_few_rows_as_the_tokens_of_an_expert_need():
+    row = replace(LAYER, program=ExpertsProgram.MARLIN, weight=0.515625, tokens=64)  # 4 each
+    assert said(replace(row, tokens=112)) < 1.1 * said(row)  # 7: eight rows
+    assert said(replace(row, tokens=2048)) > 2 * said(row)  # 128: two tiles of 64
 
 
 def test_groups_run_one_after_the_other_with_their_launches():

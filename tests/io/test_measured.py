@@ -125,7 +125,7 @@ def test_a_layer_of_experts_has_narrow_weights_and_its_routing(saved):
     grouped, layer = read_kernels(saved(LAYER, groups)).sets
     (row,) = layer.rows
     assert layer.name == "H100-SXM5-80GB, w4a16_mxfp4, moe"
-    assert (row.exponent, row.gated, row.triton, row.dtype) == (1.2, False, False, "bf16")
+    assert (row.exponent, row.gated, row.program, row.dtype) == (1.2, False, "mxfp4", "bf16")
     assert row.weight == 0.5 + 1 / 32
     assert (grouped.rows[0].groups, grouped.rows[0].n) == (2, 3)
 

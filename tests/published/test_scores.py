@@ -64,12 +64,22 @@ def test_kernels_of_elements_on_an_a100_are_within_20_percent():
     assert sum(score.mean * score.rows for score in ours.values()) / rows <= 0.20
 
 
-def test_prompts_and_training_are_within_20_percent_and_every_set_beats_a_plain_roofline():
+@pytest.mark.parametrize(
+    ("section", "mean"),
+    [("kernels of elements and rows", 0.22), ("attention kernels", 0.20), ("expert layers", 0.34)],
+)
+def test_all_kernels_of_a_table_are_as_near_as_the_page_says(section, mean):
+    ours = [score.ours for score in scored(TABLES[section]).values()]
+    rows = sum(score.rows for score in ours)
+    assert sum(score.mean * score.rows for score in ours) / rows <= mean
+
+
+def test_prompts_and_training_are_within_17_percent_and_every_set_beats_a_plain_roofline():
     scores = scored(TABLES["attention kernels"])
     assert all(score.ours.mean < score.roofline.mean for score in scores.values())
     ours = [score.ours for key, score in scores.items() if not key[0].endswith("generation")]
     rows = sum(score.rows for score in ours)
-    assert sum(score.mean * score.rows for score in ours) / rows <= 0.20
+    assert sum(score.mean * score.rows for score in ours) / rows <= 0.17
 
 
 @pytest.fixture(scope="module")

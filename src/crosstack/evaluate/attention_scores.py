@@ -20,6 +20,7 @@ from crosstack.model.kernels.attention import (
     FEW,
     ROWS,
     Attentions,
+    Tile,
     attention_time,
     busiest_pairs,
     pair_time,
@@ -48,7 +49,9 @@ class MeasuredAttention:
     """An attention as it was measured: ``query`` new tokens on ``kv`` keys each. [1], [B], [s]
 
     ``window``: keys that a query sees at most; ``kv_element``: bytes of a number of keys and
-    values; ``turned``: how often queries, keys and values are read and written before.
+    values; ``turned``: how often queries, keys and values are read and written before. ``packs``:
+    a tile has queries of all heads with the same keys; ``few``: its rows where these are fewer;
+    ``spread``: keys of its tiles are split over multiprocessors.
     """
 
     kind: AttentionKind
@@ -66,6 +69,9 @@ class MeasuredAttention:
     time: float
     timed: Timed = Timed.LOOP
     turned: int = 0
+    packs: bool = False
+    few: int = FEW
+    spread: bool = False
 
     @property
     def pairs(self) -> float:
@@ -101,11 +107,15 @@ def attention_said(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
         _column(rows, n) for n in ("head_size", "value_size", "seen", "pairs")
     )
     element, turned = _column(rows, "kv_element"), _column(rows, "turned")
-    packed = np.where(kind is AttentionKind.GENERATION, heads / groups, 1.0)
+    packs = _column(rows, "packs") > 0
+    packed = np.where(packs | (kind is AttentionKind.GENERATION), heads / groups, 1.0)
     packed = np.where((turned > 1) & (packed > MOST_PACKED), 1.0, packed)
     cached = batch * groups * seen * (size + value) * element
     made = batch * heads * query * (size + value) * ELEMENT
+    if not chip.compute.operand_rows:  # FlashAttention-2 has one size for all, the longest
+        value = np.maximum(size, value)
     times = 2 if kind is AttentionKind.BACKWARD else 1
+    tile = None if kind is AttentionKind.BACKWARD else _tile(rows, chip)
     kernels = Attentions(
         heads=batch * heads / packed,
         queries=query * packed,
@@ -114,15 +124,16 @@ def attention_said(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
         size=size,
         value_size=value,
         moved=(made + cached) * times,
+        tile=tile,
+        waited=_waited(chip, batch * heads / packed, query * packed, seen, _column(rows, "few")),
         backward=kind is AttentionKind.BACKWARD,
     )
     found = attention_time(chip, dtype, clock, kernels)
     again = cached * heads / groups / packed  # keys that each of several tiles reads
     found = np.maximum(found, again / chip.levels[-1].speed)
     if kind is AttentionKind.GENERATION:
-        found = _split(
-            chip, dtype, kernels, (heads > groups) | (chip.compute.operand_rows > 0), found
-        )
+        splits = packs | (heads > groups) | (chip.compute.operand_rows > 0)
+        found = _split(chip, dtype, kernels, splits, found)
     if kind is AttentionKind.CONTEXT:
         new = batch * groups * query * (size + value) * (ELEMENT + element)
         turning = np.maximum(turned - 1, 0.0) * batch * heads * query * size * 2 * ELEMENT
@@ -130,12 +141,35 @@ def attention_said(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
     return found
 
 
+def _tile(rows: Sequence[MeasuredAttention], chip: Chip) -> Tile:
+    """Return what the kernels take at a time, where pairs are of a prompt always two tiles. [1]"""
+    spread, rows_of = _column(rows, "spread") > 0, Tile.of(chip).rows
+    prompt = (rows[0].kind is AttentionKind.CONTEXT) & (_column(rows, "query") > 1) & ~spread
+    few = np.where(prompt & (chip.compute.paired > 1), rows_of, _column(rows, "few"))
+    return Tile(rows=np.where(spread, ROWS, rows_of), few=few, spread=spread)
+
+
+def _waited(chip: Chip, heads: Floats, queries: Floats, keys: Floats, few: Floats) -> Floats:
+    """Return the share of keys and values that tiles of few queries wait for. [1]
+
+    Where a tile is alone on its multiprocessor nothing hides its first block, and where it has no
+    more than one block at a time, as in split kernels on an A100, none (``flash_attention_3``).
+    """
+    alone = (few > FEW) & (queries <= FEW)
+    split = heads < FULL * chip.compute.n_multiprocessors
+    single = split & (chip.compute.operand_rows == 0)
+    return np.where(alone, np.where(single, 1.0, np.minimum(ROWS / keys, 1.0)), 0.0)
+
+
 def _split(chip: Chip, dtype: Dtype, kernels: Attentions, splits: Bools, found: Floats) -> Floats:
     """Add the kernel that adds up parts of keys, or take tiles that are not split. [s]"""
     many = chip.compute.n_multiprocessors
     few = (kernels.heads < FULL * many) & (kernels.keys > ROWS)
-    _, rounds = busiest_pairs(chip, kernels.heads, kernels.queries, kernels.keys, kernels.share)
-    wait = waiting_time(chip, dtype, rounds, kernels.queries, kernels.size)
+    tile = kernels.tile or Tile.of(chip)
+    _, rounds = busiest_pairs(
+        chip, kernels.heads, kernels.queries, kernels.keys, kernels.share, tile
+    )
+    wait = waiting_time(chip, dtype, rounds, kernels.queries, kernels.size, tile)
     each = 2 * (kernels.size + kernels.value_size) / chip.throughput(dtype) + pair_time(chip)
     alone = FEW * kernels.keys * each * many
     alone = alone + np.ceil(kernels.keys / ROWS) * 2 * chip.main_memory.latency

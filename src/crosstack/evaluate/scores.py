@@ -27,6 +27,9 @@ GRAPH_LAUNCH = (
 CALLS = (
     45  # of a product that is timed in a graph: of 3 graphs to warm up and 6 timed, of 5 each [1]
 )
+# Threads of the kernel that takes the largest number of a matrix, each with one number on its way:
+# 1024 blocks of 256, computeFP8QuantizeScale (``tensorrt_llm_quantize``) [1]
+SCALING_THREADS = 1024 * 256
 STEADY = 50e-3  # of work until a chip lowers its clock (``flashinfer_2899``, a B200) [s]
 ONE_EFFICIENCY = 0.8  # of the plain roofline, of compute and of main memory [1]
 
@@ -111,12 +114,25 @@ def _said(rows: Sequence[MeasuredProduct], chip: Chip, dtype: Dtype, timed: Time
         steady = np.where(CALLS * short > STEADY, steady, short)
     cast = np.array([row.cast for row in rows])
     if cast.any():
-        memory = chip.main_memory
-        passes = 1 if dtype in (Dtype.FP8_BLOCKS, Dtype.MXFP8) else 2
-        moved = m * k * (passes * Dtype.BF16.size + dtype.size)
-        once = chip.launch_overhead + memory.latency
-        steady = steady + cast * (passes * once + moved / memory.speed)
+        steady = steady + cast * _casting_time(chip, dtype, m * k)
     return steady
+
+
+def _casting_time(chip: Chip, dtype: Dtype, elements: Floats) -> Floats:
+    """Time of making numbers of a type from those of 16 bits, by kernels of their own. [s]
+
+    One reads and writes all; where one scale is of all, another takes the largest first. In 8 bits
+    that has no more bytes on their way than its threads, each for a latency (Little's law).
+    """
+    memory, size = chip.main_memory, Dtype.BF16.size
+    once = chip.launch_overhead + memory.latency
+    made = once + elements * (size + dtype.size) / memory.speed
+    if dtype in (Dtype.FP8_BLOCKS, Dtype.MXFP8):
+        return made
+    fed = memory.speed
+    if dtype is Dtype.FP8 and memory.latency:
+        fed = min(fed, SCALING_THREADS * size / memory.latency)
+    return made + once + elements * size / fed
 
 
 def roofline_said(rows: Sequence[MeasuredProduct], chip: Chip) -> Floats:

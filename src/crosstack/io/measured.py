@@ -21,12 +21,17 @@ from typing import Any
 
 from crosstack.errors import CrosstackError, InputError, Problem, unknown_name
 from crosstack.evaluate.attention_scores import AttentionKind, MeasuredAttention
-from crosstack.evaluate.expert_scores import MeasuredExperts, MeasuredGroups
+from crosstack.evaluate.expert_scores import (
+    ExpertsProgram,
+    MeasuredExperts,
+    MeasuredGroups,
+)
 from crosstack.evaluate.lane_scores import MeasuredElements
 from crosstack.evaluate.scores import MeasuredProduct, Timed
 from crosstack.io import library
 from crosstack.io.files import read_text
 from crosstack.machine.chip import Chip
+from crosstack.model.kernels.attention import FEW, ROWS
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import Function
 
@@ -53,6 +58,12 @@ FUNCTIONS = {
     "gelu": Function.GELU,
 }
 TRITON = ("vllm_fused_moe",)  # kernels of Triton that do not say so
+# Attention kernels whose tiles have queries of all heads with the same keys: FlashAttention-3, also
+# on an A100 (as SGLang has it), and FlashInfer; and those whose tiles are as wide for few queries,
+# FlashAttention-3 (``flash_attention_3``).
+PACKS = ("fa3", "flash_attention", "flashinfer")
+WIDE_TILES = ("fa3", "flash_attention")
+SPREADS = ("flashinfer",)  # that share out all keys evenly (``ye2025flashinfer``)
 TURNS = "TensorRT"  # whose layers join queries, keys and values, and turn them in a second pass
 FRAMEWORKS = "aic"  # whose layers are timed in graphs, with casts of what they read
 MOST_PROBLEMS = 20
@@ -225,7 +236,7 @@ def _attention(
         allowed = f"at most kv, {counts['kv']}"
         raise InputError(Problem(f"{where}: query", f"got {counts['query']}; allowed: {allowed}."))
     framework, turns = _source(row).startswith(FRAMEWORKS), TURNS in str(row.get("software", ""))
-    kept = row.get("kv_dtype")
+    kept, kernel = row.get("kv_dtype"), str(row.get("kernel", ""))
     return MeasuredAttention(
         kind=kind,
         **counts,
@@ -235,6 +246,9 @@ def _attention(
         time=time,
         timed=Timed.GRAPH if framework else Timed.LOOP,
         turned=(2 if turns else 1) if framework else 0,
+        packs=framework and kernel.endswith(PACKS),
+        spread=kernel.endswith(SPREADS),
+        few=ROWS if kernel.endswith(WIDE_TILES) else FEW,
     )
 
 
@@ -255,9 +269,19 @@ def _experts(row: Mapping[str, Any], dtype: Dtype, where: str) -> MeasuredExpert
         gated="nongated" not in kernel,
         dtype=dtype,
         weight=WEIGHTS.get(str(row["dtype"]), dtype.size),
-        triton="triton" in kernel or kernel in TRITON,
+        program=_program(str(row["dtype"]), kernel),
         time=time,
     )
+
+
+def _program(said: str, kernel: str) -> ExpertsProgram:
+    """Return what multiplies in a kernel, whose weights are of a type."""
+    if said == "w4a16_mxfp4":
+        return ExpertsProgram.MXFP4
+    if "marlin" in kernel:
+        return ExpertsProgram.MARLIN
+    fused = "triton" in kernel or kernel in TRITON
+    return ExpertsProgram.FUSED if fused else ExpertsProgram.LIBRARY
 
 
 def wrong_numbers(row: Mapping[str, Any], where: str, counts: Mapping[str, int]) -> list[Problem]:

@@ -24,6 +24,13 @@ class Dataflow(StrEnum):
     NONE = "none"
 
 
+class MathLibrary(StrEnum):
+    """Whose functions of single precision run on the lanes: NVIDIA's, or AMD's (``amd_ocml``)."""
+
+    CUDA = "cuda"
+    OCML = "ocml"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compute:
     """Compute units, in multiprocessors; a unit multiplies two small matrices every cycle.
@@ -48,7 +55,8 @@ class Compute:
     multiprocessor, 0 where units read theirs into their registers; ``paired`` multiprocessors hold
     a part each of one operand of both; ``cluster`` of them read from levels of the chip together
     what several need; ``special_per_cycle``: results of exponentials, reciprocals and the like that
-    a multiprocessor has each cycle, 0 where these are instructions like others. [1] ``boost`` is
+    a multiprocessor has each cycle, 0 where these are instructions like others [1]; ``functions``:
+    the library that makes functions of them. ``boost`` is
     the highest clock over ``frequency``, ``sustained`` that at which arrays that are all busy take
     the power that the chip may take; None: always ``frequency``. [1]
     """
@@ -72,6 +80,7 @@ class Compute:
     paired: int = 1
     cluster: int = 1
     special_per_cycle: float = 0.0
+    functions: MathLibrary = MathLibrary.CUDA
     boost: float = 1.0
     sustained: float | None = None
 

@@ -13,6 +13,7 @@ from crosstack.io import library
 from crosstack.machine.framework import AttentionProgram
 from crosstack.model.kernels.attention import (
     Attentions,
+    Tile,
     attention_product,
     attention_time,
     busiest_pairs,
@@ -67,6 +68,28 @@ def test_causal_tiles_are_what_taking_the_longest_first_gives(heads, length):
     share = (length + 1) / 2 / length
     pairs, _ = busiest_pairs(A100, *arrays(heads, length, length, share))
     assert pairs / (128 * 128 * MANY) == pytest.approx(work.max(), rel=0.08)
+
+
+def test_a_window_cuts_two_blocks_of_a_tile():
+    length, window = 8192, 1024
+    sees = np.minimum(np.arange(length) + 1, window)
+    blocks = [
+        math.floor((tile * 128 + 127) / 128) - math.floor(max(tile * 128 - window + 1, 0) / 128) + 1
+        for tile in range(length // 128)
+    ]
+    share = sees.sum() / length / length
+    pairs, _ = busiest_pairs(A100, *arrays(108, length, length, share))
+    assert pairs / (128 * 128 * MANY) == pytest.approx(sum(blocks), rel=0.03)
+
+
+def test_two_tiles_take_turns_forward_where_multiprocessors_are_paired():
+    b200 = library.chip("b200")
+    many = b200.compute.n_multiprocessors
+    forward, back = (
+        busiest_pairs(b200, *arrays(many, 128, 1024, 1.0), Tile.of(b200, backward=backward))[0]
+        for backward in (False, True)
+    )
+    assert forward == 2 * back
 
 
 def test_a_tile_of_hopper_takes_a_block_more():

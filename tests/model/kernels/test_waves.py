@@ -17,7 +17,7 @@ from crosstack.machine.compute import Compute
 from crosstack.machine.memory import MemoryLevel, Scope
 from crosstack.model.kernels import tilings
 from crosstack.model.kernels.roofline import Roofline
-from crosstack.model.kernels.tilings import best_schedules
+from crosstack.model.kernels.tilings import best_schedules, tile_time
 from crosstack.workload.dtype import Dtype
 
 BF16 = Dtype.BF16
@@ -335,3 +335,16 @@ def test_tiles_fit_in_their_level(sides):
     assert registers[0] * registers[2] * units == shared[0] * shared[2]
     assert l2[0] >= min(shared[0], sides[0])
     assert l2[2] >= min(shared[2], sides[2])
+
+
+def test_one_tile_for_all_takes_no_less_than_the_best_and_waits_for_its_steps():
+    chip = A100
+    m, k, n = (np.array([side]) for side in (4096.0, 8192.0, 4096.0))
+    best = best_schedules(chip, BF16, m, k, n, RULES).busiest_time
+    one = tile_time(chip, BF16, RULES, (64, 64), (m, k, n))
+    assert one >= best * (1 - 1e-9)
+    deep = replace(RULES, line=1024.0)  # lines that a step fills a part of
+    assert tile_time(chip, BF16, deep, (64, 64), (m, k, n)) > one
+    small = tile_time(chip, BF16, RULES, (64, 64), (np.array([64.0]), k, np.array([64.0])))
+    steps = 8192 / RULES.k_step / (RULES.stages - 1)
+    assert small >= steps * chip.main_memory.latency

@@ -12,7 +12,7 @@ from crosstack.errors import InputError, Problem, require_quantity, require_whol
 from crosstack.io.files import under
 from crosstack.io.library.entries import Entry, entry, names
 from crosstack.machine.chip import Chip, Execution, Link, Overlap
-from crosstack.machine.compute import Compute
+from crosstack.machine.compute import Compute, MathLibrary
 from crosstack.machine.framework import AttentionProgram, Framework, Fusion
 from crosstack.machine.host import HostShare
 from crosstack.machine.memory import MemoryLevel, Scope, main_memory
@@ -128,6 +128,7 @@ def _compute(found: Entry, frequency: float | None) -> Compute:
         paired=matrix.get("paired", 1),
         cluster=matrix.get("cluster", 1),
         special_per_cycle=values.get("units.vector.special", 0.0),
+        functions=MathLibrary(values.get("functions", MathLibrary.CUDA)),
         boost=values["frequency.boost"] / clock if sustained else 1.0,
         sustained=sustained / clock if sustained else None,
     )

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 ROWS = 128  # queries of a tile, and keys of a block (``dao2023flashattention2``) [1]
 FEW = 64  # rows of the smallest tile, of an instruction of Hopper (``nvidia_ptx``) [1]
+NEARLY = 1 - 1e-6  # of pairs of a causal mask, from where there is no window [1]
 WAITS = 3  # latencies of main memory in a tile: queries and keys, values, and what is made [1]
 
 # How many times as long as a program that is written for the chip an older one takes, forward and
@@ -92,8 +93,34 @@ def summing(chip: Chip, depth: Floats) -> Floats:
     return depth / ROWS * Dtype.FP32.size / shared.speed / chip.compute.paired
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tile:
+    """Queries that a kernel takes at a time: ``rows`` of many, ``few`` of up to ``FEW``. [1]
+
+    ``spread``: keys of a tile are split over multiprocessors, also of many queries.
+    """
+
+    rows: Floats | float
+    few: Floats | float = FEW
+    spread: Bools | bool = False
+
+    @classmethod
+    def of(cls, chip: Chip, *, backward: bool = False) -> Tile:
+        """Return those of a program that is written for the chip.
+
+        Forward two tiles take turns where two multiprocessors are paired
+        (``zadouri2026flashattention4``).
+        """
+        return cls(rows=ROWS if backward else ROWS * chip.compute.paired)
+
+
 def busiest_pairs(
-    chip: Chip, heads: Floats, queries: Floats, keys: Floats, share: Floats
+    chip: Chip,
+    heads: Floats,
+    queries: Floats,
+    keys: Floats,
+    share: Floats,
+    tile: Tile | None = None,
 ) -> tuple[Floats, Floats]:
     """Return pairs of the busiest multiprocessor times all of them, and its tiles. [1]
 
@@ -104,18 +131,24 @@ def busiest_pairs(
     ----------
     heads, queries, keys, share : array
         Attentions of one head, of so many queries and keys; share of pairs. [1]
+    tile : Tile, optional
+        Those of the kernel; a forward one's of the chip where none is given.
     """
     many = chip.compute.n_multiprocessors
-    rows = np.where(queries > FEW, ROWS, FEW)
+    tile = tile or Tile.of(chip)
+    rows = np.where(queries > FEW, tile.rows, tile.few)
+    border = rows / ROWS / 2
     tiles = heads * np.ceil(queries / rows)
     masked = share < 1
-    mean = np.maximum(share * keys / ROWS + 0.5 * masked, 1.0)
+    # A window cuts blocks on both sides, and all its tiles are as long.
+    windowed = masked & (share * keys < (keys - (queries - 1) / 2) * NEARLY)
+    mean = np.maximum(share * keys / ROWS + border * masked + border * windowed, 1.0)
     every = np.ceil(keys / ROWS)
     mean = np.where(masked, np.minimum(mean, every), every)
-    longest = np.minimum(2 * mean, every)
+    longest = np.where(windowed, mean, np.minimum(2 * mean, every))
     shortest = np.where(masked, np.maximum(2 * mean - longest, 1.0), every)
     rounds = np.ceil(tiles / many)
-    split = queries <= FEW
+    split = (queries <= FEW) | np.asarray(tile.spread)
     longest = np.where(split, 1.0, longest)
     shortest = np.where(split, 1.0, shortest)
     filled = ~split * float(chip.compute.operand_rows > 0)
@@ -145,7 +178,9 @@ def attention_product(
     return pairs * each / share
 
 
-def waiting_time(chip: Chip, dtype: Dtype, rounds: Floats, queries: Floats, size: Floats) -> Floats:
+def waiting_time(
+    chip: Chip, dtype: Dtype, rounds: Floats, queries: Floats, size: Floats, tile: Tile
+) -> Floats:
     """Time of the busiest multiprocessor that nothing hides, of all its tiles. [s]
 
     ``rounds`` are those of `busiest_pairs`, with ``queries`` each: ``WAITS`` latencies, and the way
@@ -153,7 +188,8 @@ def waiting_time(chip: Chip, dtype: Dtype, rounds: Floats, queries: Floats, size
     multiprocessors share; tiles of few queries hide that behind one another.
     """
     memory = chip.main_memory
-    moved = 3 * ROWS * size * dtype.size * chip.compute.n_multiprocessors * (queries > FEW)
+    each = (2 * tile.rows + ROWS) * size * dtype.size * (queries > FEW)
+    moved = each * chip.compute.n_multiprocessors
     return rounds * (WAITS * memory.latency + moved / (_shared(chip) or memory).speed)
 
 
@@ -218,7 +254,9 @@ class Attentions:
 
     ``heads`` of all sequences, each of ``queries`` that see a ``share`` of the pairs with ``keys``;
     queries of heads with keys in common may be taken for those of one. ``size`` of a query and a
-    key, ``value_size`` of a value [1]; ``moved`` bytes of main memory [B].
+    key, ``value_size`` of a value [1]; ``moved`` bytes of main memory [B]; ``tile`` what
+    the kernel takes at a time. ``waited``: the share of what is moved that tiles wait for, as
+    nothing else is on their multiprocessor meanwhile [1].
     """
 
     heads: Floats
@@ -228,6 +266,8 @@ class Attentions:
     size: Floats
     value_size: Floats
     moved: Floats
+    tile: Tile | None = None
+    waited: Floats | float = 0.0
     backward: bool = False
 
 
@@ -237,7 +277,10 @@ def attention_time(chip: Chip, dtype: Dtype, clock: KernelClock, kernels: Attent
     Backward the scores are computed again, as they are not kept.
     """
     size, value, backward = kernels.size, kernels.value_size, kernels.backward
-    pairs, rounds = busiest_pairs(chip, kernels.heads, kernels.queries, kernels.keys, kernels.share)
+    tile = kernels.tile or Tile.of(chip, backward=backward)
+    pairs, rounds = busiest_pairs(
+        chip, kernels.heads, kernels.queries, kernels.keys, kernels.share, tile
+    )
     terms = [size, value, *([value, size, size] if backward else [])]
     products = sum(
         (attention_product(chip, dtype, clock, pairs, depth, backward=backward) for depth in terms),
@@ -247,8 +290,9 @@ def attention_time(chip: Chip, dtype: Dtype, clock: KernelClock, kernels: Attent
     if backward:
         beside = beside + pairs * (pair_time(chip, backward=True) + summing(chip, size))
     memory = chip.main_memory
-    busy = products + beside + waiting_time(chip, dtype, rounds, kernels.queries, size)
-    return np.maximum(busy, kernels.moved / memory.speed + memory.latency)
+    moving = kernels.moved / memory.speed
+    busy = products + beside + waiting_time(chip, dtype, rounds, kernels.queries, size, tile)
+    return np.maximum(busy + kernels.waited * moving, moving + memory.latency)
 
 
 def products_in_attention(
@@ -279,11 +323,12 @@ def products_in_attention(
     rows, depth, columns, heads = shapes.T
     scores, across = attended.scores, attended.across
     queries, keys = np.where(across, rows, columns), np.where(scores, rows, depth)
-    pairs, rounds = busiest_pairs(chip, heads, queries, keys, counted.min(axis=1))
+    tile = Tile(rows=np.where(backward, Tile.of(chip, backward=True).rows, Tile.of(chip).rows))
+    pairs, rounds = busiest_pairs(chip, heads, queries, keys, counted.min(axis=1), tile)
     terms = np.where(scores, depth, np.where(across, columns, rows))
     beside = pair_time(chip) * (~backward | attended.again)
     beside = beside + backward * (pair_time(chip, backward=True) + summing(chip, terms))
-    found = waiting_time(chip, dtype, rounds, queries, terms) + pairs * beside
+    found = waiting_time(chip, dtype, rounds, queries, terms, tile) + pairs * beside
     found = found * attended.tells
     for back in (False, True):
         those = backward == back

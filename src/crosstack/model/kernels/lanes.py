@@ -15,6 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from crosstack.machine.chip import Chip
+from crosstack.machine.compute import MathLibrary
 from crosstack.machine.framework import Fusion
 from crosstack.model.attention import in_attentions
 from crosstack.workload.dtype import Dtype
@@ -36,41 +37,66 @@ class Instructions:
         return Instructions(self.lane * times, self.special * times)
 
 
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What a library's functions of single precision take. [1]"""
+
+    exponential: Instructions
+    quotient: Instructions
+    logarithm: Instructions
+    tanh: Instructions
+
+
 # A step of the exponential of single precision: the exponent taken off and put back around one of
 # base 2; of a quotient: a reciprocal, two steps of Newton's and the last bit put right; of tanh:
-# both of them, and a polynomial near zero. Assumed, as libraries for CUDA compile.
+# both of them, and a polynomial near zero. Assumed, as libraries for CUDA compile; AMD's are
+# counted in its source, without extra accuracy, where lanes go both ways of tanh (``amd_ocml``).
 ONE = Instructions(1)
-EXPONENTIAL = Instructions(7, 1)
-QUOTIENT = Instructions(9, 1)
-LOGARITHM = Instructions(9, 1)
-TANH = Instructions(10, 2)
-SIGMOID = EXPONENTIAL + QUOTIENT + ONE
+STEPS = {
+    MathLibrary.CUDA: Steps(
+        Instructions(7, 1), Instructions(9, 1), Instructions(9, 1), Instructions(10, 2)
+    ),
+    MathLibrary.OCML: Steps(
+        Instructions(12, 1), Instructions(10, 1), Instructions(10, 1), Instructions(25, 2)
+    ),
+}
 RANDOM = Instructions(26)  # a fourth of Philox with ten rounds (``salmon2011random``)
 
 F = Function
-# Each operand and the result change their type, one instruction each. What is not here has one for
-# every operation of its row.
-INSTRUCTIONS: dict[Function, Instructions] = {
-    F.DIVIDE: ONE * 3 + QUOTIENT,
-    F.EXPONENTIAL: ONE * 2 + EXPONENTIAL,
-    F.LOGARITHM: ONE * 2 + LOGARITHM,
-    F.TANH: ONE * 2 + TANH,
-    F.SIGMOID: ONE * 2 + SIGMOID,
-    F.GELU: ONE * 8 + TANH,
-    F.GELU_GRADIENT: ONE * 15 + TANH,
-    F.GATED_GELU: ONE * 10 + TANH,
-    F.SILU: ONE * 2 + SIGMOID,
-    F.SILU_GRADIENT: ONE * 7 + SIGMOID,
-    F.GATED_SILU: ONE * 4 + SIGMOID,
-    F.SOFTPLUS: ONE * 3 + EXPONENTIAL + LOGARITHM,
-    F.SOFT_CAP: ONE * 4 + TANH,
-    F.SOFT_CAP_GRADIENT: ONE * 7 + TANH,
-    F.DROPOUT: ONE * 6 + RANDOM,
-    # Three passes of a row: its maximum, its sum of exponentials, each over the sum.
-    F.SOFTMAX: ONE * 2 + (ONE * 3 + EXPONENTIAL) + (ONE * 3 + EXPONENTIAL + QUOTIENT),
-    F.CROSS_ENTROPY: ONE * 2 + (ONE * 3 + EXPONENTIAL),
-    F.CROSS_ENTROPY_GRADIENT: ONE * 5 + EXPONENTIAL,
-}
+
+
+def _instructions(steps: Steps) -> dict[Function, Instructions]:
+    """Return what functions take on each element.
+
+    Each operand and the result change their type, one instruction each. What is not here has one
+    for every operation of its row.
+    """
+    exponential, quotient, tanh = steps.exponential, steps.quotient, steps.tanh
+    sigmoid = exponential + quotient + ONE
+    return {
+        F.DIVIDE: ONE * 3 + quotient,
+        F.EXPONENTIAL: ONE * 2 + exponential,
+        F.LOGARITHM: ONE * 2 + steps.logarithm,
+        F.TANH: ONE * 2 + tanh,
+        F.SIGMOID: ONE * 2 + sigmoid,
+        F.GELU: ONE * 8 + tanh,
+        F.GELU_GRADIENT: ONE * 15 + tanh,
+        F.GATED_GELU: ONE * 10 + tanh,
+        F.SILU: ONE * 2 + sigmoid,
+        F.SILU_GRADIENT: ONE * 7 + sigmoid,
+        F.GATED_SILU: ONE * 4 + sigmoid,
+        F.SOFTPLUS: ONE * 3 + exponential + steps.logarithm,
+        F.SOFT_CAP: ONE * 4 + tanh,
+        F.SOFT_CAP_GRADIENT: ONE * 7 + tanh,
+        F.DROPOUT: ONE * 6 + RANDOM,
+        # Three passes of a row: its maximum, its sum of exponentials, each over the sum.
+        F.SOFTMAX: ONE * 2 + (ONE * 3 + exponential) + (ONE * 3 + exponential + quotient),
+        F.CROSS_ENTROPY: ONE * 2 + (ONE * 3 + exponential),
+        F.CROSS_ENTROPY_GRADIENT: ONE * 5 + exponential,
+    }
+
+
+INSTRUCTIONS = {library: _instructions(steps) for library, steps in STEPS.items()}
 # In an attention that is one kernel exponentials are of base 2, and the sums of rows are divided by
 # once (``dao2023flashattention2``, 3.1): scale and maximum, exponential, sum, type; backward the
 # difference times what there is, and types.
@@ -122,7 +148,7 @@ def lane_rates(chip: Chip, graph: KernelGraph) -> Floats:
         function = Function(name) if name else None
         work = TABLE[function].work if function else 0.0
         if function and work:
-            needed = INSTRUCTIONS.get(function, Instructions(work))
+            needed = INSTRUCTIONS[chip.compute.functions].get(function, Instructions(work))
             if function is F.DROPOUT and graph.backward[i]:
                 needed = Instructions(work)  # by the mask that there is
             rates[i] = work / element_time(chip, needed)
@@ -141,5 +167,5 @@ def function_time(chip: Chip, function: Function, elements: float, traffic: floa
     moving = traffic / memory.speed + memory.latency if traffic > 0 else 0.0
     if not has_lanes(chip):
         return moving
-    needed = INSTRUCTIONS.get(function, Instructions(TABLE[function].work))
+    needed = INSTRUCTIONS[chip.compute.functions].get(function, Instructions(TABLE[function].work))
     return max(elements * element_time(chip, needed), moving)

@@ -34,6 +34,12 @@ class Roofline(KernelClock):
     k_step : int
         Columns of A and rows of B that a multiprocessor loads at a time; 32 in CUTLASS's kernels
         for 16-bit words (``thakkar2023cutlass``). [1]
+    stages : int
+        Steps of K that a multiprocessor holds of each tile, in use and on their way; 2, the fewest
+        with which one hides the other. [1]
+    line : float
+        Bytes of a row or a column that the first level of the chip hands over in the time of as
+        many; a step of K that has fewer takes as long. 0 where a step has whole lines. [B]
     smallest_unit_tile : int
         Rows and columns of C that one unit works on, at least, where they fit; 32 in CUTLASS's
         smallest kernels for tensor cores, 64 x 64 for four units (``thakkar2023cutlass``). A
@@ -54,6 +60,8 @@ class Roofline(KernelClock):
     """
 
     k_step: int = 32
+    stages: int = 2
+    line: float = 0.0
     smallest_unit_tile: int = 32
     longest_strip: int = 8
     accumulator_word: float = 4.0
@@ -62,8 +70,9 @@ class Roofline(KernelClock):
 
     def __post_init__(self) -> None:
         """Check every field."""
-        for name in ("k_step", "smallest_unit_tile", "longest_strip"):
+        for name in ("k_step", "stages", "smallest_unit_tile", "longest_strip"):
             require_whole(name, getattr(self, name))
+        require_quantity("line", self.line, "B")
         require_quantity("accumulator_word", self.accumulator_word, "B", above_zero=True)
         share = self.accumulator_share
         require_quantity("accumulator_share", share, "1", above_zero=True)

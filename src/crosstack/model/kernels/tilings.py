@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crosstack.machine.chip import Chip
+from crosstack.machine.compute import Compute
 from crosstack.machine.memory import Scope
 from crosstack.model.kernels.strips import Candidates, Tiled
 from crosstack.model.kernels.waves import Schedules, least_time, no_less, schedules, time_of
@@ -38,27 +39,18 @@ NEAR = 1 + 1e-9  # what bounds and times may be off by rounding [1]
 def _candidates(chip: Chip, dtype: Dtype, clock: Roofline) -> Candidates:
     """Return every tile whose partial sums and operands fit, and every split of K, apart.
 
-    Partial sums take ``tile_m tile_n accumulator_word`` of the registers' share; two steps of the
-    operands, one in use and one on its way, ``2 (tile_m + tile_n) k_step word`` of the levels of
-    the multiprocessor. Where there is neither, only the arrays hold anything: a tile of their size.
+    Partial sums take ``tile_m tile_n accumulator_word`` of the registers' share; ``stages`` steps
+    of the operands, in use and on their way, ``(tile_m + tile_n) k_step word`` each of the levels
+    of the multiprocessor. Where there is neither, only the arrays hold anything: a tile of their
+    size.
     """
     compute = chip.compute
-    units = max(compute.n_units // compute.n_multiprocessors, 1)
-    small = [i for i in range(1, math.isqrt(units) + 1) if units % i == 0]
-    shares = sorted({pair for i in small for pair in ((i, units // i), (units // i, i))})
+    shares = _unit_shares(compute)
     smallest = np.ceil(np.log2(compute.rows))
     powers = 2.0 ** np.arange(smallest, max(np.log2(LARGEST_TILE), smallest) + 1)
     m, n = (axis.ravel() for axis in np.meshgrid(powers, powers, indexing="ij"))
-    # Units share a tile so that together they read the fewest rows and columns.
-    best = np.stack([m * j + n * i for i, j in shares]).argmin(axis=0)
-    units_m, units_n = np.array(shares, float)[best].T
-
-    registers = _of_multiprocessor(chip, Scope.UNIT)
-    room = _of_multiprocessor(chip, Scope.MULTIPROCESSOR)
-    sums = (registers or room) * clock.accumulator_share
-    resident = np.floor(sums / (m * n * clock.accumulator_word))
-    if room:
-        resident = np.minimum(resident, np.floor(room / (2 * (m + n) * clock.k_step * dtype.size)))
+    units_m, units_n = _shared_by_units(shares, m, n)
+    resident = _resident(chip, dtype, clock, m, n)
     fits = resident >= 1
     least = np.minimum(m / units_m, n / units_n)
     for_all = fits & (least >= clock.smallest_unit_tile)
@@ -79,6 +71,69 @@ def _candidates(chip: Chip, dtype: Dtype, clock: Roofline) -> Candidates:
     splits = 2.0 ** np.arange(np.log2(MOST_SPLITS) + 1)
     kept = {name: column[keep][order] for name, column in columns.items()}
     return Candidates(split=splits[:, None], **kept)
+
+
+def _unit_shares(compute: Compute) -> list[tuple[int, int]]:
+    """Return how the units of a multiprocessor may share the rows and columns of a tile. [1]"""
+    units = max(compute.n_units // compute.n_multiprocessors, 1)
+    small = [i for i in range(1, math.isqrt(units) + 1) if units % i == 0]
+    return sorted({pair for i in small for pair in ((i, units // i), (units // i, i))})
+
+
+def _shared_by_units(shares: list[tuple[int, int]], m: Floats, n: Floats) -> tuple[Floats, Floats]:
+    """Return the shares with which units together read the fewest rows and columns. [1]"""
+    best = np.stack([m * j + n * i for i, j in shares]).argmin(axis=0)
+    units_m, units_n = np.array(shares, float)[best].T
+    return units_m, units_n
+
+
+def _resident(chip: Chip, dtype: Dtype, clock: Roofline, m: Floats, n: Floats) -> Floats:
+    """Return how many tiles fit on a multiprocessor at a time, 0 where not one does. [1]"""
+    registers = _of_multiprocessor(chip, Scope.UNIT)
+    room = _of_multiprocessor(chip, Scope.MULTIPROCESSOR)
+    sums = (registers or room) * clock.accumulator_share
+    resident = np.floor(sums / (m * n * clock.accumulator_word))
+    if room:
+        held = clock.stages * (m + n) * clock.k_step * dtype.size
+        resident = np.minimum(resident, np.floor(room / held))
+    return np.asarray(resident)
+
+
+def tile_time(
+    chip: Chip,
+    dtype: Dtype,
+    clock: Roofline,
+    tile: tuple[int, int],
+    shape: tuple[Floats, Floats, Floats],
+) -> Floats:
+    """Time of products whose kernel takes one tile of C for all, as it lies, without a launch. [s]
+
+    Of what passes main memory nothing counts. Steps of K come one after the other: a tile has
+    ``stages - 1`` of them on their way, each for a latency of main memory (Little's law).
+
+    Parameters
+    ----------
+    tile : tuple of int
+        Its rows and columns; at least one has to fit on a multiprocessor. [1]
+    shape : tuple of ndarray, each of shape (shapes,)
+        M, K and N. [1]
+    """
+    m, k, n = shape
+    tile_m, tile_n = np.full_like(m, tile[0]), np.full_like(n, tile[1])
+    units_m, units_n = _shared_by_units(_unit_shares(chip.compute), tile_m, tile_n)
+    resident = np.maximum(_resident(chip, dtype, clock, tile_m, tile_n), 1)
+    no, yes = np.zeros(len(m), np.bool_), np.ones(len(m), np.bool_)
+    pairs = Candidates(
+        tile_m=tile_m, tile_n=tile_n, split=np.ones_like(m), units_m=units_m, units_n=units_n,
+        resident=resident, one_wide=no, for_all=yes,
+    )  # fmt: skip
+    found = schedules(
+        Tiled(chip=chip, dtype=dtype, clock=clock, pairs=pairs, m=m, k=k, n=n, turned=no)
+    )
+    most = np.ceil(found.n_tiles / chip.compute.n_multiprocessors)
+    steps = np.ceil(k / clock.k_step) / max(clock.stages - 1, 1)
+    fed = np.ceil(most / resident) * steps * chip.main_memory.latency
+    return np.maximum(found.busiest_time, fed)
 
 
 def _of_multiprocessor(chip: Chip, scope: Scope) -> float:

@@ -195,6 +195,7 @@ def _highest(chip: Chip) -> float:
 def _reads(tiled: Tiled, parts: _Parts, outer: list[Floats]) -> list[Floats]:
     """Return A and B out of each shared level and of main memory. [B]"""
     alone = _shared_out(parts.work, tiled.chip.compute.cluster)
+    alone = alone * max(tiled.clock.line / (tiled.clock.k_step * tiled.dtype.size), 1.0)
     return [alone * parts.work.n_tiles, *outer]
 
 
