@@ -91,7 +91,7 @@ COMPARISONS = (
         experts=False,
         runs=31,
         sources=("megatron-bridge", "simumax"),
-        ratios=Ratios(low=0.953, middle=1.247, high=1.341),
+        ratios=Ratios(low=0.967, middle=1.252, high=1.351),
     ),
     Comparison(
         framework="megatron",
@@ -99,7 +99,7 @@ COMPARISONS = (
         experts=True,
         runs=22,
         sources=("megatron-bridge", "simumax"),
-        ratios=Ratios(low=0.953, middle=1.509, high=1.732),
+        ratios=Ratios(low=0.953, middle=1.51, high=1.733),
     ),
     Comparison(
         framework="megatron",
@@ -107,7 +107,7 @@ COMPARISONS = (
         experts=False,
         runs=4,
         sources=("megatron-bridge",),
-        ratios=Ratios(low=1.118, middle=1.176, high=1.195),
+        ratios=Ratios(low=1.139, middle=1.182, high=1.21),
     ),
     Comparison(
         framework="megatron",
@@ -115,7 +115,7 @@ COMPARISONS = (
         experts=True,
         runs=4,
         sources=("megatron-bridge",),
-        ratios=Ratios(low=1.048, middle=1.271, high=1.71),
+        ratios=Ratios(low=1.074, middle=1.302, high=1.701),
     ),
 )
 
