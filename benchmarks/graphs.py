@@ -2,7 +2,8 @@
 
 Two kinds of graph, from seeds. *Series-parallel*: a tensor is read by two or three branches that
 are joined again, and parts follow one another, nested at random. *Layered*: four to sixteen
-kernels a layer, each reads one or two tensors of the three layers before. A kernel is a product
+kernels a layer, each reads one or two tensors of the three layers before, first those that nobody
+reads yet. A kernel is a product
 with a weight or elementwise; results have 512 to 2,048 rows. They run on one chip like SN30
 (1,280 cores, 300 GB/s, whole tensors as tiles), whose SRAM holds so many tensors of mean size.
 
@@ -98,9 +99,7 @@ def _part(draft: GraphDraft, n: int, source: int) -> int:
         return _part(draft, n - first, _part(draft, first, source))
     rest = n - (branches - 1)  # joins
     cuts = sorted(rng.sample(range(1, rest), branches - 1))
-    ends = [
-        _part(draft, b - a, source) for a, b in zip((0, *cuts), (*cuts, rest), strict=True)
-    ]
+    ends = [_part(draft, b - a, source) for a, b in zip((0, *cuts), (*cuts, rest), strict=True)]
     last = ends[0]
     for end in ends[1:]:
         last = draft.add(last, end)
@@ -113,15 +112,16 @@ def layered(n: int, seed: int = SEED) -> KernelGraph:
     layers: list[list[int]] = []
     while len(draft.kernels) < n:
         width = min(draft.rng.randint(4, 16), n - len(draft.kernels))
-        layers.append([_reader(draft, layers) for _ in range(width)])
+        unread = draft.rng.sample(layers[-1], len(layers[-1])) if layers else []
+        layers.append([_reader(draft, layers, unread) for _ in range(width)])
     return draft.graph()
 
 
-def _reader(draft: GraphDraft, layers: list[list[int]]) -> int:
-    """Add a kernel that reads one or two results of the layers before, mostly of the last."""
+def _reader(draft: GraphDraft, layers: list[list[int]], unread: list[int]) -> int:
+    """Add a kernel that reads one or two results, first one of the last layer that nobody reads."""
     rng = draft.rng
-    found = dict[int, None]()
-    for _ in range(rng.choice((1, 2, 2)) if layers else 0):
+    found = {unread.pop(): None} if unread else {}
+    for _ in range(rng.choice((1, 2, 2)) - len(found) if layers else 0):
         back = min(rng.choice((1, 1, 1, 1, 2, 3)), len(layers))
         found[rng.choice(layers[-back])] = None
     return draft.add(*found)
