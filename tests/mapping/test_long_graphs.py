@@ -12,11 +12,12 @@ from builders.seeds import few_and_many
 
 from crosstack import optimise
 from crosstack.machine.chip import Overlap
-from crosstack.mapping import fusion
+from crosstack.mapping import fusion, series_parallel
 from crosstack.mapping.annealing import anneal
 from crosstack.mapping.budget import UNLIMITED, Budget
 from crosstack.mapping.fusion import fuse, make_problem, sequence_cost, simple_bound
 from crosstack.mapping.ideals import make_order
+from crosstack.mapping.series_parallel import least_moved_in_series
 from crosstack.mapping.spreading import least_moved
 from crosstack.model.partition import partition_cost
 from crosstack.workload.kernel_graph import bits
@@ -48,6 +49,47 @@ def moving_alone(load):
         memory_price=0.0,
         network_price=0.0,
     )
+
+
+def moved_in_series(load) -> float:
+    return least_moved_in_series(load, budget=UNLIMITED)
+
+
+class TestSeriesParallelGraphs:
+    def test_no_sequence_moves_less(self, seeds):
+        found = 0
+        for seed in seeds:
+            problem = long_problem(
+                "series-parallel", (9.0, 12.0, 16.0)[seed % 3], 3 + seed % 12, seed
+            )
+            load = moving_alone(problem.load)
+            least, bound = fuse(make_problem(load)), moved_in_series(load)
+            if least is None:  # some kernel does not fit, alone
+                continue
+            assert least.proved
+            assert bound <= least.time * (1 + 1e-9), seed
+            found += bound >= least.time * (1 - 1e-6) > 0
+        assert found >= len(seeds) / 4  # where it is the optimum
+
+    def test_it_holds_on_any_random_graph(self, random_load, seeds):
+        found = 0
+        for seed in seeds:
+            load = moving_alone(random_load(seed, 3 + seed % 6, tight=seed % 5 / 4))
+            least, bound = fuse(make_problem(load)), moved_in_series(load)
+            assert least is not None
+            assert bound <= least.time * (1 + 1e-9), seed
+            found += bound > 0.5 * least.time > 0
+        assert found >= len(seeds) / 12
+
+    def test_sram_that_is_rounded_down_leaves_a_bound(self, monkeypatch):
+        load = long_problem("series-parallel", 16.0, 60).load
+        exact = moved_in_series(load)
+        monkeypatch.setattr(series_parallel, "MOST_LABELS", 20)
+        rough = moved_in_series(load)
+        assert 0.5 * exact < rough <= exact * (1 + 1e-9)
+
+    def test_other_graphs_have_none(self):
+        assert moved_in_series(long_problem("layered", 16.0).load) == 0
 
 
 class TestWhatTensorsMoveAtLeast:
@@ -83,7 +125,7 @@ class TestWhatTensorsMoveAtLeast:
         assert 0 < bound < sum(flow.moved for flow in load.flows) / load.bandwidth * 2
 
 
-def long_problem(kind: str, ratio: float, n: int = 60):
+def long_problem(kind: str, ratio: float, n: int = 60, seed: int = 3):
     """The problem of fusing a generated graph on one chip."""
     from crosstack.machine.system import Parallelism
     from crosstack.model.choices import make_choices
@@ -91,7 +133,7 @@ def long_problem(kind: str, ratio: float, n: int = 60):
     from crosstack.model.partition import make_load
     from crosstack.model.rules import rules_named
 
-    workload, system, _ = graphs.one_chip(graphs.KINDS[kind](n, 3), ratio)
+    workload, system, _ = graphs.one_chip(graphs.KINDS[kind](n, seed), ratio)
     rules = rules_named("crosstack")
     plan = make_plan(workload, system, (1,), (Parallelism.DATA,), 1, rules)
     choices = make_choices(workload, workload.graph, plan, 1, rules, system.chip)

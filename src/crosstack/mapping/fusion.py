@@ -50,6 +50,7 @@ from crosstack.mapping.large_graphs import (
     triggers_from,
 )
 from crosstack.mapping.layouts import only_choice
+from crosstack.mapping.series_parallel import least_moved_in_series
 from crosstack.mapping.slots import Slots
 from crosstack.mapping.spreading import least_moved
 from crosstack.mapping.steps import (
@@ -304,7 +305,9 @@ def _long_graph(
             return simple_bound(load, moved=moved) > bound * (1 + SLIGHT)
 
         spent = budget.part(BOUNDING)
-        moved = least_moved(load, problem.order, of_use=of_use, budget=spent)
+        moved = least_moved_in_series(load, budget=spent)
+        if not moved:  # the graph is no series-parallel one
+            moved = least_moved(load, problem.order, of_use=of_use, budget=spent)
         budget.spend(spent.used)
         if best is not None and problem.slots is None:
             best = _annealed(problem, best, budget)

@@ -123,6 +123,7 @@ def _windows(load: ChipLoad, order: Order) -> Iterator[_Window]:
     np.add.at(around, [flow.producer for flow in load.flows], touched)
     up_to = np.concatenate([[0.0], np.cumsum(around[sequence])])
     capacity = np.maximum(load.sram_capacity, [alone_sram(load, i) for i in range(n)])
+    capacity = capacity * (1 + ROUNDING)
     flow_of = np.array([f for i in range(n) for f in load.flows_of[i]], dtype=np.int64)
     kernel_of = np.repeat(np.arange(n), [len(f) for f in load.flows_of])
     first = 0
