@@ -20,7 +20,7 @@ from crosstack.mapping.steps import least_compute
 from crosstack.model.partition import ChipLoad, alone_sram, combine, partition_cost
 from crosstack.workload.kernel_graph import bits
 
-TEMPERATURES = (0.3, 0.005)  # at first and at last, over the mean cost of a kernel
+TEMPERATURES = (3.0, 0.1)  # at first and at last, over the mean cost of a kernel
 MOVES_A_KERNEL = 20_000
 CHECK_EVERY = 256  # moves, before the temperature falls
 NEW = 0.03  # of the moves go to a partition that may be empty

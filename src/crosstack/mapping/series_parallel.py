@@ -126,7 +126,7 @@ def _least(moved: Floats, first: Floats, last: Floats, reader: _Reader, most: fl
         beaten[1:] = below[:-1]
         beaten[:, 1:] = np.minimum(beaten[:, 1:], below[:, :-1])
         a, b = np.nonzero(table < beaten)
-        moved, first, last = table[a, b], a * unit, b * unit
+        moved, first, last = table[a, b], np.multiply(a, unit), np.multiply(b, unit)
         steps //= 2
     rank = np.lexsort((last, first, moved))
     moved, first, last = moved[rank], first[rank], last[rank]
