@@ -71,7 +71,7 @@ LONG_GRAPH = 400  # kernels above which orders are cut into segments without tab
 MOST_ROUNDS = 4
 IDEALS_A_UNIT = 8  # whose steps are all priced at once
 MANY_IDEALS = 8_000  # above which one round of them has to do
-QUICK, BOUNDING, ANNEALING = 0.3, 0.6, 0.95  # shares of what is left, for a long graph, in turn
+QUICK, BOUNDING, ANNEALING = 0.5, 0.5, 0.95  # shares of what is left, for a long graph, in turn
 SLIGHT = 1e-3  # relative; a bound of a long graph that is better by less is not looked for
 PRICES = (1.0, 0.8)  # of the scarcest idle resource, in the bound for deferrable kernels
 
@@ -300,9 +300,12 @@ def _long_graph(
     key = ("long graph", load.compute, load.own_memory, load.network, load.sram, load.flows)
     if cache.get("long graph", (None,))[0] != key:
         best = quick_sequence(problem, cache=cache, budget=budget.part(QUICK))
+        # Weights stay in a partition that is the whole graph, if there can be such a one.
+        stay = load.resident_alone and partition_cost(load, load.everything).fits
+        counted = replace(load, resident_alone=stay)
 
         def of_use(moved: float) -> bool:
-            return simple_bound(load, moved=moved) > bound * (1 + SLIGHT)
+            return simple_bound(counted, moved=moved) > bound * (1 + SLIGHT)
 
         spent = budget.part(BOUNDING)
         moved = least_moved_in_series(load, budget=spent)
@@ -311,7 +314,7 @@ def _long_graph(
         budget.spend(spent.used)
         if best is not None and problem.slots is None:
             best = _annealed(problem, best, budget)
-        cache["long graph"] = key, best, max(bound, simple_bound(load, moved=moved))
+        cache["long graph"] = key, best, max(bound, simple_bound(counted, moved=moved))
     _, best, bound = cache["long graph"]
     return (best if best is not None and best[0] < limit else None), bound
 
