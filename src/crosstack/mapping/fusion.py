@@ -71,7 +71,10 @@ LONG_GRAPH = 400  # kernels above which orders are cut into segments without tab
 MOST_ROUNDS = 4
 IDEALS_A_UNIT = 8  # whose steps are all priced at once
 MANY_IDEALS = 8_000  # above which one round of them has to do
-QUICK, BOUNDING, ANNEALING = 0.5, 0.5, 0.95  # shares of what is left, for a long graph, in turn
+WIDE = "wide graph"  # what is found of the last one, in the cache
+WIDE_GRAPH = 64  # kernels above which a search looks for better partitions of its first mapping
+SHARE = 0.5  # of what is left, for that
+QUICK, BOUNDING, ANNEALING = 0.5, 0.5, 0.95  # shares of what is left then, in turn
 SLIGHT = 1e-3  # relative; a bound of a long graph that is better by less is not looked for
 PRICES = (1.0, 0.8)  # of the scarcest idle resource, in the bound for deferrable kernels
 
@@ -279,8 +282,9 @@ def fuse(
             return None if best is None else Fusion.of(best)
         if not bound_only:
             best = _rounds(problem, core, tables, best, limit, budget)
-    elif not bound_only and load.n > LONG_GRAPH:
-        best, bound = _long_graph(problem, limit, bound, cache, budget)
+    elif not bound_only and _takes_long(load, cache):
+        found, bound = _wide_graph(problem, best, bound, cache, budget)
+        best = min((x for x in (best, found) if x is not None and x[0] < limit), default=best)
         if not bound < limit:
             return None if best is None else Fusion.of(best)
     elif best is not None and not bound_only and problem.slots is None:
@@ -288,18 +292,30 @@ def fuse(
     return Fusion.of(best, bound)
 
 
-def _long_graph(
-    problem: FusionProblem, limit: float, bound: float, cache: TableCache, budget: Budget
+def _key_of(load: ChipLoad) -> tuple[object, ...]:
+    return load.compute, load.own_memory, load.network, load.sram, load.flows
+
+
+def _takes_long(load: ChipLoad, cache: TableCache) -> bool:
+    """Whether a graph with too many ideals is worth seconds: a long one, or a search's first."""
+    if load.n > LONG_GRAPH:
+        return True
+    return load.n > WIDE_GRAPH and cache.get(WIDE, (_key_of(load),))[0] == _key_of(load)
+
+
+def _wide_graph(
+    problem: FusionProblem, best: _Chain, bound: float, cache: TableCache, budget: Budget
 ) -> tuple[_Chain, float]:
-    """Return a sequence below ``limit``, if one is found, and a bound of a graph in segments.
+    """Return a sequence and a bound of a graph with too many ideals.
 
     What is found of a load is kept: a search asks twice, to improve its best mapping and to bound
     what is left.
     """
-    load = problem.load
-    key = ("long graph", load.compute, load.own_memory, load.network, load.sram, load.flows)
-    if cache.get("long graph", (None,))[0] != key:
-        best = quick_sequence(problem, cache=cache, budget=budget.part(QUICK))
+    load, key = problem.load, _key_of(problem.load)
+    if cache.get(WIDE, (None,))[0] != key:
+        whole = budget.part(1.0 if load.n > LONG_GRAPH else SHARE)
+        if best is None:
+            best = quick_sequence(problem, cache=cache, budget=whole.part(QUICK))
         # Weights stay in a partition that is the whole graph, if there can be such a one.
         stay = load.resident_alone and partition_cost(load, load.everything).fits
         counted = replace(load, resident_alone=stay)
@@ -307,31 +323,34 @@ def _long_graph(
         def of_use(moved: float) -> bool:
             return simple_bound(counted, moved=moved) > bound * (1 + SLIGHT)
 
-        spent = budget.part(BOUNDING)
+        spent = whole.part(BOUNDING)
         moved = least_moved_in_series(load, budget=spent)
         if not moved:  # the graph is no series-parallel one
             moved = least_moved(load, problem.order, of_use=of_use, budget=spent)
-        budget.spend(spent.used)
+        whole.spend(spent.used)
         if best is not None and problem.slots is None:
-            best = _annealed(problem, best, budget)
-        cache["long graph"] = key, best, max(bound, simple_bound(counted, moved=moved))
-    _, best, bound = cache["long graph"]
-    return (best if best is not None and best[0] < limit else None), bound
+            best = _annealed(problem, best, whole)
+        budget.spend(whole.used)
+        cache[WIDE] = key, best, max(bound, simple_bound(counted, moved=moved))
+    _, best, bound = cache[WIDE]
+    return best, bound
 
 
 def _annealed(
     problem: FusionProblem, best: tuple[float, tuple[int, ...]], budget: Budget
 ) -> tuple[float, tuple[int, ...]]:
     """Return a better sequence, or the one given, where moves find none that fits."""
-    load, order = problem.load, problem.order
+    load, order, every = problem.load, problem.order, range(problem.load.n)
+    found = [best]
     if load.temporal is None and not load.unmixed:
         spent = budget.part(ANNEALING)
         masks = anneal(load, order, best[1], budget=spent)
         budget.spend(spent.used)
-        time = sequence_cost(load, masks)
-        if time < best[0] and max(live_sizes(load, masks)) <= load.memory_limit * (1 + TOLERANCE):
-            return time, masks
-    return min(best, improve(load, order, best[1], range(load.n), budget=budget))
+        if max(live_sizes(load, masks)) <= load.memory_limit * (1 + TOLERANCE):
+            found.append((sequence_cost(load, masks), masks))
+    if load.n <= LONG_GRAPH or len(found) == 1:
+        found += [improve(load, order, masks, every, budget=budget) for _, masks in found]
+    return min(found)
 
 
 def _only_order(problem: FusionProblem) -> list[int] | None:
