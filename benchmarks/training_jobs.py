@@ -9,6 +9,7 @@ Usage: python benchmarks/training_jobs.py [--samples N] [JOB ...]
 from __future__ import annotations
 
 import argparse
+import resource
 import time
 from dataclasses import dataclass
 
@@ -82,11 +83,13 @@ def main() -> None:
         began = time.process_time()
         plan = optimise(task)
         took, sure = time.process_time() - began, plan.certificate
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # of all jobs so far
         used = plan.mapping.parallelism, plan.mapping.sizes
         degrees = " x ".join(f"{use} {size}" for use, size in zip(*used, strict=True))
         print(
             f"{name:10} {plan.evaluation.time:8.4g} s, gap {100 * sure.gap:.2f} % ({sure.status}) "
-            f"after {took:.1f} s of CPU; {100 * plan.evaluation.utilization:.1f} % of peak; "
+            f"after {took:.1f} s of CPU, {peak / 1e6:.0f} MB at most; "
+            f"{100 * plan.evaluation.utilization:.1f} % of peak; "
             f"{degrees}, zero {plan.mapping.zero.value}, {plan.mapping.recompute} again",
             flush=True,
         )

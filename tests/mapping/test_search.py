@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders.random_mappings import prices, random_times
 from builders.seeds import few_and_many
 
 from crosstack.errors import InfeasibleError, InputError, LimitError
@@ -627,6 +628,42 @@ def residual_layers() -> KernelGraph:
         made = draft.product("down", inside, second, "batch sequence hidden")
         draft.make("out", Function.ADD, made, x)
     return lowered(draft.graph(), "layers")
+
+
+JOBS = 6  # of each set of rules; 24 were tried once
+
+
+@pytest.mark.slow
+class TestRandomMappings:
+    """10,000 of every job: a hundred that fit of a hundred plans, tilings and shardings."""
+
+    @pytest.mark.parametrize(
+        ("name", "temporal"), [*((name, False) for name in RULES), ("crosstack", True)]
+    )
+    def test_none_beats_a_proof(self, tiny_task, brute_step, name, temporal):
+        rules = rules_named(name)
+        for seed in range(JOBS):
+            how = {"training": seed % 3 == 0, "dimensions": 2, "utilization": seed % 4 != 1}
+            workload, system = tiny_task(seed, 3, temporal=temporal, **how)
+            least, rng = least_time(workload, system, rules), random.Random(seed)
+            separate = rules.decisions.parts_directions([workload.training], None)
+            plans = [p for p in every_plan(workload, system, rules) if p.graph_stages == 1]
+            tried = 0
+            for number in range(300 if plans else 0):
+                plan = rng.choice(plans)
+                tiles = 1 if temporal else rng.choice(divisors(workload.sequence_length))
+                choices = make_choices(workload, workload.graph, plan, tiles, rules, system.chip)
+                codes = rng.choice(every_sharding(choices, plan, rules))
+                load = make_load(workload, system, workload.graph, plan, choices, codes, rules)
+                problem = make_problem(load, separate_directions=separate)
+                price = prices(problem.load, brute_step)
+                if tried == 100 or not np.isfinite(price[1 << np.arange(load.n)]).all():
+                    continue
+                tried += 1
+                layers = random_times(problem.preds, price, 100, np.random.default_rng(number))
+                ended = summing(plan, workload.graph, choices, codes)
+                time = iteration(ended, layers.min(), system.chip.overlap, rules).time
+                assert time * ROUNDING >= least, (seed, plan)
 
 
 class TestSumsOfParts:

@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from crosstack.machine.chip import Overlap
+from crosstack.mapping.annealing import anneal
 from crosstack.mapping.budget import CALL, UNLIMITED, Budget
 from crosstack.mapping.ideals import (
     IdealTables,
@@ -49,7 +50,9 @@ from crosstack.mapping.large_graphs import (
     triggers_from,
 )
 from crosstack.mapping.layouts import only_choice
+from crosstack.mapping.series_parallel import least_moved_in_series
 from crosstack.mapping.slots import Slots
+from crosstack.mapping.spreading import least_moved
 from crosstack.mapping.steps import (
     TOLERANCE,
     Steps,
@@ -60,7 +63,7 @@ from crosstack.mapping.steps import (
 )
 from crosstack.mapping.temporal_steps import TemporalSteps, make_steps
 from crosstack.mapping.two_directions import two_directions_bound
-from crosstack.model.partition import ChipLoad, combine, partition_cost
+from crosstack.model.partition import ChipLoad, combine, live_sizes, partition_cost
 from crosstack.workload.kernel_graph import Bools, Floats, Ints
 
 MOST_CELLS = 6_000_000  # of one table over ideals: about 50 MB
@@ -68,6 +71,11 @@ LONG_GRAPH = 400  # kernels above which orders are cut into segments without tab
 MOST_ROUNDS = 4
 IDEALS_A_UNIT = 8  # whose steps are all priced at once
 MANY_IDEALS = 8_000  # above which one round of them has to do
+WIDE = "wide graph"  # what is found of the last one, in the cache
+WIDE_GRAPH = 64  # kernels above which a search looks for better partitions of its first mapping
+SHARE = 0.5  # of what is left, for that
+QUICK, BOUNDING, ANNEALING = 0.5, 0.5, 0.95  # shares of what is left then, in turn
+SLIGHT = 1e-3  # relative; a bound of a long graph that is better by less is not looked for
 PRICES = (1.0, 0.8)  # of the scarcest idle resource, in the bound for deferrable kernels
 
 _Chain = tuple[float, tuple[int, ...]] | None  # time [s] and partitions
@@ -274,9 +282,75 @@ def fuse(
             return None if best is None else Fusion.of(best)
         if not bound_only:
             best = _rounds(problem, core, tables, best, limit, budget)
+    elif not bound_only and _takes_long(load, cache):
+        found, bound = _wide_graph(problem, best, bound, cache, budget)
+        best = min((x for x in (best, found) if x is not None and x[0] < limit), default=best)
+        if not bound < limit:
+            return None if best is None else Fusion.of(best)
     elif best is not None and not bound_only and problem.slots is None:
         best = min(best, improve(load, order, best[1], range(load.n), budget=budget))
     return Fusion.of(best, bound)
+
+
+def _key_of(load: ChipLoad) -> tuple[object, ...]:
+    return load.compute, load.own_memory, load.network, load.sram, load.flows
+
+
+def _takes_long(load: ChipLoad, cache: TableCache) -> bool:
+    """Whether a graph with too many ideals is worth seconds: a long one, or a search's first."""
+    if load.n > LONG_GRAPH:
+        return True
+    return load.n > WIDE_GRAPH and cache.get(WIDE, (_key_of(load),))[0] == _key_of(load)
+
+
+def _wide_graph(
+    problem: FusionProblem, best: _Chain, bound: float, cache: TableCache, budget: Budget
+) -> tuple[_Chain, float]:
+    """Return a sequence and a bound of a graph with too many ideals.
+
+    What is found of a load is kept: a search asks twice, to improve its best mapping and to bound
+    what is left.
+    """
+    load, key = problem.load, _key_of(problem.load)
+    if cache.get(WIDE, (None,))[0] != key:
+        whole = budget.part(1.0 if load.n > LONG_GRAPH else SHARE)
+        if best is None:
+            best = quick_sequence(problem, cache=cache, budget=whole.part(QUICK))
+        # Weights stay in a partition that is the whole graph, if there can be such a one.
+        stay = load.resident_alone and partition_cost(load, load.everything).fits
+        counted = replace(load, resident_alone=stay)
+
+        def of_use(moved: float) -> bool:
+            return simple_bound(counted, moved=moved) > bound * (1 + SLIGHT)
+
+        spent = whole.part(BOUNDING)
+        moved = least_moved_in_series(load, budget=spent)
+        if not moved:  # the graph is no series-parallel one
+            moved = least_moved(load, problem.order, of_use=of_use, budget=spent)
+        whole.spend(spent.used)
+        if best is not None and problem.slots is None:
+            best = _annealed(problem, best, whole)
+        budget.spend(whole.used)
+        cache[WIDE] = key, best, max(bound, simple_bound(counted, moved=moved))
+    _, best, bound = cache[WIDE]
+    return best, bound
+
+
+def _annealed(
+    problem: FusionProblem, best: tuple[float, tuple[int, ...]], budget: Budget
+) -> tuple[float, tuple[int, ...]]:
+    """Return a better sequence, or the one given, where moves find none that fits."""
+    load, order, every = problem.load, problem.order, range(problem.load.n)
+    found = [best]
+    if load.temporal is None and not load.unmixed:
+        spent = budget.part(ANNEALING)
+        masks = anneal(load, order, best[1], budget=spent)
+        budget.spend(spent.used)
+        if max(live_sizes(load, masks)) <= load.memory_limit * (1 + TOLERANCE):
+            found.append((sequence_cost(load, masks), masks))
+    if load.n <= LONG_GRAPH or len(found) == 1:
+        found += [improve(load, order, masks, every, budget=budget) for _, masks in found]
+    return min(found)
 
 
 def _only_order(problem: FusionProblem) -> list[int] | None:
@@ -295,13 +369,14 @@ def sequence_cost(load: ChipLoad, partitions: Iterable[int]) -> float:
     return sum(cost.cost for cost in costs) if all(cost.fits for cost in costs) else math.inf
 
 
-def simple_bound(load: ChipLoad, network: float | None = None) -> float:
+def simple_bound(load: ChipLoad, network: float | None = None, *, moved: float = 0.0) -> float:
     """Return what all kernels need at least of their scarcest resource. [s]
 
-    ``network`` replaces the sum of the kernels' where a better bound on it is known. [s]
+    ``network`` replaces the sum of the kernels' where a better bound on it is known; ``moved`` is
+    what tensors move between partitions at least. [s]
     """
     compute = float(least_compute(load).sum())
-    memory = sum(load.own_memory) + (0.0 if load.resident_alone else sum(load.weight_time))
+    memory = moved + sum(load.own_memory) + (0.0 if load.resident_alone else sum(load.weight_time))
     network, data = sum(load.network) if network is None else network, sum(load.data)
     network = max(network, data) if load.network_takes_maximum else network + data
     priced = load.memory_price * memory + load.network_price * network
@@ -317,7 +392,8 @@ def all_ideals(problem: FusionProblem, most: int, cache: TableCache) -> IdealTab
         most = min(most, MOST_CELLS // max(len(load.flows), load.n))
         ideals = enumerate_ideals(problem.order, most=most)
         cache[key] = None if ideals is None else make_tables(ideals, load.n, load.flows)
-    return cache[key]
+    found: IdealTables | None = cache[key]
+    return found
 
 
 def quick_sequence(
@@ -336,8 +412,7 @@ def quick_sequence(
         for sequence in topological_chains(problem.order)[: 4 if load.n <= LONG_GRAPH else 1]:
             ideals.update(chain(sequence))
         cache[key] = make_tables(list(ideals), load.n, load.flows)
-    tables = cache[key]
-    assert tables is not None
+    tables: IdealTables = cache[key]
     return _shortest_chain(problem, make_steps(load, tables), limit, budget)[0]
 
 

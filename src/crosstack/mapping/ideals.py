@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -169,7 +170,8 @@ def _of_bytes(values: Floats) -> Iterator[Floats]:
 
 _Shape = tuple[int, tuple[tuple[int, int], ...]]  # of a flow: who makes it, who reads it how deep
 
-TableCache = dict[object, IdealTables | None]  # of graphs by their shape; None: too many ideals
+# Tables of graphs by their shape, None: too many ideals; and what was found of a long graph.
+TableCache = dict[object, Any]
 
 
 def graph_shape(load: ChipLoad, order: Order) -> tuple[object, ...]:

@@ -419,8 +419,7 @@ def _few_ideals(problem: StageProblem, cache: TableCache, budget: Budget) -> Ide
             if not ideals or len(ideals) + load.n + 1 <= most:
                 ideals.update(chain(sequence))
         cache[key] = make_tables(list(ideals), load.n, load.flows)
-    tables = cache[key]
-    assert tables is not None
+    tables: IdealTables = cache[key]
     return tables
 
 

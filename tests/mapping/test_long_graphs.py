@@ -1,0 +1,190 @@
+"""Graphs that are cut into segments: what is found fits, and no sequence is below the bound."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+
+import graphs
+import pytest
+from builders.seeds import few_and_many
+
+from crosstack import optimise
+from crosstack.machine.chip import Overlap
+from crosstack.mapping import fusion, series_parallel
+from crosstack.mapping.annealing import anneal
+from crosstack.mapping.budget import UNLIMITED, Budget
+from crosstack.mapping.fusion import fuse, make_problem, sequence_cost, simple_bound
+from crosstack.mapping.ideals import make_order
+from crosstack.mapping.series_parallel import least_moved_in_series
+from crosstack.mapping.spreading import least_moved
+from crosstack.model.partition import partition_cost
+from crosstack.workload.kernel_graph import bits
+
+
+@pytest.fixture(params=few_and_many(12, 400), ids=len)
+def seeds(request) -> range:
+    return request.param
+
+
+def moved_at_least(load) -> float:
+    order = make_order(load.preds)
+    return least_moved(load, order, of_use=lambda moved: True, budget=UNLIMITED)
+
+
+def moving_alone(load):
+    """The same load where nothing takes time but tensors that move."""
+    none = (0.0,) * load.n
+    return replace(
+        load,
+        compute=none,
+        staircases=None,
+        network=none,
+        data=none,
+        own_memory=none,
+        weight_time=none,
+        overlap=Overlap.ALL,
+        resident_alone=False,
+        memory_price=0.0,
+        network_price=0.0,
+    )
+
+
+def moved_in_series(load) -> float:
+    return least_moved_in_series(load, budget=UNLIMITED)
+
+
+class TestSeriesParallelGraphs:
+    def test_no_sequence_moves_less(self, seeds):
+        found = 0
+        for seed in seeds:
+            problem = long_problem(
+                "series-parallel", (9.0, 12.0, 16.0)[seed % 3], 3 + seed % 12, seed
+            )
+            load = moving_alone(problem.load)
+            least, bound = fuse(make_problem(load)), moved_in_series(load)
+            if least is None:  # some kernel does not fit, alone
+                continue
+            assert least.proved
+            assert bound <= least.time * (1 + 1e-9), seed
+            found += bound >= least.time * (1 - 1e-6) > 0
+        assert found >= len(seeds) / 4  # where it is the optimum
+
+    def test_it_holds_on_any_random_graph(self, random_load, seeds):
+        found = 0
+        for seed in seeds:
+            load = moving_alone(random_load(seed, 3 + seed % 6, tight=seed % 5 / 4))
+            least, bound = fuse(make_problem(load)), moved_in_series(load)
+            assert least is not None
+            assert bound <= least.time * (1 + 1e-9), seed
+            found += bound > 0.5 * least.time > 0
+        assert found >= len(seeds) / 12
+
+    def test_sram_that_is_rounded_down_leaves_a_bound(self, monkeypatch):
+        load = long_problem("series-parallel", 16.0, 60).load
+        exact = moved_in_series(load)
+        monkeypatch.setattr(series_parallel, "MOST_LABELS", 20)
+        rough = moved_in_series(load)
+        assert 0.5 * exact < rough <= exact * (1 + 1e-9)
+
+    def test_other_graphs_have_none(self):
+        assert moved_in_series(long_problem("layered", 16.0).load) == 0
+
+
+class TestWhatTensorsMoveAtLeast:
+    def test_no_sequence_moves_less(self, random_load, seeds):
+        found = 0
+        for seed in seeds:
+            load = moving_alone(random_load(seed, 3 + seed % 6, tight=seed % 5 / 4))
+            least, bound = fuse(make_problem(load)), moved_at_least(load)
+            assert least is not None
+            assert least.proved
+            assert bound <= least.time * (1 + 1e-9), seed
+            found += bound > 0.25 * least.time > 0
+        assert found >= len(seeds) / 12  # it says something
+
+    def test_the_time_is_bounded_whatever_hides_behind_what(self, random_load, seeds):
+        for seed in seeds:
+            how = {"overlap": list(Overlap)[seed % 3], "memory_price": seed % 2 * 0.5}
+            load = random_load(seed, 3 + seed % 6, tight=seed % 4 / 4, star=seed % 7 == 0, **how)
+            best = fuse(make_problem(load))
+            assert best is not None
+            bound = simple_bound(load, moved=moved_at_least(load))
+            assert bound <= best.time * (1 + 1e-9), seed
+
+    def test_nothing_has_to_move_where_all_fits(self, random_load):
+        for seed in range(6):
+            assert moved_at_least(random_load(seed, 6, tight=1.0)) == 0
+
+    def test_a_spent_budget_leaves_a_bound(self):
+        load = long_problem("layered", 16.0).load
+        budget = Budget(work=1.0)
+        order = make_order(load.preds)
+        bound = least_moved(load, order, of_use=lambda moved: True, budget=budget)
+        assert 0 < bound < sum(flow.moved for flow in load.flows) / load.bandwidth * 2
+
+
+def long_problem(kind: str, ratio: float, n: int = 60, seed: int = 3):
+    """The problem of fusing a generated graph on one chip."""
+    from crosstack.machine.system import Parallelism
+    from crosstack.model.choices import make_choices
+    from crosstack.model.mesh_plan import make_plan
+    from crosstack.model.partition import make_load
+    from crosstack.model.rules import rules_named
+
+    workload, system, _ = graphs.one_chip(graphs.KINDS[kind](n, seed), ratio)
+    rules = rules_named("crosstack")
+    plan = make_plan(workload, system, (1,), (Parallelism.DATA,), 1, rules)
+    choices = make_choices(workload, workload.graph, plan, 1, rules, system.chip)
+    codes = choices.index.start[:-1]
+    return make_problem(make_load(workload, system, workload.graph, plan, choices, codes, rules))
+
+
+@pytest.mark.parametrize("kind", graphs.KINDS)
+@pytest.mark.parametrize("ratio", [16.0, 64.0])
+def test_moves_of_kernels_keep_the_order_and_fit(kind, ratio):
+    problem = long_problem(kind, ratio)
+    load = problem.load
+    start = tuple(1 << i for i in load.order)
+    found = anneal(load, problem.order, start, budget=Budget(work=3e4))
+    run = 0
+    for mask in found:
+        assert partition_cost(load, mask).fits
+        assert all(problem.order.preds[i] & ~(run | mask) == 0 for i in bits(mask))
+        run |= mask
+    assert run == load.everything
+    assert sequence_cost(load, found) < 0.8 * sequence_cost(load, start)
+
+
+def test_the_cost_that_moves_add_up_to_is_that_of_the_partitions(random_load):
+    for seed in range(12):
+        how = {"overlap": list(Overlap)[seed % 3], "network_price": seed % 2 * 0.5}
+        load = random_load(seed, 7, tight=0.4, **how)
+        problem = make_problem(replace(load, resident_alone=False, unmixed=()))
+        start = tuple(1 << i for i in load.order)
+        found = anneal(problem.load, problem.order, start, budget=Budget(work=3000))
+        best = fuse(problem)
+        assert best is not None
+        taken = sequence_cost(problem.load, found)
+        assert best.time * (1 - 1e-9) <= taken <= sequence_cost(problem.load, start) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("kind", graphs.KINDS)
+def test_a_long_graph_is_answered_with_its_bound(monkeypatch, kind):
+    monkeypatch.setattr(fusion, "LONG_GRAPH", 20)
+    problem = long_problem(kind, 16.0)
+    found = fuse(problem, budget=Budget(work=1e5), most_ideals=200)
+    assert found is not None
+    assert sequence_cost(problem.load, found.partitions) == pytest.approx(found.time)
+    assert simple_bound(problem.load) < found.bound < found.time
+
+
+@pytest.mark.slow
+def test_a_time_limit_holds_and_the_answer_is_evaluated_as_found():
+    workload, system, given = graphs.one_chip(graphs.layered(500), 16.0)
+    started = time.perf_counter()
+    plan = optimise(workload, system, constraints=given, time_limit=10.0)
+    assert time.perf_counter() - started < 15
+    assert plan.certificate.bound < plan.certificate.objective < math.inf
+    assert plan.evaluation.time == pytest.approx(plan.certificate.objective, rel=1e-9)
