@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
-from crosstack.machine.chip import Chip
+from crosstack.machine.chip import Chip, ChipArrays
 from crosstack.machine.framework import Framework
 from crosstack.machine.host import HostShare
 from crosstack.machine.network import KINDS, DimensionKind, Joint, Medium, NetworkLevel
@@ -252,6 +252,20 @@ class System:
         """The system as if launches took its host no time: what its chips alone take."""
         framework = self.chip.framework
         return self if framework is None else self.driven_by(replace(framework, dispatch=None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SystemArrays(System):
+    """Many machines at once, alike but for numbers: those of chips and of links are arrays."""
+
+    def __post_init__(self) -> None:
+        """Leave the arrays to who made them."""
+
+    @classmethod
+    def of(cls, one: System, chip: ChipArrays, network: tuple[DimensionArrays, ...]) -> SystemArrays:
+        """Return a system with the chips and the links of many."""
+        values = {item.name: getattr(one, item.name) for item in fields(one)}
+        return cls(**(values | {"chip": chip, "network": network}))
 
 
 def dimension_sizes(sizes: tuple[int, ...], dimensions: tuple[int, ...]) -> tuple[int, ...]:
