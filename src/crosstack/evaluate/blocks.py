@@ -166,7 +166,7 @@ class BlockTable:
             **{"recompute_layers": None, **given},
         )
         mapping, certificate = search(
-            self.workload, system, constraints, self.rules, use=use, work_limit=self.work_limit
+            self.workload, system, constraints, self.rules, uses=(use,), work_limit=self.work_limit
         )
         return SolvedBlock(mapping=mapping, certificate=certificate)
 

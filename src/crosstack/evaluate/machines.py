@@ -131,6 +131,35 @@ class Machines:
             raise InputError(Problem(path, f"no field of an array; allowed: {allowed}."))
         return cls(network=network, **given)
 
+    @classmethod
+    def one(cls, system: System, numbers: Names[str, float]) -> System:
+        """Return a system with some numbers replaced, by their path as of `of`."""
+        chip, network = system.chip, list(system.network)
+        for path, number in numbers.items():
+            if link := _LINK.fullmatch(path):
+                network[int(link[1])] = replace(network[int(link[1])], **{link[2]: number})
+            elif path.startswith("system.memory."):
+                chip = chip.with_memory(**{path.rpartition(".")[2]: number})
+            elif path in ("system.chip.frequency", "system.chip.utilization"):
+                chip = chip.with_compute(**{path.rpartition(".")[2]: number})
+            else:
+                chip = replace(chip, **{path.rpartition(".")[2]: number})
+        return replace(system, chip=chip, network=tuple(network))
+
+    def costs(self, arrays: Names[str, Floats]) -> tuple[tuple[str, ...], Floats]:
+        """Return the paths of ``arrays`` that time depends on, and what machines have of each.
+
+        Shape (machines, paths), as costs, the less the faster: one over a rate or a room, a latency
+        as it is.
+        """
+        paths = tuple(path for path in arrays if not path.endswith(("price", "power")))
+        columns = [
+            np.asarray(arrays[path], float) if path.endswith("latency") else 1.0 / arrays[path]
+            for path in paths
+        ]
+        shape = (max((len(values) for values in arrays.values()), default=1), 0)
+        return paths, np.stack(columns, axis=-1) if columns else np.zeros(shape)
+
     def system(self, one: System) -> SystemArrays:
         """Return a system with these numbers, arrays of one shape."""
 
@@ -162,6 +191,25 @@ class MachineTimes:
     fits: NDArray[np.bool_]
     reason: str
     terms: dict[str, Floats]
+
+
+def relative_costs(there: Floats, here: Floats, paths: Sequence[str]) -> Floats:
+    """Return the share of its time on one machine that a task takes on another at least. [1]
+
+    No time falls by more than the cost that falls most: a machine whose rates are at most s times
+    those of another, and whose latencies are at least 1 / s of those, takes 1 / s of the time at
+    least. 1 where nothing is better; 0 where main memory has more room, as other mappings fit.
+
+    Parameters
+    ----------
+    there, here : array, shape (..., paths)
+        Costs of the one and of the other machine; see `Machines.costs`.
+    """
+    room = np.array([path.endswith("capacity") for path in paths], dtype=bool)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.where(here >= there, 1.0, here / there)
+    shares = np.where(room & (here < there), 0.0, shares)
+    return np.asarray(np.min(shares, axis=-1, initial=1.0))
 
 
 def can_be_arrays(task: Task, mapping: Mapping) -> bool:

@@ -359,7 +359,7 @@ def optimise(
         else:
             known = _started(whole, start, chosen, metric)
             mapping, certificate = asked(gap=gap, start=known, objective=metric)
-            mapping = _soonest(whole, mapping, chosen) if metric is Objective.TIME else mapping
+            mapping = soonest(whole, mapping, chosen) if metric is Objective.TIME else mapping
     except InputError as error:
         raise whole.as_in_file(error) from None
     evaluation = evaluate(whole.workload, whole.system, mapping, chosen)
@@ -428,7 +428,7 @@ def _least_product(
     return least_product(find, gap)
 
 
-def _soonest(task: Task, mapping: Mapping, rules: Rules) -> Mapping:
+def soonest(task: Task, mapping: Mapping, rules: Rules) -> Mapping:
     """Return a mapping, or where chips wait for their host one that takes as long and waits most.
 
     The time of an iteration then does not tell how its kernels are grouped and split: they are so
@@ -454,7 +454,7 @@ def _soonest(task: Task, mapping: Mapping, rules: Rules) -> Mapping:
     use = Use.of(mapping, (mapping.microbatch_size,))
     asked = task.workload, task.system.replayed, given, rules
     try:
-        other, _ = search(*asked, use=use, work_limit=SETTLING_WORK)
+        other, _ = search(*asked, uses=(use,), work_limit=SETTLING_WORK)
     except LimitError:
         return mapping
     again = evaluate(task.workload, task.system, other, rules)

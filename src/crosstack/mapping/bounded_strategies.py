@@ -328,6 +328,7 @@ def unrolled(
     if some is None:
         return
     bounds = some.bounds(state)
+    state.note(some.uses, some.of, bounds)
     sizes = some.strategies.microbatch_size
     open_ = np.flatnonzero(np.isfinite(bounds))
     order = open_[np.lexsort((sizes[open_], some.of[open_]))]

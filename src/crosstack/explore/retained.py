@@ -1,0 +1,302 @@
+"""One task on many machines: a few plans are searched, priced on all, and bounded on all.
+
+Sets: machines i that differ in numbers; cells, each of some machines; plans that are retained.
+Parameters: of every machine its clock, rates of memory and links, latencies, room in main memory.
+
+(1) A *corner* of a cell is a machine that has the most of each number that any of its machines has,
+    and the least of each latency. More of any is never slower, so the least time on the corner is a
+    bound on all machines of the cell.
+(2) A plan that is retained is priced on the machines of a cell as arrays
+    (`crosstack.evaluate.machines`), exactly as on each alone.
+(3) The cell with the largest gap between both is halved along the number that its plan's time
+    depends on most, and the corner of each half is searched, from the plans that are best in it and
+    with what is known of corners that have more (`crosstack.evaluate.again`); what is found there
+    is retained.
+(4) Where nothing fits on a corner, nothing does on any machine of its cell.
+
+It ends where no gap is above that which is asked for, or a cell is one machine, searched by itself:
+so each machine has a status as true as that of its own search.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crosstack.errors import InfeasibleError
+from crosstack.evaluate.again import Limits, Searched, search_again
+from crosstack.evaluate.machines import Machines, can_be_arrays, machine_times, relative_costs
+from crosstack.evaluate.plan import PROVED
+from crosstack.evaluate.time import evaluate
+from crosstack.machine.system import Parallelism
+from crosstack.mapping.mapping import Mapping as Plan
+from crosstack.mapping.mapping import Status, Task
+from crosstack.model.rules import Rules
+from crosstack.workload.kernel_graph import Floats, Ints
+
+__all__ = ["ManyAnswers", "answer_many"]
+
+AT_ONCE = 4096  # machines that a plan is priced on together
+SEARCHED_TO = 0.5  # share of the gap asked for to which corners are searched
+DECIDED = ("tensor", "pipeline", "data", "microbatch_size", "n_tiles", "n_partitions")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ManyAnswers:
+    """Answers of machines, arrays of one length; NaN where there is none.
+
+    ``terms`` are those of `crosstack.evaluate.machines.machine_times`, and decisions by name;
+    ``bound`` [s] and ``gap`` [1] as of a certificate. ``searches`` were run, ``plans`` retained.
+    """
+
+    status: NDArray[np.str_]
+    reason: NDArray[np.object_]
+    terms: dict[str, Floats]
+    searches: int
+    plans: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Cell:
+    """Some machines, and what was found on a corner of them; ``alone``: that is their machine."""
+
+    places: Ints
+    corner: tuple[float, ...]
+    searched: Searched
+    alone: bool
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Retained:
+    """The machines of one task, the plans so far, and the best and the bound of each machine."""
+
+    task: Task
+    rules: Rules
+    limits: Limits
+    arrays: Mapping[str, Floats]
+    costs: Floats  # of every machine by number, the less the faster; shape (machines, numbers)
+    paths: tuple[str, ...]
+    times: Floats
+    bounds: Floats
+    which: Ints  # the plan that is best, -1: none is known
+    terms: dict[str, Floats] = field(default_factory=dict)
+    plans: list[Plan] = field(default_factory=list)
+    corners: dict[tuple[float, ...], Searched] = field(default_factory=dict)
+    reasons: dict[int, str] = field(default_factory=dict)
+
+    def gaps(self, places: Ints) -> Floats:
+        """Return the relative gap of some machines, 1 where no plan is known or needed. [1]"""
+        times, bounds = self.times[places], self.bounds[places]
+        with np.errstate(invalid="ignore"):
+            gaps = np.where(np.isfinite(times), 1 - bounds / times, 1.0)
+        return np.where(np.isinf(bounds), 0.0, np.maximum(gaps, 0.0))
+
+    def offer(self, plan: Plan, places: Ints) -> None:
+        """Price a plan on some machines, and keep it where it is the fastest."""
+        if plan not in self.plans:
+            self.plans.append(plan)
+        number = self.plans.index(plan)
+        for start in range(0, len(places), AT_ONCE):
+            here = places[start : start + AT_ONCE]
+            found = _priced(self.task, plan, self.rules, {p: a[here] for p, a in self.arrays.items()})
+            time = found["time"]
+            better = np.flatnonzero(time < self.times[here])  # not where it does not fit: NaN
+            rows = here[better]
+            self.times[rows], self.which[rows] = time[better], number
+            for name, values in found.items():
+                column = self.terms.setdefault(name, np.full(len(self.times), np.nan))
+                column[rows] = values[better]
+
+    def search(self, corner: tuple[float, ...], starts: Sequence[int]) -> Searched:
+        """Search a machine by its numbers, with what is known of others."""
+        if corner not in self.corners:
+            like = [
+                (one, float(relative_costs(np.array(other), np.array(corner), self.paths)))
+                for other, one in self.corners.items()
+            ]
+            # A machine that is searched by itself is searched as far as is asked for.
+            self.corners[corner] = search_again(
+                replace(self.task, system=_system(self.task, self.paths, corner)),
+                self.rules,
+                self.limits,
+                starts=[self.plans[number] for number in starts],
+                like=[(one, share) for one, share in like if share > 0],
+            )
+        return self.corners[corner]
+
+    def cell(self, places: Ints) -> _Cell:
+        """Search the corner of some machines, and price what is found on them."""
+        corner = tuple(self.costs[places].min(axis=0).tolist())
+        alone = bool((self.costs[places] == np.array(corner)).all())
+        starts = sorted({number for number in self.which[places].tolist() if number >= 0})
+        found = self.search(corner, starts)
+        self.bounds[places] = np.maximum(self.bounds[places], found.bound)
+        if found.plan is not None and found.plan.mapping not in [self.plans[n] for n in starts]:
+            self.offer(found.plan.mapping, places)
+        if math.isinf(found.bound) or (alone and found.plan is None):
+            self.reasons.update(dict.fromkeys(places.tolist(), found.reason))
+        return _Cell(places, corner, found, alone)
+
+    def halves(self, cell: _Cell) -> Iterator[Ints]:
+        """Yield the machines of both halves of a cell, the better one first."""
+        costs = self.costs[cell.places]
+        number = self.steepest(cell, costs)
+        values = np.unique(costs[:, number])
+        border = values[(len(values) - 1) // 2]
+        better = costs[:, number] <= border
+        yield cell.places[better]
+        yield cell.places[~better]
+
+    def steepest(self, cell: _Cell, costs: Floats) -> int:
+        """Return the number of a cell that time depends on most, from its corner on."""
+        worst, differs = costs.max(axis=0), costs.max(axis=0) > costs.min(axis=0)
+        numbers = np.flatnonzero(differs)
+        room = [i for i in numbers.tolist() if self.paths[i].endswith("capacity")]
+        if room and (self.which[cell.places] < 0).any():
+            return room[0]
+        plan = cell.searched.plan
+        if plan is None or len(numbers) == 1:
+            return int(numbers[0])
+        rows = np.tile(np.array(cell.corner), (len(numbers), 1))
+        rows[np.arange(len(numbers)), numbers] = worst[numbers]
+        arrays = _numbers_of(self.task, self.paths, rows)
+        times = np.nan_to_num(_priced(self.task, plan.mapping, self.rules, arrays)["time"], nan=np.inf)
+        return int(numbers[np.argmax(times)])
+
+
+def answer_many(
+    task: Task, rules: Rules, arrays: Mapping[str, Floats], *, gap: float, limits: Limits
+) -> ManyAnswers:
+    """Return the fastest plans of a task on many machines, each within a gap or as near as it got.
+
+    Parameters
+    ----------
+    task, rules
+        What is mapped, on the machine that the others differ from; what is counted.
+    arrays : mapping of array, shape (machines,)
+        Numbers of the machines, by their path in a native file; see `Machines.of`.
+    gap : float
+        Relative gap at which a machine is done. [1]
+    limits : Limits
+        Of each search; its gap is that of a machine that is searched by itself. [1]
+
+    Raises
+    ------
+    InputError
+        For numbers out of range, and as `crosstack.optimise`.
+    """
+    machines = Machines.of(task.system, arrays)
+    paths, costs = machines.costs(arrays)
+    count = max((len(values) for values in arrays.values()), default=1)
+    state = _Retained(
+        task=task,
+        rules=rules,
+        limits=replace(limits, gap=SEARCHED_TO * gap),
+        arrays=arrays,
+        costs=np.broadcast_to(costs, (count, len(paths))),
+        paths=paths,
+        times=np.full(count, np.inf),
+        bounds=np.zeros(count),
+        which=np.full(count, -1, dtype=np.int64),
+    )
+    _close(state, gap)
+    return _answers(state, gap)
+
+
+def _close(state: _Retained, gap: float) -> None:
+    """Halve cells until no gap is above ``gap``, or each is of one machine."""
+    order = itertools.count()
+    heap: list[tuple[float, int, _Cell]] = []
+
+    def add(places: Ints) -> None:
+        left = places[state.gaps(places) > gap + PROVED] if len(state.corners) else places
+        if len(left):
+            cell = state.cell(left)
+            heapq.heappush(heap, (-float(state.gaps(left).max()), next(order), cell))
+
+    add(np.arange(len(state.times)))
+    while heap:
+        _, _, cell = heapq.heappop(heap)
+        if cell.alone or not (state.gaps(cell.places) > gap + PROVED).any():
+            continue
+        for places in state.halves(cell):
+            add(places)
+
+
+def _priced(
+    task: Task, plan: Plan, rules: Rules, arrays: Mapping[str, Floats]
+) -> dict[str, Floats]:
+    """Return the terms of one plan on machines, NaN where it does not fit them."""
+    if can_be_arrays(task, plan):
+        return machine_times(task, plan, rules, Machines.of(task.system, arrays)).terms
+    count = max((len(values) for values in arrays.values()), default=1)
+    paths, costs = Machines.of(task.system, arrays).costs(arrays)
+    rows = np.broadcast_to(costs, (count, len(paths)))
+    times = np.full(count, np.nan)
+    for row in range(count):
+        system = _system(task, paths, tuple(rows[row].tolist()))
+        try:
+            times[row] = evaluate(task.workload, system, plan, rules).time
+        except InfeasibleError:
+            continue
+    return {"time": times}
+
+
+def _numbers_of(task: Task, paths: Sequence[str], rows: Floats) -> dict[str, Floats]:
+    """Return machines of costs as arrays by path."""
+    return {path: _number(path, rows[:, i]) for i, path in enumerate(paths)}
+
+
+def _number(path: str, cost: Any) -> Any:
+    """Return a number of a machine from what it costs: rates and rooms are less as costs."""
+    return cost if path.endswith("latency") else 1.0 / cost
+
+
+def _system(task: Task, paths: Sequence[str], costs: tuple[float, ...]) -> Any:
+    """Return the machine that has some numbers."""
+    numbers = {path: float(_number(path, cost)) for path, cost in zip(paths, costs, strict=True)}
+    return Machines.one(task.system, numbers)
+
+
+def _answers(state: _Retained, gap: float) -> ManyAnswers:
+    """Return what became of every machine."""
+    every = np.arange(len(state.times))
+    gaps, found = state.gaps(every), state.which >= 0
+    none = np.where(np.isinf(state.bounds), Status.INFEASIBLE.value, Status.LIMIT.value)
+    sure = np.where(gaps <= gap + PROVED, Status.FEASIBLE.value, Status.LIMIT.value)
+    sure = np.where(gaps <= PROVED, Status.OPTIMAL.value, sure)
+    reason = np.full(len(every), None, dtype=object)
+    for place, words in state.reasons.items():
+        reason[place] = None if found[place] else words
+    bounds = np.where(gaps <= PROVED, state.times, np.minimum(state.bounds, state.times))
+    terms = {**state.terms, "bound": bounds, "gap": gaps} | _decided(state)
+    return ManyAnswers(
+        status=np.where(found, sure, none),
+        reason=reason,
+        terms={name: np.where(found, values, np.nan) for name, values in terms.items()},
+        searches=sum(one.ran for one in state.corners.values()),
+        plans=len(state.plans),
+    )
+
+
+def _decided(state: _Retained) -> dict[str, Floats]:
+    """Return what the plans of machines decide, by name. [1]"""
+    uses = {use.value: use for use in Parallelism}
+    rows = []
+    for plan in state.plans:
+        row = [
+            plan.degree(uses[name]) if name in uses else getattr(plan, name)
+            for name in DECIDED[:-1]
+        ]
+        rows.append([*row, len(set(plan.partitions))])
+    table = np.array(rows, dtype=float).reshape(-1, len(DECIDED))
+    known = np.maximum(state.which, 0)
+    picked = table[known] if len(table) else np.full((len(known), len(DECIDED)), np.nan)
+    return dict(zip(DECIDED, picked.T, strict=True))
