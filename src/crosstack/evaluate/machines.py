@@ -54,6 +54,7 @@ from crosstack.workload.workload import Workload
 
 Floats = NDArray[np.float64]
 MOST = 1e60  # of a number that a file may hold
+ROOM, OTHERS = "system.memory.capacity", "all else"
 _LINK = re.compile(r"system\.network\[(\d)\]\.(bandwidth|latency)")
 # What an array may stand for: its name below, its unit, and what the system has.
 _FIELDS: dict[str, tuple[str, str, Callable[[System], float | None]]] = {
@@ -131,8 +132,8 @@ class Machines:
             raise InputError(Problem(path, f"no field of an array; allowed: {allowed}."))
         return cls(network=network, **given)
 
-    @classmethod
-    def one(cls, system: System, numbers: Names[str, float]) -> System:
+    @staticmethod
+    def one(system: System, numbers: Names[str, float]) -> System:
         """Return a system with some numbers replaced, by their path as of `of`."""
         chip, network = system.chip, list(system.network)
         for path, number in numbers.items():
@@ -145,20 +146,6 @@ class Machines:
             else:
                 chip = replace(chip, **{path.rpartition(".")[2]: number})
         return replace(system, chip=chip, network=tuple(network))
-
-    def costs(self, arrays: Names[str, Floats]) -> tuple[tuple[str, ...], Floats]:
-        """Return the paths of ``arrays`` that time depends on, and what machines have of each.
-
-        Shape (machines, paths), as costs, the less the faster: one over a rate or a room, a latency
-        as it is.
-        """
-        paths = tuple(path for path in arrays if not path.endswith(("price", "power")))
-        columns = [
-            np.asarray(arrays[path], float) if path.endswith("latency") else 1.0 / arrays[path]
-            for path in paths
-        ]
-        shape = (max((len(values) for values in arrays.values()), default=1), 0)
-        return paths, np.stack(columns, axis=-1) if columns else np.zeros(shape)
 
     def system(self, one: System) -> SystemArrays:
         """Return a system with these numbers, arrays of one shape."""
@@ -194,22 +181,61 @@ class MachineTimes:
 
 
 def relative_costs(there: Floats, here: Floats, paths: Sequence[str]) -> Floats:
-    """Return the share of its time on one machine that a task takes on another at least. [1]
+    """Return how many times its time on one machine a task takes on another at least. [1]
 
-    No time falls by more than the cost that falls most: a machine whose rates are at most s times
-    those of another, and whose latencies are at least 1 / s of those, takes 1 / s of the time at
-    least. 1 where nothing is better; 0 where main memory has more room, as other mappings fit.
+    If each cost is at least s times that of the other machine, each mapping takes s times as long
+    at least: where all are s times as large it takes so long (`System.slowed`), and more of a cost
+    is never faster. 0 where main memory has more room, as other mappings fit.
 
     Parameters
     ----------
     there, here : array, shape (..., paths)
-        Costs of the one and of the other machine; see `Machines.costs`.
+        Costs of the one and of the other machine; see `machine_costs`.
     """
-    room = np.array([path.endswith("capacity") for path in paths], dtype=bool)
+    room = np.array([path == ROOM for path in paths], dtype=bool)
     with np.errstate(divide="ignore", invalid="ignore"):
-        shares = np.where(here >= there, 1.0, here / there)
-    shares = np.where(room & (here < there), 0.0, shares)
-    return np.asarray(np.min(shares, axis=-1, initial=1.0))
+        shares = np.where(there > 0, here / there, np.inf)
+    shares = np.where(room, np.where(here < there, 0.0, np.inf), shares)
+    return np.asarray(np.min(shares, axis=-1))
+
+
+def machine_costs(arrays: Names[str, Floats]) -> tuple[tuple[str, ...], Floats]:
+    """Return which numbers of machines time depends on, and those as costs: the less the faster.
+
+    Shape (machines, paths): one over a rate or a room, a latency as it is, and last 1 for all
+    `OTHERS`: what machines have in common.
+
+    Parameters
+    ----------
+    arrays : mapping of array
+        Numbers by path, as of `Machines.of`.
+    """
+    count = max((len(values) for values in arrays.values()), default=1)
+    paths = tuple(path for path in arrays if not path.endswith(("price", "power")))
+    columns = [np.asarray(arrays[p], float) for p in paths]
+    costs = [x if p.endswith("latency") else 1 / x for p, x in zip(paths, columns, strict=True)]
+    return (*paths, OTHERS), np.stack([*costs, np.ones(count)], axis=-1)
+
+
+def machine_of(system: System, paths: Sequence[str], costs: Sequence[float]) -> System:
+    """Return the machine of some costs, as of `machine_costs`; of ``system`` in all else.
+
+    Parameters
+    ----------
+    paths, costs
+        Which they are, and how large.
+    """
+    given = dict(zip(paths, costs, strict=True))
+    rest = given.pop(OTHERS)
+    made, numbers = system if rest == 1 else system.slowed(rest), dict[str, float]()
+    for path, cost in given.items():
+        link = _LINK.fullmatch(path)
+        if link is not None and link[2] == "latency":
+            paced = made.network[int(link[1])].medium is not None  # and so slowed already
+            numbers[path] = cost / rest if paced else cost
+        else:
+            numbers[path] = 1 / cost
+    return Machines.one(made, numbers)
 
 
 def can_be_arrays(task: Task, mapping: Mapping) -> bool:

@@ -3,9 +3,12 @@
 Sets: machines i that differ in numbers; cells, each of some machines; plans that are retained.
 Parameters: of every machine its clock, rates of memory and links, latencies, room in main memory.
 
-(1) A *corner* of a cell is a machine that has the most of each number that any of its machines has,
-    and the least of each latency. More of any is never slower, so the least time on the corner is a
-    bound on all machines of the cell.
+(1) Numbers are costs: one over a clock or a rate, a latency as it is. Where each cost of a machine
+    is at least s times that of another one, each mapping takes at least s times as long
+    (`crosstack.evaluate.machines.relative_costs`). So the least time on one machine is, times the
+    least of such shares, a bound on all that have no more room.
+    A *corner* of a cell is a machine that bounds those of the cell well: it has, for each unit of
+    the cost that time depends on most, the least of each other cost that any of them has.
 (2) A plan that is retained is priced on the machines of a cell as arrays
     (`crosstack.evaluate.machines`), exactly as on each alone.
 (3) The cell with the largest gap between both is halved along the number that its plan's time
@@ -32,7 +35,16 @@ from numpy.typing import NDArray
 
 from crosstack.errors import InfeasibleError
 from crosstack.evaluate.again import Limits, Searched, search_again
-from crosstack.evaluate.machines import Machines, can_be_arrays, machine_times, relative_costs
+from crosstack.evaluate.machines import (
+    OTHERS,
+    ROOM,
+    Machines,
+    can_be_arrays,
+    machine_costs,
+    machine_of,
+    machine_times,
+    relative_costs,
+)
 from crosstack.evaluate.plan import PROVED
 from crosstack.evaluate.time import evaluate
 from crosstack.machine.system import Parallelism
@@ -68,7 +80,6 @@ class _Cell:
     """Some machines, and what was found on a corner of them; ``alone``: that is their machine."""
 
     places: Ints
-    corner: tuple[float, ...]
     searched: Searched
     alone: bool
 
@@ -81,8 +92,9 @@ class _Retained:
     rules: Rules
     limits: Limits
     arrays: Mapping[str, Floats]
-    costs: Floats  # of every machine by number, the less the faster; shape (machines, numbers)
+    costs: Floats  # of every machine, shape (machines, paths); see `machine_costs`
     paths: tuple[str, ...]
+    main: int = -1  # the cost that time depends on most; -1: not known yet
     times: Floats
     bounds: Floats
     which: Ints  # the plan that is best, -1: none is known
@@ -115,34 +127,50 @@ class _Retained:
                 column[rows] = values[better]
 
     def search(self, corner: tuple[float, ...], starts: Sequence[int]) -> Searched:
-        """Search a machine by its numbers, with what is known of others."""
+        """Search a machine of some costs, with what is known of others; it bounds all machines."""
         if corner not in self.corners:
+            here = np.array(corner)
             like = [
-                (one, float(relative_costs(np.array(other), np.array(corner), self.paths)))
+                (one, float(relative_costs(np.array(other), here, self.paths)))
                 for other, one in self.corners.items()
             ]
-            # A machine that is searched by itself is searched as far as is asked for.
-            self.corners[corner] = search_again(
-                replace(self.task, system=_system(self.task, self.paths, corner)),
+            found = search_again(
+                replace(self.task, system=machine_of(self.task.system, self.paths, corner)),
                 self.rules,
                 self.limits,
                 starts=[self.plans[number] for number in starts],
-                like=[(one, share) for one, share in like if share > 0],
+                like=like,
             )
+            self.corners[corner] = found
+            shares = relative_costs(here, self.costs, self.paths)
+            bounds = np.where(shares > 0, found.bound * np.where(shares > 0, shares, 1.0), 0.0)
+            self.bounds = np.maximum(self.bounds, bounds)
+            if math.isinf(found.bound):
+                none = np.flatnonzero(np.isinf(bounds))
+                self.reasons.update(dict.fromkeys(none.tolist(), found.reason))
         return self.corners[corner]
+
+    def corner(self, places: Ints) -> tuple[float, ...]:
+        """Return the costs of a machine that bounds some machines."""
+        costs = self.costs[places]
+        if self.main < 0:
+            return tuple(costs.min(axis=0).tolist())
+        least, own = costs[:, self.main].min(), costs[:, self.main, None]
+        shared = (costs / own).min(axis=0) * least
+        room = np.array([path == ROOM for path in self.paths])
+        return tuple(np.where(room, costs.min(axis=0), shared).tolist())
 
     def cell(self, places: Ints) -> _Cell:
         """Search the corner of some machines, and price what is found on them."""
-        corner = tuple(self.costs[places].min(axis=0).tolist())
-        alone = bool((self.costs[places] == np.array(corner)).all())
+        alone = bool((self.costs[places] == self.costs[places[0]]).all())
+        corner = tuple(self.costs[places[0]].tolist()) if alone else self.corner(places)
         starts = sorted({number for number in self.which[places].tolist() if number >= 0})
         found = self.search(corner, starts)
-        self.bounds[places] = np.maximum(self.bounds[places], found.bound)
-        if found.plan is not None and found.plan.mapping not in [self.plans[n] for n in starts]:
+        if found.plan is not None:
             self.offer(found.plan.mapping, places)
-        if math.isinf(found.bound) or (alone and found.plan is None):
+        if alone and found.plan is None:
             self.reasons.update(dict.fromkeys(places.tolist(), found.reason))
-        return _Cell(places, corner, found, alone)
+        return _Cell(places, found, alone)
 
     def halves(self, cell: _Cell) -> Iterator[Ints]:
         """Yield the machines of both halves of a cell, the better one first."""
@@ -155,20 +183,36 @@ class _Retained:
         yield cell.places[~better]
 
     def steepest(self, cell: _Cell, costs: Floats) -> int:
-        """Return the number of a cell that time depends on most, from its corner on."""
-        worst, differs = costs.max(axis=0), costs.max(axis=0) > costs.min(axis=0)
-        numbers = np.flatnonzero(differs)
-        room = [i for i in numbers.tolist() if self.paths[i].endswith("capacity")]
+        """Return the cost that the time of a cell depends on most; `main` is set by the first."""
+        best, worst = costs.min(axis=0), costs.max(axis=0)
+        numbers = np.flatnonzero(worst > best)
+        room = [i for i in numbers.tolist() if self.paths[i] == ROOM]
         if room and (self.which[cell.places] < 0).any():
             return room[0]
         plan = cell.searched.plan
         if plan is None or len(numbers) == 1:
             return int(numbers[0])
-        rows = np.tile(np.array(cell.corner), (len(numbers), 1))
+        rows = np.tile(best, (len(numbers), 1))
         rows[np.arange(len(numbers)), numbers] = worst[numbers]
-        arrays = _numbers_of(self.task, self.paths, rows)
-        times = np.nan_to_num(_priced(self.task, plan.mapping, self.rules, arrays)["time"], nan=np.inf)
-        return int(numbers[np.argmax(times)])
+        if self.main >= 0 and worst[self.main] > best[self.main]:  # all else is then as much faster
+            grown = np.where(np.array(self.paths) == ROOM, 1.0, worst[self.main] / best[self.main])
+            rows[numbers == self.main] = best * np.where(np.arange(len(best)) == self.main, 1, grown)
+        rows[:, [path == ROOM for path in self.paths]] = best[[p == ROOM for p in self.paths]]
+        numbered = {p: _number(p, rows[:, i]) for i, p in enumerate(self.paths) if p != OTHERS}
+        times = _priced(self.task, plan.mapping, self.rules, numbered)["time"]
+        times = np.nan_to_num(times, nan=0.0)
+        if room:  # what more room saves is what plans with less take more
+            times[numbers == room[0]] = self.of_room(cell.places, room[0], float(times.min()))
+        found = int(numbers[np.argmax(times)])
+        if self.main < 0 and self.paths[found] != ROOM:
+            self.main = found
+        return found
+
+    def of_room(self, places: Ints, room: int, least: float) -> float:
+        """Return what less room makes of the least time, as far as plans of both are known. [s]"""
+        costs, gaps = self.costs[places, room], self.gaps(places)
+        most, fewest = gaps[costs == costs.max()].max(), gaps[costs == costs.min()].max()
+        return least / max(1 - max(float(most - fewest), 0.0), 1e-3)
 
 
 def answer_many(
@@ -192,15 +236,15 @@ def answer_many(
     InputError
         For numbers out of range, and as `crosstack.optimise`.
     """
-    machines = Machines.of(task.system, arrays)
-    paths, costs = machines.costs(arrays)
-    count = max((len(values) for values in arrays.values()), default=1)
+    Machines.of(task.system, arrays)
+    paths, costs = machine_costs(arrays)
+    count = len(costs)
     state = _Retained(
         task=task,
         rules=rules,
         limits=replace(limits, gap=SEARCHED_TO * gap),
         arrays=arrays,
-        costs=np.broadcast_to(costs, (count, len(paths))),
+        costs=costs,
         paths=paths,
         times=np.full(count, np.inf),
         bounds=np.zeros(count),
@@ -216,7 +260,7 @@ def _close(state: _Retained, gap: float) -> None:
     heap: list[tuple[float, int, _Cell]] = []
 
     def add(places: Ints) -> None:
-        left = places[state.gaps(places) > gap + PROVED] if len(state.corners) else places
+        left = places[state.gaps(places) > gap + PROVED]
         if len(left):
             cell = state.cell(left)
             heapq.heappush(heap, (-float(state.gaps(left).max()), next(order), cell))
@@ -236,12 +280,10 @@ def _priced(
     """Return the terms of one plan on machines, NaN where it does not fit them."""
     if can_be_arrays(task, plan):
         return machine_times(task, plan, rules, Machines.of(task.system, arrays)).terms
-    count = max((len(values) for values in arrays.values()), default=1)
-    paths, costs = Machines.of(task.system, arrays).costs(arrays)
-    rows = np.broadcast_to(costs, (count, len(paths)))
-    times = np.full(count, np.nan)
-    for row in range(count):
-        system = _system(task, paths, tuple(rows[row].tolist()))
+    paths, costs = machine_costs(arrays)
+    times = np.full(len(costs), np.nan)
+    for row, numbers in enumerate(costs.tolist()):
+        system = machine_of(task.system, paths, numbers)
         try:
             times[row] = evaluate(task.workload, system, plan, rules).time
         except InfeasibleError:
@@ -249,20 +291,9 @@ def _priced(
     return {"time": times}
 
 
-def _numbers_of(task: Task, paths: Sequence[str], rows: Floats) -> dict[str, Floats]:
-    """Return machines of costs as arrays by path."""
-    return {path: _number(path, rows[:, i]) for i, path in enumerate(paths)}
-
-
 def _number(path: str, cost: Any) -> Any:
     """Return a number of a machine from what it costs: rates and rooms are less as costs."""
     return cost if path.endswith("latency") else 1.0 / cost
-
-
-def _system(task: Task, paths: Sequence[str], costs: tuple[float, ...]) -> Any:
-    """Return the machine that has some numbers."""
-    numbers = {path: float(_number(path, cost)) for path, cost in zip(paths, costs, strict=True)}
-    return Machines.one(task.system, numbers)
 
 
 def _answers(state: _Retained, gap: float) -> ManyAnswers:

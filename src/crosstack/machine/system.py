@@ -15,6 +15,7 @@ from crosstack.errors import InputError, Problem, require, require_quantity, req
 from crosstack.machine.chip import Chip, ChipArrays
 from crosstack.machine.framework import Framework
 from crosstack.machine.host import HostShare
+from crosstack.machine.memory import MemoryLevel
 from crosstack.machine.network import KINDS, DimensionKind, Joint, Medium, NetworkLevel
 from crosstack.records import brief, require_types
 
@@ -131,6 +132,13 @@ class Dimension:
         """Latency of one hop: none where it is not given. [s]"""
         return 0.0 if self.latency is None else self.latency
 
+    def slowed(self, times: float) -> Dimension:
+        """Return the same links where everything takes so many times as long. [1]"""
+        made = replace(self, bandwidth=self.bandwidth / times)
+        if self.medium is not None:  # whose latencies are those of a library at this pace
+            return replace(made, pace=self.pace * times)
+        return replace(made, latency=self.latency and self.latency * times)
+
     @property
     def plain(self) -> Dimension:
         """The same links at their full rate, of which no library is known."""
@@ -246,6 +254,34 @@ class System:
         Raises `InputError` if the chips do not run kernels one by one.
         """
         return replace(self, chip=replace(self.chip, framework=framework))
+
+    def slowed(self, times: float) -> System:
+        """Return a system on which everything takes so many times as long. [1]
+
+        Every clock and rate is divided by ``times``, every latency, launch and step multiplied: no
+        mapping is another share of its time than before. What fits is as it was.
+        """
+        chip, host = self.chip, self.host
+
+        def slower(level: MemoryLevel) -> MemoryLevel:
+            rate = None if level.bandwidth is None else level.bandwidth / times
+            return replace(level, bandwidth=rate, latency=level.latency * times)
+
+        driven = chip.framework
+        if driven is not None and driven.dispatch:
+            driven = replace(driven, dispatch=driven.dispatch * times)
+        made = replace(
+            chip.with_compute(frequency=chip.compute.frequency / times),
+            levels=tuple(map(slower, chip.levels)),
+            memories=tuple(map(slower, chip.memories)),
+            launch_overhead=chip.launch_overhead * times,
+            framework=driven,
+        )
+        if host is not None:
+            rate = host.memory_bandwidth and host.memory_bandwidth / times
+            host = replace(host, bandwidth=host.bandwidth / times, memory_bandwidth=rate)
+        network = tuple(d.slowed(times) for d in self.network)
+        return replace(self, chip=made, network=network, host=host)
 
     @property
     def replayed(self) -> System:
