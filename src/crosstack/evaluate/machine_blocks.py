@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
 from crosstack.evaluate.time import Priced
-from crosstack.machine.chip import Overlap
 from crosstack.model.choices import make_choices
 from crosstack.model.collectives import NOTHING, AffineTime, ConcaveTime, ContextTimes, Layout
 from crosstack.model.ends import PricedBlock, plan_of_end
@@ -134,8 +134,13 @@ def temporal_chips(each: Sequence[Block]) -> OnChips:
     """Return what temporal chips take of a block, which is priced with ``each`` of them."""
     rows = []
     for block in each:
-        temporal, choices, codes = block.priced.load.temporal, block.priced.choices, block.priced.codes
-        assert temporal is not None and choices.clocked is not None
+        temporal, choices, codes = (
+            block.priced.load.temporal,
+            block.priced.choices,
+            block.priced.codes,
+        )
+        assert temporal is not None
+        assert choices.clocked is not None
         terms = np.array([temporal.terms(mask) for mask in block.priced.masks]).T
         behind, joules = choices.context_behind[codes], choices.clocked.joules[codes].sum()
         rows.append((*terms, behind, joules))
@@ -275,27 +280,26 @@ def sent_by(block: Block, plan: MeshPlan, behind: Floats, rules: Rules) -> Sent:
                 into = hops if one.context == HOP else context
             into[i] += known[one]
     waited = context + np.maximum(hops - behind, 0.0)
-    return Sent(network=network + waited, gradients=gradients, context=context + hops, waited=waited)
+    return Sent(
+        network=network + waited, gradients=gradients, context=context + hops, waited=waited
+    )
 
 
 def partition_costs(block: Block, chips: OnChips, sent: Sent) -> tuple[PartitionCost, ...]:
     """Return what the partitions of a block cost, their times arrays of many machines. [s]"""
-    load, found = block.priced.load, []
+    found = []
     rows = zip(block.priced.masks, block.priced.costs, strict=True)
     for number, (mask, cost) in enumerate(rows):
-        network, time = _joined(load, chips, sent, mask, number)
-        memory = chips.memory[number]
-        found.append(
-            replace(
-                cost,
-                compute=chips.compute[number],
-                memory=memory,
-                network=network,
-                time=time,
-                cost=time,
-                launch=chips.launch[number],
-            )
-        )
+        network, time = _joined(block.priced.load, chips, sent, mask, number)
+        times: dict[str, Any] = {
+            "compute": chips.compute[number],
+            "memory": chips.memory[number],
+            "network": network,
+            "time": time,
+            "cost": time,
+            "launch": chips.launch[number],
+        }
+        found.append(replace(cost, **times))
     return tuple(found)
 
 
@@ -312,5 +316,3 @@ def _joined(
         )
     terms = chips.compute[number], chips.memory[number], network
     return network, combine_arrays(*terms, load.overlap)
-
-

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Names
 from dataclasses import dataclass, replace
-from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,14 +137,15 @@ class Machines:
         """Return a system with some numbers replaced, by their path as of `of`."""
         chip, network = system.chip, list(system.network)
         for path, number in numbers.items():
+            named: dict[str, Any] = {path.rpartition(".")[2]: number}
             if link := _LINK.fullmatch(path):
-                network[int(link[1])] = replace(network[int(link[1])], **{link[2]: number})
+                network[int(link[1])] = replace(network[int(link[1])], **named)
             elif path.startswith("system.memory."):
-                chip = chip.with_memory(**{path.rpartition(".")[2]: number})
+                chip = chip.with_memory(**named)
             elif path in ("system.chip.frequency", "system.chip.utilization"):
-                chip = chip.with_compute(**{path.rpartition(".")[2]: number})
+                chip = chip.with_compute(**named)
             else:
-                chip = replace(chip, **{path.rpartition(".")[2]: number})
+                chip = replace(chip, **named)
         return replace(system, chip=chip, network=tuple(network))
 
     def system(self, one: System) -> SystemArrays:
@@ -431,8 +432,6 @@ def _energy(
         "context": sent.context.sum(axis=0),
         "waited": sent.waited.sum(axis=0),
     }
-    load = replace(
-        one.load, network=tuple(sent.network), data=tuple(sent.gradients)
-    )
+    load = replace(one.load, network=tuple(sent.network), data=tuple(sent.gradients))
     found = iteration_energy(many, plan, load, costs, time=time, **busy)
     return np.asarray(math.nan if found is None else found.total)

@@ -28,7 +28,6 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,8 +44,8 @@ from crosstack.evaluate.machines import (
     machine_times,
     relative_costs,
 )
-from crosstack.evaluate.plan import PROVED
-from crosstack.evaluate.time import evaluate
+from crosstack.evaluate.plan import PROVED, given_plan
+from crosstack.explore.terms import UNITS, common_terms
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Mapping as Plan
 from crosstack.mapping.mapping import Status, Task
@@ -56,7 +55,7 @@ from crosstack.workload.kernel_graph import Floats, Ints
 __all__ = ["ManyAnswers", "answer_many"]
 
 AT_ONCE = 4096  # machines that a plan is priced on together
-SEARCHED_TO = 0.5  # share of the gap asked for to which corners are searched
+SEARCHED_TO = 0.25  # share of the gap asked for to which corners are searched
 DECIDED = ("tensor", "pipeline", "data", "microbatch_size", "n_tiles", "n_partitions")
 
 
@@ -117,7 +116,9 @@ class _Retained:
         number = self.plans.index(plan)
         for start in range(0, len(places), AT_ONCE):
             here = places[start : start + AT_ONCE]
-            found = _priced(self.task, plan, self.rules, {p: a[here] for p, a in self.arrays.items()})
+            found = _priced(
+                self.task, plan, self.rules, {p: a[here] for p, a in self.arrays.items()}
+            )
             time = found["time"]
             better = np.flatnonzero(time < self.times[here])  # not where it does not fit: NaN
             rows = here[better]
@@ -183,36 +184,45 @@ class _Retained:
         yield cell.places[~better]
 
     def steepest(self, cell: _Cell, costs: Floats) -> int:
-        """Return the cost that the time of a cell depends on most; `main` is set by the first."""
+        """Return the cost that the time of a cell depends on most."""
         best, worst = costs.min(axis=0), costs.max(axis=0)
         numbers = np.flatnonzero(worst > best)
-        room = [i for i in numbers.tolist() if self.paths[i] == ROOM]
-        if room and (self.which[cell.places] < 0).any():
-            return room[0]
-        plan = cell.searched.plan
-        if plan is None or len(numbers) == 1:
-            return int(numbers[0])
+        plan, room = cell.searched.plan, np.array([path == ROOM for path in self.paths])
+        if plan is not None and len(numbers) > 1:
+            times = self.worse_times(plan.mapping, best, worst, numbers)
+            if self.main < 0:
+                self.main = int(numbers[np.argmax(np.where(room[numbers], 0.0, times))])
+        else:
+            times = np.ones(len(numbers))
+        if not room[numbers].any():
+            return int(numbers[np.argmax(times)])
+        if (self.which[cell.places] < 0).any():
+            return int(np.flatnonzero(room)[0])
+        # What more room saves is what plans with less take more.
+        here, gaps = self.costs[cell.places][:, room].ravel(), self.gaps(cell.places)
+        more = gaps[here == here.max()].max() - gaps[here == here.min()].max()
+        times[room[numbers]] = times.min() / max(1 - max(float(more), 0.0), 1e-3)
+        return int(numbers[np.argmax(times)])
+
+    def worse_times(self, plan: Plan, best: Floats, worst: Floats, numbers: Ints) -> Floats:
+        """Time of a plan on the best of some machines, each of some costs at its worst. [s]
+
+        Where the main one is at its worst, all others are as much better in units of it.
+        """
         rows = np.tile(best, (len(numbers), 1))
         rows[np.arange(len(numbers)), numbers] = worst[numbers]
-        if self.main >= 0 and worst[self.main] > best[self.main]:  # all else is then as much faster
-            grown = np.where(np.array(self.paths) == ROOM, 1.0, worst[self.main] / best[self.main])
-            rows[numbers == self.main] = best * np.where(np.arange(len(best)) == self.main, 1, grown)
-        rows[:, [path == ROOM for path in self.paths]] = best[[p == ROOM for p in self.paths]]
-        numbered = {p: _number(p, rows[:, i]) for i, p in enumerate(self.paths) if p != OTHERS}
-        times = _priced(self.task, plan.mapping, self.rules, numbered)["time"]
-        times = np.nan_to_num(times, nan=0.0)
-        if room:  # what more room saves is what plans with less take more
-            times[numbers == room[0]] = self.of_room(cell.places, room[0], float(times.min()))
-        found = int(numbers[np.argmax(times)])
-        if self.main < 0 and self.paths[found] != ROOM:
-            self.main = found
-        return found
-
-    def of_room(self, places: Ints, room: int, least: float) -> float:
-        """Return what less room makes of the least time, as far as plans of both are known. [s]"""
-        costs, gaps = self.costs[places, room], self.gaps(places)
-        most, fewest = gaps[costs == costs.max()].max(), gaps[costs == costs.min()].max()
-        return least / max(1 - max(float(most - fewest), 0.0), 1e-3)
+        if self.main >= 0 and self.main in numbers:
+            grown = np.full(len(best), worst[self.main] / best[self.main])
+            grown[self.main] = 1.0
+            rows[numbers == self.main] = best * grown
+        room = [path == ROOM for path in self.paths]
+        rows[:, room] = best[room]
+        arrays = {
+            path: rows[:, i] if path.endswith("latency") else 1 / rows[:, i]
+            for i, path in enumerate(self.paths)
+            if path != OTHERS
+        }
+        return np.nan_to_num(_priced(self.task, plan, self.rules, arrays)["time"], nan=0.0)
 
 
 def answer_many(
@@ -281,19 +291,17 @@ def _priced(
     if can_be_arrays(task, plan):
         return machine_times(task, plan, rules, Machines.of(task.system, arrays)).terms
     paths, costs = machine_costs(arrays)
-    times = np.full(len(costs), np.nan)
+    found = {name: np.full(len(costs), np.nan) for name in UNITS}
     for row, numbers in enumerate(costs.tolist()):
-        system = machine_of(task.system, paths, numbers)
+        others = {path: float(x[row]) for path, x in arrays.items() if path not in paths}
+        system = Machines.one(machine_of(task.system, paths, numbers), others)
         try:
-            times[row] = evaluate(task.workload, system, plan, rules).time
+            terms = common_terms(given_plan(replace(task, system=system), plan, rules))
         except InfeasibleError:
             continue
-    return {"time": times}
-
-
-def _number(path: str, cost: Any) -> Any:
-    """Return a number of a machine from what it costs: rates and rooms are less as costs."""
-    return cost if path.endswith("latency") else 1.0 / cost
+        for name, value in terms.items():
+            found[name][row] = np.nan if value is None else value
+    return found
 
 
 def _answers(state: _Retained, gap: float) -> ManyAnswers:

@@ -298,7 +298,9 @@ class SystemArrays(System):
         """Leave the arrays to who made them."""
 
     @classmethod
-    def of(cls, one: System, chip: ChipArrays, network: tuple[DimensionArrays, ...]) -> SystemArrays:
+    def of(
+        cls, one: System, chip: ChipArrays, network: tuple[DimensionArrays, ...]
+    ) -> SystemArrays:
         """Return a system with the chips and the links of many."""
         values = {item.name: getattr(one, item.name) for item in fields(one)}
         return cls(**(values | {"chip": chip, "network": network}))

@@ -322,8 +322,7 @@ def exact_times(pipeline: Pipeline, work: Any, rules: Rules) -> Floats:
     """
     paths = iteration_time(pipeline, work, rules)
     if pipeline.from_both_ends:
-        through = _from_both_ends(pipeline, float(pipeline.stage_work(work)))
-        return np.maximum(through, paths)
+        return np.maximum(_from_both_ends(pipeline, float(pipeline.stage_work(work))), paths)
     apart = not pipeline.step.overlapped or pipeline.schedule.defers_weights or pipeline.uneven
     several = pipeline.training and int(pipeline.stages) > 1
     ends = several and (pipeline.has_ends or pipeline.schedule.by_events)
@@ -349,20 +348,18 @@ def _stages_through(
     share, overlap = float(pipeline.forward), pipeline.overlap
     send = pipeline.transfer / rules.iteration.directions(training=True)
     weights = float(pipeline.weight_gradients)
-    counts = (int(n) for n in (pipeline.stages, pipeline.microbatches, pipeline.interleave))
-    ends = pipeline.first, pipeline.last
-    fewer = float(pipeline.fewer[0]), float(pipeline.fewer[1])
-    beside = overlap is Overlap.ALL
-    one = all(np.ndim(time) == 0 for time in (work, send, *ends[0], *ends[1]))
+    (first, begun), (last, ended) = pipeline.first, pipeline.last
+    one = all(np.ndim(time) == 0 for time in (work, send, first, begun, last, ended))
     work = float(work) if one else work
+    counts = int(pipeline.stages), int(pipeline.microbatches), int(pipeline.interleave)
     own = work * share, work * (1 - share), work * weights
+    fewer = float(pipeline.fewer[0]), float(pipeline.fewer[1])
+    beside, order = overlap is Overlap.ALL, pipeline.schedule
     if not one:
-        given = own, ends, fewer, send, pipeline.schedule
-        return list(uneven_ends_of_many(*counts, *given, beside=beside))
-    (first, begun), (last, ended) = ends
+        ends: Any = (first, begun), (last, ended)
+        return list(uneven_ends_of_many(*counts, own, ends, fewer, send, order, beside=beside))
     ends = (float(first), float(begun)), (float(last), float(ended))
-    given = own, ends, fewer, float(send), pipeline.schedule
-    return uneven_ends(*counts, *given, beside=beside, apart=apart)
+    return uneven_ends(*counts, own, ends, fewer, float(send), order, beside=beside, apart=apart)
 
 
 def _from_both_ends(pipeline: Pipeline, work: float) -> float:
@@ -442,7 +439,9 @@ def steepest(plan: MeshPlan, overlap: Overlap, rules: Rules) -> Any:
 def iteration(plan: MeshPlan, layer_time: float, overlap: Overlap, rules: Rules) -> Iteration:
     """Return the time of one iteration of one plan, as `iterations`, in numbers."""
     found = iterations(plan, layer_time, overlap, rules)
-    return Iteration(**{column.name: float(getattr(found, column.name)) for column in fields(found)})
+    return Iteration(
+        **{column.name: float(getattr(found, column.name)) for column in fields(found)}
+    )
 
 
 def iterations(plan: MeshPlan, layer_time: Any, overlap: Overlap, rules: Rules) -> Iteration:

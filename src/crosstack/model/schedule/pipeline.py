@@ -255,7 +255,9 @@ def stage_ends(
 def stage_ends_of_many(
     times: Floats, microbatches: int, schedule: Schedule, *, interleave: int = 1
 ) -> Floats:
-    """When every chip is through, of many pipelines, shape (chips, pipelines); see `stage_ends`. [s]
+    """When every chip is through, of many pipelines, shape (chips, pipelines). [s]
+
+    As `stage_ends` of each.
 
     Parameters
     ----------
