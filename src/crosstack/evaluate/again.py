@@ -41,7 +41,7 @@ class Searched:
     """What a search found: its ``plan``, None where there is none; infeasible then if ``proved``.
 
     ``bound`` is one on every mapping, infinite where none fits, ``uses`` has one for each use of
-    the network [s]; ``reason`` says why there is no plan. ``ran``: whether anything was searched.
+    the network [s]; ``error`` says why there is no plan. ``ran``: whether anything was searched.
     """
 
     task: Task
@@ -49,8 +49,13 @@ class Searched:
     bound: float
     uses: Table[Use, float] = field(default_factory=dict)
     proved: bool = True
-    reason: str = ""
+    error: InfeasibleError | LimitError | None = None
     ran: bool = True
+
+    @property
+    def reason(self) -> str:
+        """Why there is no plan."""
+        return "" if self.error is None else str(self.error)
 
 
 def search_again(
@@ -82,15 +87,15 @@ def search_again(
     known = _known_uses(like)
     least = max((one.bound * share for one, share in like if share > 0), default=0.0)
     if math.isinf(least):
-        reason = next(one.reason for one, share in like if share > 0 and math.isinf(one.bound))
-        return Searched(task=task, plan=None, bound=math.inf, uses=known, reason=reason, ran=False)
+        error = next(one.error for one, share in like if share > 0 and math.isinf(one.bound))
+        return Searched(task=task, plan=None, bound=math.inf, uses=known, error=error, ran=False)
     # As a search counts what is of interest, see `SearchState.target`.
     target = math.inf if best is None else best[1] * (1 - max(limits.gap, PROOF / 10))
     open_ = [use for use, bound in known.items() if bound < target] if known else None
     closed = min((bound for bound in known.values() if bound >= target), default=math.inf)
     if best is None and open_ == []:
-        reason = next(one.reason for one, share in like if share > 0)
-        return Searched(task=task, plan=None, bound=math.inf, uses=known, reason=reason, ran=False)
+        error = next(one.error for one, share in like if share > 0)
+        return Searched(task=task, plan=None, bound=math.inf, uses=known, error=error, ran=False)
     if best is not None and (least >= target or open_ == []):
         bound = max(least, closed if open_ == [] else 0.0)
         plan = _plan(task, rules, best[0], bound, limits.gap, None)
@@ -108,10 +113,9 @@ def search_again(
         )
     except InfeasibleError as error:
         # Uses that are left out fit nowhere where more fits.
-        return Searched(task=task, plan=None, bound=math.inf, uses=known, reason=str(error))
+        return Searched(task=task, plan=None, bound=math.inf, uses=known, error=error)
     except LimitError as error:
-        reason = str(error)
-        return Searched(task=task, plan=None, bound=least, uses=known, proved=False, reason=reason)
+        return Searched(task=task, plan=None, bound=least, uses=known, proved=False, error=error)
     for use, bound in bounds.items():
         known[use] = max(bound, known.get(use, 0.0))
     bound = max(least, min(found.bound, closed))
