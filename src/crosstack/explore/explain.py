@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -30,6 +30,7 @@ from crosstack.explore.progress import Meter, Tell
 from crosstack.machine.chip import flat_fields
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Status, Task
+from crosstack.mapping.parallelism import Use
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.records import brief
 from crosstack.workload.job import Job
@@ -40,8 +41,11 @@ __all__ = ["Effect", "Explanation", "Resource", "explain", "resources_of"]
 Place = tuple[str | int, ...]
 STEP = 0.1
 MOST_EFFECTS = 6  # that are printed
+ROOM = "memory capacity"
 NO_ROOM = "the mapping does not fit there"
-SIDE_WORK = 3e4  # units of work of the search of one changed machine, if nothing is said [1]
+MANY_USES = 64  # of the network: with more of them a search takes long [1]
+SIDE_GAP, SIDE_WORK = 0.02, 5e5  # of the search of a changed machine, if nothing is said [1]
+LITTLE = 0.01  # relative, of the time that more of a resource saves a mapping, if it is little
 ADDED_LATENCY = 1e-6  # what a latency of 0 is compared with [s]
 
 
@@ -277,8 +281,9 @@ def explain(
     rules, gap
         As of `crosstack.optimise`.
     work_limit : float, optional
-        Of each search; left out, and without a ``time_limit``, that of `crosstack.optimise` on the
-        machine as it is, and `SIDE_WORK` on each that is changed. [1]
+        Of each search, as of `crosstack.optimise`. Where no limit is given and there are more than
+        `MANY_USES` uses of the network, changed machines are searched to `SIDE_GAP`, or until
+        `SIDE_WORK`. [1]
     jobs : int
         Processes that search changed machines at the same time. [1]
     step : float
@@ -310,12 +315,13 @@ def explain(
     base = _base(task, answer, chosen, limits)
     answer = base.plan
     assert answer is not None  # it would have been an error
-    if work_limit is None and math.isinf(time_limit):
-        limits = replace(limits, work_limit=SIDE_WORK)
+    known = _known(base, changed, step, chosen, limits)
+    if work_limit is None and math.isinf(time_limit) and gap == 0 and len(base.uses) > MANY_USES:
+        limits = Limits(gap=SIDE_GAP, work_limit=SIDE_WORK)
     values = [_values(resource, step) for resource in changed]
     asked = [(r, value) for r, both in zip(changed, values, strict=True) for value in both]
     sides = []
-    with _sides(base, chosen, limits, jobs) as find:
+    with _sides(known, chosen, limits, jobs) as find:
         for (resource, value), side in zip(asked, find(asked), strict=True):
             done += 1
             at = f"{resource.name} {value:.4g} {resource.unit}"
@@ -336,7 +342,12 @@ def _values(resource: Resource, step: float) -> tuple[float, float]:
 def _base(task: Task, answer: Plan | None, rules: Rules, limits: Limits) -> Searched:
     """Return what is known of a task on the machine as it is; raises where nothing fits there."""
     if answer is not None:
-        return Searched(task=answer.task, plan=answer, bound=answer.certificate.bound)
+        uses: Mapping[Use, float] = {}
+        if answer.certificate.status is Status.OPTIMAL and rules.iteration.has_schedules:
+            wide = replace(limits, gap=max(limits.gap, SIDE_GAP))
+            uses = search_again(answer.task, rules, wide, starts=(answer.mapping,)).uses
+        bound = answer.certificate.bound
+        return Searched(task=answer.task, plan=answer, bound=bound, uses=uses)
     try:
         found = search_again(task, rules, limits)
     except InputError as error:
@@ -359,21 +370,50 @@ class _Side:
 Asked = tuple[Resource, float]  # a resource with another value
 
 
+Known = tuple[Searched, ...]  # of the machine as it is, and of one with more of much
+
+
+def _known(
+    base: Searched, changed: Sequence[Resource], step: float, rules: Rules, limits: Limits
+) -> Known:
+    """Return what is known of a task: also on a machine with more of all that counts for little.
+
+    Whatever is bounded there is bounded where there is more of one of them.
+    """
+    answer = base.plan
+    assert answer is not None
+    if answer.certificate.status is not Status.OPTIMAL:
+        return (base,)
+    system, time = answer.task.system, answer.evaluation.time
+    for resource in changed:
+        less, more = _values(resource, step)
+        value = less if resource.cost else more
+        if resource.name == ROOM or "USD" in resource.unit:  # with more room others fit
+            continue
+        kept = _kept(answer, resource.scaled(answer.task.system, value))
+        if kept is not None and kept.evaluation.time >= time * (1 - LITTLE):
+            system = resource.scaled(system, value)
+    if system == answer.task.system or not rules.iteration.has_schedules:
+        return (base,)
+    task, wide = replace(answer.task, system=system), replace(limits, gap=LITTLE / 4)
+    return base, search_again(task, rules, wide, starts=(answer.mapping,))
+
+
 @contextmanager
 def _sides(
-    base: Searched, rules: Rules, limits: Limits, jobs: int
+    known: Known, rules: Rules, limits: Limits, jobs: int
 ) -> Iterator[Callable[[Sequence[Asked]], Iterable[_Side]]]:
     """Give what maps a task with other values of resources, on so many processes."""
     if jobs == 1:
-        yield lambda asked: (_side(base, rules, limits, *one) for one in asked)
+        yield lambda asked: (_side(known, rules, limits, *one) for one in asked)
         return
     context = multiprocessing.get_context("spawn")
-    problem = base, rules, limits
+    problem = known, rules, limits
     with ProcessPoolExecutor(jobs, context, initializer=_begin, initargs=problem) as pool:
         yield lambda asked: pool.map(_work, asked)
 
 
-_own: list[tuple[Searched, Rules, Limits]] = []  # what a process works on, set once in each
+_own: list[tuple[Known, Rules, Limits]] = []  # what a process works on, set once in each
 
 
 def _begin(*problem: Any) -> None:
@@ -384,8 +424,9 @@ def _work(asked: Asked) -> _Side:
     return _side(*_own[0], *asked)
 
 
-def _side(base: Searched, rules: Rules, limits: Limits, resource: Resource, value: float) -> _Side:
+def _side(known: Known, rules: Rules, limits: Limits, resource: Resource, value: float) -> _Side:
     """Map a task anew with another value of a resource, from the mapping it has."""
+    base, *others = known
     answer = base.plan
     assert answer is not None
     if value == resource.value:
@@ -411,7 +452,7 @@ def _side(base: Searched, rules: Rules, limits: Limits, resource: Resource, valu
             rules,
             limits,
             starts=() if kept is None else (kept.mapping,),
-            like=((base, share),),
+            like=((base, share), *((one, _dominated(system, one.task.system)) for one in others)),
         )
     except InputError as error:
         return _Side(None, reason=str(error))
@@ -421,6 +462,13 @@ def _side(base: Searched, rules: Rules, limits: Limits, resource: Resource, valu
     proved = plan.certificate.status is Status.OPTIMAL
     same = kept is not None and plan.mapping == kept.mapping
     return _Side(plan, found.bound, of_mapping=same and not proved)
+
+
+def _dominated(system: System, other: System) -> float:
+    """Return 1 where another machine has no less of anything but is alike, 0 elsewhere. [1]"""
+    pairs = zip(resources_of(system), resources_of(other), strict=True)
+    same = all(a.value >= b.value if a.cost else a.value <= b.value for a, b in pairs)
+    return float(same)
 
 
 def _share(answer: Plan, rules: Rules, resource: Resource, value: float) -> float:
