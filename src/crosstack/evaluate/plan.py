@@ -60,6 +60,7 @@ __all__ = [
 WORK_LIMIT = 5e6  # units of work of a search that is given no limit: about 20 s
 SETTLING_WORK = 1e5  # units of work of what the time of an iteration does not tell
 SAME = 1e-9  # relative; what rounding may do to a saved time
+SETTLED = 2  # strategies searched by themselves, for each that is listed [1]
 PROVED = 1e-9  # gap of a plan that is proved optimal
 _SAVED_OF_KERNEL = ("name", "partition", "sharding", "lanes", "stages")
 _GIVEN = (
@@ -151,9 +152,10 @@ class Plan:
     def _next_plans(self, ranked: RankedStrategies) -> dict[str, Any]:
         """Return the plans next to this one, each as a mapping to evaluate with what it trades."""
         own, rows = self.evaluation, []
-        for mapping, found in ranked.found:
+        for number, (mapping, found) in enumerate(ranked.found):
             row = _decisions(mapping, found) | {
                 "time_s": found.time,
+                "bound_s": ranked.bounds[number] if ranked.bounds else 0.0,
                 "slower_by": found.time / own.time - 1,
                 "utilization": found.utilization,
                 "memory_used_b": found.memory_used,
@@ -164,7 +166,9 @@ class Plan:
                 },
             }
             rows.append(row)
-        return {"strategies": ranked.total, "blocks": ranked.blocks, "plans": rows}
+        left = ranked.left if math.isfinite(ranked.left) else None  # none is left out
+        counts = {"strategies": ranked.total, "blocks": ranked.blocks}
+        return {**counts, "left_bound_s": left, "plans": rows}
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Return the answer as JSON; every number is finite or null."""
@@ -386,7 +390,9 @@ def _ranked(answer: Plan, count: int, gap: float) -> Plan:
     from crosstack.evaluate.ranking import fastest_strategies
 
     try:
-        ranked = fastest_strategies(answer.task, count + 1, rules=answer.rules)
+        ranked = fastest_strategies(
+            answer.task, count + 1, rules=answer.rules, searches=SETTLED * (count + 1)
+        )
     except InputError:  # the task was mapped: no strategy of stages with whole copies is left
         ranked = RankedStrategies(found=(), total=0, blocks=0)
     if answer.certificate.metric is Objective.TIME and ranked.found:
