@@ -50,6 +50,7 @@ from crosstack.workload.workload import Workload
 
 if TYPE_CHECKING:
     from crosstack.evaluate.step_account import StepAccount
+    from crosstack.mapping.parallelism import Use
     from crosstack.mapping.search import Progress
 
 __all__ = [
@@ -357,12 +358,18 @@ def optimise(
         jobs=jobs,
         progress=progress,
     )
+    uses: dict[Use, float] = {}
     try:
         if metric is Objective.ENERGY_DELAY:
             mapping, certificate = _least_product(asked, whole, chosen, gap)
         else:
             known = _started(whole, start, chosen, metric)
-            mapping, certificate = asked(gap=gap, start=known, objective=metric)
+            mapping, certificate = asked(
+                gap=gap,
+                start=known,
+                objective=metric,
+                bounds=uses if metric is Objective.TIME else None,
+            )
             mapping = soonest(whole, mapping, chosen) if metric is Objective.TIME else mapping
     except InputError as error:
         raise whole.as_in_file(error) from None
@@ -379,19 +386,23 @@ def optimise(
         evaluation=evaluation,
         tokens=tokens,
     )
-    return _ranked(answer, top, gap) if top else answer
+    return _ranked(answer, top, gap, uses) if top else answer
 
 
-def _ranked(answer: Plan, count: int, gap: float) -> Plan:
+def _ranked(answer: Plan, count: int, gap: float, uses: dict[Use, float]) -> Plan:
     """Return an answer with the plans next to it; the fastest of them where it is slower.
 
-    The certificate is then of that plan: the bound is as good as it was, the gap smaller.
+    The certificate is then of that plan: the bound is as good as it was, the gap smaller. ``uses``
+    are what no mapping of each use of the network takes less than, as far as that is known. [s]
     """
     from crosstack.evaluate.ranking import fastest_strategies
 
     try:
         ranked = fastest_strategies(
-            answer.task, count + 1, rules=answer.rules, searches=SETTLED * (count + 1)
+            *(answer.task, count + 1),
+            rules=answer.rules,
+            searches=SETTLED * (count + 1),
+            known=uses,
         )
     except InputError:  # the task was mapped: no strategy of stages with whole copies is left
         ranked = RankedStrategies(found=(), total=0, blocks=0)

@@ -19,6 +19,7 @@ So each that is listed has a bound of its own, and one holds for all that are le
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping as Table
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -38,6 +39,7 @@ from crosstack.evaluate.time import evaluate
 from crosstack.mapping.blocks import layers_of_block
 from crosstack.mapping.decided import decided
 from crosstack.mapping.mapping import Constraints, Mapping, Status, Task
+from crosstack.mapping.parallelism import Use
 from crosstack.mapping.search import search_state
 from crosstack.mapping.search_node import SearchState
 from crosstack.mapping.strategies import (
@@ -45,6 +47,7 @@ from crosstack.mapping.strategies import (
     all_strategies,
     times_of_layers,
 )
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import ROUNDING
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.workload.kernel_graph import Floats, Ints
@@ -63,6 +66,7 @@ def fastest_strategies(
     work_limit: float = RANKED_WORK,
     among: Strategies | None = None,
     searches: int = 0,
+    known: Table[Use, float] | None = None,
 ) -> RankedStrategies:
     """Return the fastest strategies of a task; fewer than ``count`` where fewer fit.
 
@@ -78,6 +82,8 @@ def fastest_strategies(
         Of which; all of the task if left out.
     searches : int
         Of strategies by themselves, to settle the list. [1]
+    known : mapping, optional
+        What no mapping of a use of the network takes less than, as a search has bounded them. [s]
 
     Raises
     ------
@@ -98,6 +104,7 @@ def fastest_strategies(
     state = search_state(workload, system, task.constraints, chosen)
     strategies = state.room.eased(strategies, task.constraints)
     ranking = _listed(strategies, table, state, count)
+    ranking.raise_to(known or {})
     for _ in range(searches):
         if not ranking.settle(table, task.constraints):
             break
@@ -131,13 +138,23 @@ class _Ranking:
         self.listed = sorted([*others, (place, mapping, found)], key=lambda one: one[2].time)
         del self.listed[self.count :]
 
+    def raise_to(self, known: Table[Use, float]) -> None:
+        """Raise bounds to those of the uses of the network that strategies have. [s]"""
+        least = {_of_use(use): bound for use, bound in known.items()}
+        each = np.array([least.get(_of_use(plan), 0.0) for plan in self.strategies.plans])
+        np.maximum(self.bounds, each[self.strategies.use], out=self.bounds)
+
     def settle(self, table: BlockTable, constraints: Constraints) -> bool:
-        """Search the strategy of the least bound by itself; return whether there was one."""
+        """Search a strategy by itself; return whether there was one that may change the list.
+
+        Those that are listed first, then that of the least bound.
+        """
         open_ = self.bounds < self.worst
         open_[list(self.settled)] = False
         if not open_.any():
             return False
-        place = int(np.argmin(np.where(open_, self.bounds, np.inf)))
+        places = [one for one, *_ in self.listed if open_[one]]
+        place = places[0] if places else int(np.argmin(np.where(open_, self.bounds, np.inf)))
         self.settled.add(place)
         known = next((one for one in self.listed if one[0] == place), None)
         plan = self.strategies.one(place, table.workload)
@@ -172,6 +189,12 @@ class _Ranking:
             ),
             left=float(left.min()) if len(left) else np.inf,
         )
+
+
+def _of_use(one: Use | MeshPlan) -> tuple[object, ...]:
+    """Return what tells a use of the network from others, whatever the microbatches."""
+    more = one.dimensions, one.context_exchange, one.expert_tensor
+    return one.sizes, one.parallelism, *more
 
 
 def _listed(strategies: Strategies, table: BlockTable, state: SearchState, count: int) -> _Ranking:
