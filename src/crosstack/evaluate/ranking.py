@@ -161,7 +161,9 @@ class _Ranking:
         own = decided(self.strategies.one(place, table.workload, whole=True))
         given = {name: own[name] for name in ("schedule", "interleave")}
         given["recompute_layers"] = constraints.recompute_layers
-        start = None if known is None else (known[1], known[2].time)
+        start = None  # of one that computes so many layers again, all numbers are searched
+        if known is not None and known[1].recompute_layers == constraints.recompute_layers:
+            start = known[1], known[2].time
         try:
             found = table.searched(plan, table.system, start, **given)
         except InfeasibleError:
