@@ -55,7 +55,7 @@ from crosstack.model.partition import (
     relaxed_load,
 )
 from crosstack.model.rules import Rules
-from crosstack.workload.kernel_graph import Floats, Ints, KernelGraph
+from crosstack.workload.kernel_graph import Ints, KernelGraph
 from crosstack.workload.passes.expert_parallel import cut_experts
 from crosstack.workload.workload import Workload
 
@@ -201,12 +201,6 @@ class SearchState:
         if self.only is not None:
             return iter(self.only)
         return workload_uses(self.workload, self.system, self.constraints, self.rules)
-
-    def note(self, uses: Sequence[Use], of: Ints, bounds: Floats) -> None:
-        """Keep the least objective of some uses: of strategies, each of a use in ``of``."""
-        least = np.full(len(uses), math.inf)
-        np.minimum.at(least, of, bounds)
-        self.known.update(zip(uses, least.tolist(), strict=True))
 
     def bare_plans(self, use: Use, microbatch: int, like: Mapping | None = None) -> list[MeshPlan]:
         """Return the plans of a use of the network but for its schedules and recomputation.
