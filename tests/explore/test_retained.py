@@ -159,3 +159,23 @@ def test_a_study_with_a_gap_says_of_each_point_how_sure_it_is(tmp_path):
     assert (table["bound"] <= table["time"]).all()
     slow, fast = (table[table["clock"] == clock]["time"].min() for clock in (1.2e9, 1.8e9))
     assert fast < slow
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [5, 6, 7])
+def test_with_more_left_to_decide_bounds_are_bounds_too(seed):
+    task = a_task(degrees=Degrees(context=1), recompute=None, interleave=None)
+    arrays = machines(task, 40, seed=seed)
+    limits = Limits(work_limit=1e6)
+    found = answer_many(task, RULES, arrays, gap=GAP, limits=limits)
+    paths, costs = machine_costs(arrays)
+    checked = 0
+    for row in np.random.default_rng(seed).choice(40, 6, replace=False).tolist():
+        if found.status[row] == "infeasible":
+            continue
+        system = machine_of(task.system, paths, costs[row].tolist())
+        _, alone = search(task.workload, system, task.constraints, RULES, work_limit=1e6)
+        assert found.terms["bound"][row] <= alone.objective * (1 + 1e-9)
+        assert found.terms["time"][row] >= alone.bound * (1 - 1e-9)
+        checked += 1
+    assert checked
