@@ -43,7 +43,7 @@ STEP = 0.1
 MOST_EFFECTS = 6  # that are printed
 ROOM = "memory capacity"
 NO_ROOM = "the mapping does not fit there"
-MANY_USES = 64  # of the network: with more of them a search takes long [1]
+MANY_USES = 16  # of the network: with more of them a search takes long [1]
 SIDE_GAP, SIDE_WORK = 0.02, 5e5  # of the search of a changed machine, if nothing is said [1]
 LITTLE = 0.01  # relative, of the time that more of a resource saves a mapping, if it is little
 ADDED_LATENCY = 1e-6  # what a latency of 0 is compared with [s]
@@ -133,6 +133,8 @@ class Effect:
         def between(time: float | None, bound: float) -> tuple[float, float] | None:
             if time is None:
                 return None
+            if "USD" in self.resource.unit:  # a price changes no mapping
+                return time / self.time - 1, time / self.time - 1
             least = min(bound, time) / self.time - 1
             return least, (time / self.bound - 1 if self.bound > 0 else math.inf)
 
