@@ -10,13 +10,17 @@ import pytest
 from crosstack.errors import InputError
 from crosstack.evaluate.machines import Machines, machine_times
 from crosstack.evaluate.time import evaluate
+from crosstack.io.library.machines import system_on
 from crosstack.machine.chip import Overlap, flat_chip
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
+from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.mapping.search import search
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.graphs.llm import llm
+from crosstack.workload.architectures import Transformer, graphs
+from crosstack.workload.graph_workload import workload_of
 from crosstack.workload.kernel_graph import kernel_graph
 from crosstack.workload.kernels import (
     Collective,
@@ -26,7 +30,7 @@ from crosstack.workload.kernels import (
     KernelKind,
     Tensor,
 )
-from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.transformer_training import Recompute, Schedule, Zero
 from crosstack.workload.workload import Workload
 
 BANDWIDTHS = np.array([1e7, 1e9, 1e10, 1e12])
@@ -128,3 +132,66 @@ def test_what_kernels_send_by_themselves_takes_what_it_takes_on_each_machine(a_k
         first = replace(tensor[0], bandwidth=float(bandwidth), latency=float(latency))
         one = replace(task.system, network=(first, tensor[1]))
         assert time == pytest.approx(evaluate(workload, one, mapping, rules).time, rel=1e-12)
+
+
+TINY = Transformer(
+    hidden=512, layers=8, heads=8, kv_heads=8, head_size=64, feed_forward=2048, vocabulary=1024,
+    context=512,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"degrees": Degrees(tensor=2, context=2, pipeline=2)},
+        {"degrees": Degrees(tensor=2, pipeline=4), "interleave": 2},
+        {"degrees": Degrees(pipeline=4), "schedule": Schedule.ZB_H1, "zero": Zero.STATE},
+        {
+            "degrees": Degrees(pipeline=2, tensor=1),
+            "recompute": Recompute.FULL,
+            "zero": Zero.WEIGHTS,
+        },
+        {
+            "degrees": Degrees(tensor=4, pipeline=2),
+            "recompute": Recompute.FULL,
+            "recompute_layers": 2,
+            "overlap": (),
+        },
+    ],
+    ids=lambda given: " ".join(map(str, given.values())),
+)
+def test_kernels_one_by_one_and_what_runs_around_layers_are_those_of_each(given):
+    graph = graphs.training(TINY, sequence=512, batch=16)
+    workload, base = (
+        workload_of(graph, block="layers", items="batch"),
+        system_on("h100-dgx", chips=16),
+    )
+    usual = {"schedule": Schedule.ONE_F_ONE_B, "kernel_by_kernel": True, "microbatch_size": 1}
+    task = Task(workload=workload, system=base, constraints=Constraints(**(usual | given)))
+    rules = rules_named("crosstack")
+    mapping, _ = search(workload, task.system, task.constraints, rules, gap=0.9, work_limit=2e4)
+    draw, count = np.random.default_rng(0), 3
+    usual = {
+        "system.chip.frequency": base.chip.compute.frequency,
+        "system.memory.bandwidth": base.chip.main_memory.speed,
+        "system.network[0].bandwidth": base.network[0].bandwidth,
+        "system.network[1].bandwidth": base.network[1].bandwidth,
+        "system.network[1].latency": base.network[1].hop_latency,
+    }
+    arrays = {path: x * 4 ** draw.uniform(-1, 1, count) for path, x in usual.items()}
+    found = machine_times(task, mapping, rules, Machines.of(base, arrays)).terms
+    for i in range(count):
+        one = Machines.one(base, {path: float(x[i]) for path, x in arrays.items()})
+        alone = evaluate(workload, one, mapping, rules)
+        known = {
+            "energy": alone.energy.total,
+            "price": alone.price.total,
+            "power": alone.power.total,
+        }
+        for name in ("time", "latency", "utilization", "bubble_factor", "stage_transfer_time"):
+            known[name] = getattr(alone, name)
+        for name in ("compute", "memory", "network", "launch"):
+            each = f"{name}_time"
+            known[each] = sum(getattr(partition, each) for partition in alone.partitions)
+        for name, value in known.items():
+            assert found[name][i] == pytest.approx(value, rel=1e-9), name

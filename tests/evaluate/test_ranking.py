@@ -17,7 +17,7 @@ from crosstack.io.library.machines import system_on
 from crosstack.io.transformers import transformer
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.degrees import Degrees
-from crosstack.mapping.mapping import Constraints, Task
+from crosstack.mapping.mapping import Constraints, Status, Task
 from crosstack.mapping.strategies import all_strategies
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.graphs.hpl import hpl
@@ -188,3 +188,56 @@ def test_a_workload_that_brings_its_distribution_has_none():
     task = replace(a_task(80e9), workload=hpl(size=4096, block=128))
     with pytest.raises(InputError, match="placement"):
         fastest_strategies(task, 5)
+
+
+@pytest.mark.slow
+def test_a_settled_list_is_that_of_the_best_mappings_of_all_strategies():
+    """Brute force: every strategy of a tiny training is searched by itself."""
+    tiny = replace(transformer("llama-68m"), layers=2)
+    graph = graphs.training(tiny, sequence=256, batch=8)
+    task = Task(
+        workload=workload_of(graph, block="layers", items="batch"),
+        system=system_on("h100-dgx", chips=4),
+        constraints=Constraints(
+            microbatch_size=1, recompute=Recompute.NONE, degrees=Degrees(context=1, tensor=2),
+            kernel_by_kernel=True,
+        ),
+    )  # fmt: skip
+    ranked = fastest_strategies(task, 4, searches=100)
+    assert ranked.exact
+    strategies = all_strategies(task.workload, task.system, RULES, task.constraints)
+    table = BlockTable(
+        workload=task.workload,
+        system=task.system,
+        rules=RULES,
+        constraints=task.constraints,
+        work_limit=1e6,
+    )
+    times = []
+    for i in range(len(strategies)):
+        whole = strategies.one(i, task.workload, whole=True)
+        given = {"schedule": whole.schedule, "interleave": whole.interleave}
+        found = table.searched(strategies.one(i, task.workload), task.system, **given)
+        assert found.certificate.status is Status.OPTIMAL
+        times.append(found.certificate.objective)
+    assert len(times) > 6
+    listed = [priced.time for _, priced in ranked.found]
+    assert listed == pytest.approx(sorted(times)[:4], rel=1e-9)
+    few = fastest_strategies(task, 4, searches=2)
+    assert not few.exact
+    assert few.left <= sorted(times)[4] * (1 + 1e-9)
+    for (_, priced), bound in zip(few.found, few.bounds, strict=True):
+        assert bound <= priced.time
+
+
+def test_a_list_says_what_is_left_out_takes_at_least():
+    task = a_task(80e9, chips=8, microbatch_size=1, degrees=Degrees(context=1, pipeline=2))
+    first = fastest_strategies(task, 3, work_limit=WORK)
+    ranked = fastest_strategies(task, 3, work_limit=WORK, searches=2)
+    assert ranked.found[0][1].time <= first.found[0][1].time
+    for number, (_, priced) in enumerate(ranked.found):
+        assert 0 < ranked.bounds[number] <= priced.time
+        assert 0 <= ranked.gap(number) < 1
+    fewer = ranked.without(ranked.found[0][0], 1)
+    assert len(fewer.found) == len(fewer.bounds) == 1
+    assert 0 < fewer.left <= ranked.left

@@ -6,11 +6,16 @@ import pytest
 
 import crosstack
 from crosstack.errors import InputError
+from crosstack.evaluate.again import search_again
 from crosstack.explore.explain import explain, resources_of
+from crosstack.io.library.machines import system_on
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Prices, System
 from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.report.explain_text import explanation_data, explanation_svg, findings
+from crosstack.workload.architectures import Transformer, graphs
+from crosstack.workload.graph_workload import workload_of
+from crosstack.workload.transformer_training import Recompute, Schedule, Zero
 
 LIGHT = Dimension(
     kind=DimensionKind.RING, bandwidth=1e15, size=4, parallelism=Parallelism.TENSOR, latency=1e-9
@@ -176,18 +181,56 @@ def test_without_a_proof_too_better_is_never_slower(unproved):
 
 def test_a_search_without_an_end_on_a_changed_machine_leaves_the_mapping(task, monkeypatch):
     answer = crosstack.optimise(task)
-    limited = replace(answer.certificate, status=crosstack.Status.LIMIT, bound=0.0)
 
-    def stopped(changed, **how):
-        found = crosstack.optimise(changed, **how)
-        return replace(found, certificate=limited)
+    def stopped(*asked, **how):
+        found = search_again(*asked, **how)
+        time = found.plan.evaluation.time
+        limited = {"status": crosstack.Status.LIMIT, "bound": 0.9 * time, "objective": time}
+        certificate = replace(found.plan.certificate, **limited)
+        plan = replace(found.plan, certificate=certificate)
+        return replace(found, plan=plan, bound=0.9 * time)
 
-    monkeypatch.setattr("crosstack.explore.explain.optimise", stopped)
+    monkeypatch.setattr("crosstack.explore.explain.search_again", stopped)
     found = explain(task, answer=answer)
     clock = by_name(found)["clock"]
     assert clock.of_mapping
     assert not clock.proved
     assert clock.one_sided[1] == pytest.approx(1 / 1.1 - 1, abs=1e-3)
+    least, most = clock.ranges[1]
+    assert least == pytest.approx(0.9 / 1.1 - 1, abs=1e-3)
+    assert most == pytest.approx(1 / 1.1 - 1, abs=1e-3)
+
+
+def test_what_more_of_a_resource_is_worth_lies_within_its_range(task, found):
+    for e in found.effects:
+        for change, between in zip(e.one_sided, e.ranges, strict=True):
+            assert (change is None) == (between is None)
+            if between is not None:
+                assert between == pytest.approx((change, change), abs=1e-9)
+
+
+@pytest.mark.slow
+def test_of_a_large_search_the_ranges_hold_the_best_of_each_machine():
+    """With many uses of the network, changed machines are searched to a gap alone."""
+    model = Transformer(
+        hidden=512, layers=2, heads=8, kv_heads=8, head_size=64, feed_forward=2048,
+        vocabulary=1024, context=256,
+    )  # fmt: skip
+    graph = graphs.training(model, sequence=256, batch=16)
+    given = {"recompute": Recompute.NONE, "zero": Zero.STATE, "kernel_by_kernel": True}
+    large = crosstack.Task(
+        workload=workload_of(graph, block="layers", items="batch"),
+        system=system_on("h100-dgx", chips=16),
+        constraints=crosstack.Constraints(**given, schedule=Schedule.ONE_F_ONE_B, interleave=1),
+    )
+    found = by_name(explain(large))
+    for name in ("clock", "bandwidth of dimension 1"):
+        effect = found[name]
+        best = crosstack.optimise(
+            replace(large, system=effect.resource.scaled(large.system, effect.more))
+        ).evaluation.time
+        least, most = effect.ranges[1]
+        assert least - 1e-9 <= best / effect.time - 1 <= most + 1e-9
 
 
 def test_without_a_price_nothing_is_said_of_it(task):

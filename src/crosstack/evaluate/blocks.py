@@ -143,10 +143,17 @@ class BlockTable:
         self._priced.append(self._nothing() if block is None else self._terms(plan, block.mapping))
         return self.rows[key]
 
-    def searched(self, plan: MeshPlan, system: System, **given: Any) -> SolvedBlock:
+    def searched(
+        self,
+        plan: MeshPlan,
+        system: System,
+        start: tuple[Mapping, float] | None = None,
+        **given: Any,
+    ) -> SolvedBlock:
         """Return the kernels of a plan's block on a system, and how sure they are.
 
-        ``given`` are decisions beside those that the plan says.
+        ``start`` is a mapping of it with its time [s], from which it is searched; ``given`` are
+        decisions beside those that the plan says.
 
         Raises
         ------
@@ -166,7 +173,10 @@ class BlockTable:
             **{"recompute_layers": None, **given},
         )
         mapping, certificate = search(
-            self.workload, system, constraints, self.rules, use=use, work_limit=self.work_limit
+            *(self.workload, system, constraints, self.rules),
+            uses=(use,),
+            work_limit=self.work_limit,
+            start=start,
         )
         return SolvedBlock(mapping=mapping, certificate=certificate)
 

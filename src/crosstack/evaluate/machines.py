@@ -1,12 +1,9 @@
 """One mapping on many machines at once: the terms of `crosstack.evaluate.time` as arrays.
 
 The machines differ in numbers that leave what a chip has to do as it is: clock, utilization, main
-memory, links, prices and powers. Work, traffic and messages then come from one evaluation:
-
-- compute scales with 1 / (clock x utilization): cores are dealt by cycles;
-- memory is traffic over bandwidth;
-- network is the time of every message, whose bytes one evaluation tells, by whichever algorithm is
-  fastest on a machine's links.
+memory, links, prices and powers. Work, traffic and messages then come from one evaluation, what
+takes time of chips and messages from `crosstack.evaluate.machine_blocks`, and the closed forms of
+`crosstack.model` take arrays.
 """
 
 from __future__ import annotations
@@ -16,33 +13,48 @@ import re
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Names
 from dataclasses import dataclass, replace
-from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem, require
 from crosstack.evaluate.evaluation import Evaluation
-from crosstack.evaluate.time import decided_plan, evaluate, mapped_plan
-from crosstack.machine.chip import Execution, Overlap
-from crosstack.machine.prices import Bill, system_power, system_price
-from crosstack.machine.system import DimensionArrays, Parallelism, System
+from crosstack.evaluate.machine_blocks import (
+    Block,
+    OnChips,
+    Sent,
+    blocks_of,
+    partition_costs,
+    sent_by,
+    spatial_chips,
+    temporal_chips,
+)
+from crosstack.evaluate.time import (
+    Priced,
+    busy_times,
+    decided_plan,
+    evaluate,
+    iteration_energy,
+    priced,
+)
+from crosstack.machine.chip import Chip, ChipArrays, Execution
+from crosstack.machine.prices import system_power, system_price
+from crosstack.machine.system import DimensionArrays, Parallelism, System, SystemArrays
 from crosstack.mapping.mapping import Mapping, Task
-from crosstack.model.choice_index import choice_index, sharding_codes
-from crosstack.model.choices import make_choices
-from crosstack.model.collectives import NOTHING, AffineTime, ConcaveTime, Layout
-from crosstack.model.energy import energy_rates
-from crosstack.model.iteration import iteration_time, pipeline_of
+from crosstack.model.ends import end_cost, with_ends
+from crosstack.model.iteration import iterations, latency
 from crosstack.model.mesh_plan import MeshPlan, make_plan
-from crosstack.model.partition import combine_arrays, make_load
+from crosstack.model.partition import PartitionCost
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.units import format_quantity
-from crosstack.workload.kernels import Collective, Placement
+from crosstack.workload.kernels import Placement
+from crosstack.workload.transformer_training import Schedule
+from crosstack.workload.workload import Workload
 
 Floats = NDArray[np.float64]
-Network = tuple[Floats, Floats]  # of kernels, and of sums of gradients, by partition first [s]
 MOST = 1e60  # of a number that a file may hold
-TERMS = ("compute", "memory", "network")
+ROOM, OTHERS = "system.memory.capacity", "all else"
 _LINK = re.compile(r"system\.network\[(\d)\]\.(bandwidth|latency)")
 # What an array may stand for: its name below, its unit, and what the system has.
 _FIELDS: dict[str, tuple[str, str, Callable[[System], float | None]]] = {
@@ -120,6 +132,38 @@ class Machines:
             raise InputError(Problem(path, f"no field of an array; allowed: {allowed}."))
         return cls(network=network, **given)
 
+    @staticmethod
+    def one(system: System, numbers: Names[str, float]) -> System:
+        """Return a system with some numbers replaced, by their path as of `of`."""
+        chip, network = system.chip, list(system.network)
+        for path, number in numbers.items():
+            named: dict[str, Any] = {path.rpartition(".")[2]: number}
+            if link := _LINK.fullmatch(path):
+                network[int(link[1])] = replace(network[int(link[1])], **named)
+            elif path.startswith("system.memory."):
+                chip = chip.with_memory(**named)
+            elif path in ("system.chip.frequency", "system.chip.utilization"):
+                chip = chip.with_compute(**named)
+            else:
+                chip = replace(chip, **named)
+        return replace(system, chip=chip, network=tuple(network))
+
+    def system(self, one: System) -> SystemArrays:
+        """Return a system with these numbers, arrays of one shape."""
+
+        def given(numbers: Floats) -> Floats | None:
+            return None if np.isnan(numbers).all() else numbers
+
+        chip = ChipArrays.of(
+            one.chip,
+            frequency=self.frequency,
+            utilization=given(self.utilization),
+            bandwidth=self.memory_bandwidth,
+            price=given(self.chip_price),
+            power=given(self.chip_power),
+        )
+        return SystemArrays.of(one, chip, self.network)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Of everything that comes out."""
@@ -137,25 +181,80 @@ class MachineTimes:
     terms: dict[str, Floats]
 
 
-def can_be_arrays(task: Task, mapping: Mapping) -> bool:
-    """Return whether `machine_times` covers a mapping; otherwise links are no line, or memory two.
+def relative_costs(there: Floats, here: Floats, paths: Sequence[str]) -> Floats:
+    """Return how many times its time on one machine a task takes on another at least. [1]
 
-    It does where the mapping is searched, dimensions are not shared, stages hold whole copies, at
-    most one dimension is a pipeline, no experts and no sequences are spread, the schedule has a
-    closed form, nothing runs before and behind the layers of several stages, the chip is spatial,
-    and there is no second memory.
+    If each cost is at least s times that of the other machine, each mapping takes s times as long
+    at least: where all are s times as large it takes so long (`System.slowed`), and more of a cost
+    is never faster. 0 where main memory has more room, as other mappings fit.
+
+    Parameters
+    ----------
+    there, here : array, shape (..., paths)
+        Costs of the one and of the other machine; see `machine_costs`.
     """
-    stages = mapping.degree(Parallelism.PIPELINE)
-    pipelines = sum(use is Parallelism.PIPELINE for use in mapping.parallelism)
+    room = np.array([path == ROOM for path in paths], dtype=bool)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.where(there > 0, here / there, np.inf)
+    shares = np.where(room, np.where(here < there, 0.0, np.inf), shares)
+    return np.asarray(np.min(shares, axis=-1))
+
+
+def machine_costs(arrays: Names[str, Floats]) -> tuple[tuple[str, ...], Floats]:
+    """Return which numbers of machines time depends on, and those as costs: the less the faster.
+
+    Shape (machines, paths): one over a rate or a room, a latency as it is, and last 1 for all
+    `OTHERS`: what machines have in common.
+
+    Parameters
+    ----------
+    arrays : mapping of array
+        Numbers by path, as of `Machines.of`.
+    """
+    count = max((len(values) for values in arrays.values()), default=1)
+    paths = tuple(path for path in arrays if not path.endswith(("price", "power")))
+    columns = [np.asarray(arrays[p], float) for p in paths]
+    costs = [x if p.endswith("latency") else 1 / x for p, x in zip(paths, columns, strict=True)]
+    return (*paths, OTHERS), np.stack([*costs, np.ones(count)], axis=-1)
+
+
+def machine_of(system: System, paths: Sequence[str], costs: Sequence[float]) -> System:
+    """Return the machine of some costs, as of `machine_costs`; of ``system`` in all else.
+
+    Parameters
+    ----------
+    paths, costs
+        Which they are, and how large.
+    """
+    given = dict(zip(paths, costs, strict=True))
+    rest = given.pop(OTHERS)
+    made, numbers = system if rest == 1 else system.slowed(rest), dict[str, float]()
+    for path, cost in given.items():
+        link = _LINK.fullmatch(path)
+        if link is not None and link[2] == "latency":
+            paced = made.network[int(link[1])].medium is not None  # and so slowed already
+            numbers[path] = cost / rest if paced else cost
+        else:
+            numbers[path] = 1 / cost
+    return Machines.one(made, numbers)
+
+
+def can_be_arrays(task: Task, mapping: Mapping) -> bool:
+    """Return whether `machine_times` covers a mapping; otherwise each machine is priced by itself.
+
+    It does where the mapping is searched, stages hold whole copies, no experts are spread, nothing
+    is on the host, no microbatches enter at both ends, and there is no second memory; of GPipe and
+    of stages whose pieces wait for one another where nothing runs before and behind the layers.
+    """
+    several = mapping.degree(Parallelism.PIPELINE) > 1
+    gpipe = mapping.schedule is Schedule.GPIPE
     return (
         task.workload.placement is Placement.SEARCHED
-        and not mapping.dimensions
         and mapping.stages is None
-        and pipelines <= 1
-        and not mapping.schedule.by_events
-        and not (stages > 1 and task.workload.training and task.workload.ends)
-        and mapping.degree(Parallelism.EXPERT) == mapping.degree(Parallelism.CONTEXT) == 1
-        and task.system.chip.execution is Execution.SPATIAL
+        and not mapping.schedule.both_ends
+        and not (several and gpipe and task.workload.training and task.workload.ends)
+        and mapping.degree(Parallelism.EXPERT) == 1
+        and not mapping.offload
         and not task.system.chip.has_second_memory
     )
 
@@ -184,52 +283,93 @@ def machine_times(
     Equal to `crosstack.evaluate.time.evaluate` of every machine to rounding.
     """
     require(can_be_arrays(task, mapping), "mapping", "another", "one that can_be_arrays")
-    chosen, chip = chosen_rules(rules, MAPPED, otherwise=task.rules), task.system.chip
-    endless = replace(task.system, chip=chip.with_memory(capacity=None))
+    chosen = chosen_rules(rules, MAPPED, otherwise=task.rules)
+    endless = replace(task.system, chip=task.system.chip.with_memory(capacity=None))
     known = evaluate(task.workload, endless, mapping, chosen)
-    system = replace(task.system, network=machines.network)
-    plan = _plan(task, system, mapping, chosen)
-    network = _network_times(task, mapping, chosen, known, plan, machines.shape)
-    speed = machines.frequency / chip.compute.frequency
-    if not np.isnan(machines.utilization).all():
-        assert chip.compute.utilization is not None  # both come from one chip
-        speed = speed * (machines.utilization / chip.compute.utilization)
-    terms, layer_time = _partition_times(known, network, machines, speed, chip.overlap, chosen)
-    faster = chip.memory_speed(spilled=False) / machines.memory_bandwidth
-    many = replace(plan, update=plan.update * faster, casting=plan.casting * faster)
-    pipeline, repeated = pipeline_of(many, chip.overlap, chosen), plan.layers_per_stage
-    time = iteration_time(pipeline, layer_time * plan.microbatch_size * repeated, chosen)
-    through = plan.pipeline * repeated * layer_time + plan.borders * np.asarray(plan.hop)
-    terms |= {
-        "time": time / plan.copies,
-        "latency": plan.microbatch_size * through,
-        "stage_transfer_time": np.asarray(pipeline.transfer),
-        "launch_time": np.zeros(machines.shape),  # of spatial chips alone
-        "bubble_factor": np.asarray(known.bubble_factor),
+    one = priced(task.workload, endless, mapping, chosen)
+    many, blocks = machines.system(one.system), blocks_of(one)
+    chips = _on_chips(task.workload, endless, mapping, chosen, machines, blocks)
+    plan, costs, sent = _plan(many, mapping, chosen, one, blocks, chips)
+    layer_time = np.asarray(sum(cost.time for cost in costs))
+    found = iterations(plan, layer_time, many.chip.overlap, chosen)
+    names = ("compute", "memory", "network", "launch")
+    terms: dict[str, Any] = {
+        f"{name}_time": sum(getattr(cost, name) for cost in costs) for name in names
     }
-    terms["energy"] = _energy(task, chosen, known, network, machines, system, plan, terms["time"])
-    return _fitting(task, mapping, chosen, known, machines, system, terms)
+    terms |= {
+        "time": found.time,
+        "latency": latency(plan, layer_time),
+        "stage_transfer_time": found.transfer,
+        "bubble_factor": found.bubble_factor,
+    }
+    terms["energy"] = _energy(many, plan, chosen, one, costs, sent[0], chips[0], found.time)
+    return _fitting(task, mapping, chosen, known, machines, many, terms)
 
 
-def _partition_times(
-    known: Evaluation,
-    network: Network,
-    machines: Machines,
-    speed: Floats,
-    overlap: Overlap,
+def _on_chips(
+    workload: Workload,
+    system: System,
+    mapping: Mapping,
     rules: Rules,
-) -> tuple[dict[str, Floats], Floats]:
-    """Return the terms of all partitions by name, and the time of a layer. [s]"""
-    totals = {f"{name}_time": np.zeros(machines.shape) for name in TERMS}
-    layer_time = np.zeros(machines.shape)
-    join = np.maximum if rules.traffic.network_takes_maximum else np.add
-    for partition, sent in zip(known.partitions, join(*network), strict=True):
-        compute = partition.compute_time / speed
-        memory = partition.memory_traffic / machines.memory_bandwidth
-        for name, term in zip(TERMS, (compute, memory, sent), strict=True):
-            totals[f"{name}_time"] += term
-        layer_time += combine_arrays(compute, memory, sent, overlap)
-    return totals, layer_time
+    machines: Machines,
+    blocks: tuple[Block, ...],
+) -> list[OnChips]:
+    """Return what the chips of machines take of each block of a mapping."""
+    chip, shape = system.chip, machines.shape
+    columns = machines.frequency, machines.utilization, machines.memory_bandwidth
+    numbers = np.stack([np.broadcast_to(column, shape).ravel() for column in columns])
+    if chip.execution is Execution.SPATIAL:
+        speed = numbers[0] / chip.compute.frequency
+        if not np.isnan(numbers[1]).all():
+            assert chip.compute.utilization is not None  # both come from one chip
+            speed = speed * (numbers[1] / chip.compute.utilization)
+        faster = numbers[2] / chip.memory_speed(spilled=False)
+        return [spatial_chips(block, speed, faster) for block in blocks]
+    _, first, which = np.unique(  # what is not given is not equal to itself
+        np.nan_to_num(numbers), axis=1, return_index=True, return_inverse=True
+    )
+    each = [
+        blocks_of(priced(workload, replace(system, chip=_chip(chip, *row)), mapping, rules))
+        for row in numbers[:, first].T.tolist()
+    ]
+    return [temporal_chips(of_chips).at(which.ravel()) for of_chips in zip(*each, strict=True)]
+
+
+def _chip(chip: Chip, frequency: float, utilization: float, bandwidth: float) -> Chip:
+    """Return a chip with other numbers: one of those that an array holds."""
+    share = None if math.isnan(utilization) else utilization
+    made = chip.with_compute(frequency=frequency, utilization=share)
+    return made.with_memory(bandwidth=bandwidth)
+
+
+def _plan(
+    many: SystemArrays,
+    mapping: Mapping,
+    rules: Rules,
+    one: Priced,
+    blocks: tuple[Block, ...],
+    chips: list[OnChips],
+) -> tuple[MeshPlan, tuple[PartitionCost, ...], list[Sent]]:
+    """Return the plan of all machines with its ends, the layers' costs, and what blocks send."""
+    workload, general = one.workload, (mapping.sizes, mapping.parallelism, mapping.microbatch_size)
+    more = mapping.dimensions, mapping.context_exchange, mapping.expert_tensor
+    made = make_plan(workload, many, *general, rules, *more)
+    assert made is not None  # the mapping was priced before
+    made = decided_plan(workload, many, mapping.general, rules, made)
+    names = "summed", "expert_summed", "left"
+    plan = replace(made, **{name: getattr(one.plan, name) for name in names})
+    sent = [sent_by(b, plan, on.behind, rules) for b, on in zip(blocks, chips, strict=True)]
+    costs = [partition_costs(*each) for each in zip(blocks, chips, sent, strict=True)]
+    ended = []
+    for number, end in enumerate(workload.ends, start=1):
+        block, on, own = blocks[number], chips[number], sent[number]
+        load = replace(block.priced.load, network=tuple(own.network))
+        alone = replace(block.priced, load=load, costs=costs[number])
+        cost = end_cost(workload, many, end, plan, rules, alone)
+        waited, busy = own.waited.sum(axis=0), own.context.sum(axis=0)
+        numbers = {"on_chip": on.joules, "context": busy, "waited": waited}
+        ended.append(replace(cost, **{name: end.count * x for name, x in numbers.items()}))
+    return with_ends(workload, plan, ended) if ended else plan, costs[0], sent
 
 
 def _fitting(
@@ -238,26 +378,27 @@ def _fitting(
     rules: Rules,
     known: Evaluation,
     machines: Machines,
-    system: System,
-    times: dict[str, Floats],
+    many: SystemArrays,
+    times: dict[str, Any],
 ) -> MachineTimes:
     """Return all terms, of the machines whose main memory holds what there is, from ``times``."""
     shape, sizes, time = machines.shape, mapping.dimension_sizes, times["time"]
-    prices, given = system.prices, (system, machines)
-    price = _total(system_price(system, sizes), *given, machines.chip_price, prices.memory)
-    power = _total(system_power(system, sizes), *given, machines.chip_power, prices.memory_power)
+    price, power = (
+        math.nan if total is None else total
+        for total in (system_price(many, sizes).total, system_power(many, sizes).total)
+    )
     rate = known.work / time
-    peak = system.n_chips * rules.clock.peak_rate(system.chip, task.workload.graph.dtype)
+    peak = many.copies * many.n_chips * rules.clock.peak_rate(many.chip, task.workload.graph.dtype)
     with np.errstate(divide="ignore", invalid="ignore"):
         found = times | {
             "throughput": task.workload.global_batch_size / time,
-            "utilization": rate / (peak * machines.frequency / system.chip.compute.frequency),
-            "work": np.asarray(known.work),
-            "n_chips": np.asarray(system.n_chips),
+            "utilization": rate / peak,
+            "work": known.work,
+            "n_chips": many.n_chips,
             "price": price,
             "power": power,
-            "cost_efficiency": np.where(price > 0, rate / price, np.nan),
-            "power_efficiency": np.where(power > 0, rate / power, np.nan),
+            "cost_efficiency": np.where(np.asarray(price) > 0, rate / price, np.nan),
+            "power_efficiency": np.where(np.asarray(power) > 0, rate / power, np.nan),
         }
     fits = np.broadcast_to(known.memory_used <= machines.memory_capacity * (1 + 1e-12), shape)
     terms = {
@@ -274,142 +415,23 @@ def _fitting(
     return MachineTimes(fits=fits, reason=reason, terms=terms)
 
 
-def _total(
-    bill: Bill, system: System, machines: Machines, chip: Floats, memory: float | None
-) -> Floats:
-    """Return a bill of every machine, whose links are arrays; NaN where a part is not given.
-
-    ``chip`` is the part of one chip, ``memory`` that of a byte a second of its memory.
-    """
-    moved = machines.memory_bandwidth * (math.nan if memory is None else memory)
-    links = sum(math.nan if part is None else part for part in (bill.links, bill.switches))
-    return system.copies * system.n_chips * (chip + moved) + links
-
-
 def _energy(
-    task: Task,
-    rules: Rules,
-    known: Evaluation,
-    network: Network,
-    machines: Machines,
-    system: System,
+    many: SystemArrays,
     plan: MeshPlan,
+    rules: Rules,
+    one: Priced,
+    costs: tuple[PartitionCost, ...],
+    sent: Sent,
+    chips: OnChips,
     time: Floats,
 ) -> Floats:
     """Return the energy of an iteration on every machine, NaN where a power is not given. [J]"""
-    chip = system.chip
-    idle = chip.idle_power or 0.0
-    busy = machines.chip_power - idle  # times the energy of a chip that draws 1 W besides
-    try:
-        rates = energy_rates(replace(system, chip=replace(chip, power=1.0 + idle)), plan)
-    except InputError:
-        return np.full(machines.shape, math.nan)
-    peak = rules.clock.peak_rate(chip, task.workload.graph.dtype)
-    computing = sum(kernel.work for kernel in known.kernels) / peak
-    traffic = sum(partition.memory_traffic for partition in known.partitions)
-    energy = rates.energy(
-        time=time if chip.idle_power is not None else time * busy,
-        compute=computing * chip.compute.frequency / machines.frequency * busy,
-        on_chip=0.0,  # of temporal chips alone
-        memory=traffic / chip.memory_speed(spilled=False),
-        tensor=network[0].sum(axis=0),
-        data=network[1].sum(axis=0),
-    )
-    return np.broadcast_to(np.asarray(energy.total), machines.shape)
-
-
-def _plan(task: Task, system: System, mapping: Mapping, rules: Rules) -> MeshPlan:
-    general = mapping.sizes, mapping.parallelism, mapping.microbatch_size
-    more = mapping.dimensions, mapping.context_exchange
-    plan = make_plan(task.workload, system, *general, rules, *more)
-    assert plan is not None  # the mapping was evaluated before
-    plan = decided_plan(task.workload, system, mapping.general, rules, plan)
-    return replace(plan, summed=mapped_plan(task.workload, task.system, mapping, rules).summed)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Message:
-    """Bytes that a kernel sends for one sequence, in a collective or to change a layout.
-
-    In none of them: to sum gradients. ``together`` such messages share what is fixed. [1]
-    """
-
-    collective: Collective | None = None
-    change: tuple[Layout, frozenset[Layout]] | None = None
-    size: float
-    together: float
-
-
-def _network_times(
-    task: Task,
-    mapping: Mapping,
-    rules: Rules,
-    known: Evaluation,
-    plan: MeshPlan,
-    shape: tuple[int, ...],
-) -> Network:
-    """Return the network's times on every machine, from the messages that the mapping sends."""
-    sent = _messages(task, mapping, rules)
-
-    @cache  # kernels send the same again and again
-    def time(message: _Message) -> Floats:
-        if message.change is not None:
-            lines = plan.changes[message.change].lines
-        elif message.collective is not None:
-            lines = plan.collectives[message.collective]
-        else:
-            lines = plan.periodic
-        return lines.time(message.size, together=message.together)
-
-    place = task.workload.graph.index
-    kernels, gradients = np.zeros((2, len(known.partitions), *shape))
-    for p, partition in enumerate(known.partitions):
-        for message in (one for name in partition.kernels for one in sent[place[name]]):
-            summed = message.collective is None and message.change is None
-            (gradients if summed else kernels)[p] += time(message)
-    return kernels, gradients
-
-
-def _messages(task: Task, mapping: Mapping, rules: Rules) -> list[list[_Message]]:
-    """Return what each kernel sends, read off loads in which one collective alone takes time.
-
-    Where a byte takes a second, the time is the bytes of all messages; where a message does, it is
-    their number, over those that share it. What a kernel sends of its own is in the graph; what is
-    left are equal messages. Changes of layout are known one by one.
-    """
-    workload, system = task.workload, task.system
-    arrays, plan = workload.graph, _plan(task, task.system, mapping, rules)
-    index = choice_index(arrays, workload.placement, named=rules.traffic.traces_layouts)
-    codes = sharding_codes(index, mapping.sharding, split=mapping.degree(Parallelism.TENSOR) > 1)
-    together = float(plan.microbatch_size if rules.collectives.once_a_microbatch else 1)
-
-    def probed(collective: Collective | None, line: AffineTime) -> tuple[float, ...]:
-        lines = {c: ConcaveTime((line,)) if c is collective else NOTHING for c in Collective}
-        summed = ConcaveTime((line,)) if collective is None else NOTHING
-        only = replace(plan, collectives=lines, periodic=summed, changes={})
-        choices = make_choices(workload, arrays, only, mapping.n_tiles, rules)
-        load = make_load(workload, system, arrays, only, choices, codes, rules)
-        return load.data if collective is None else load.network
-
-    sent: list[list[_Message]] = [[] for _ in range(arrays.n)]
-    known = make_choices(workload, arrays, plan, mapping.n_tiles, rules).conversions
-    for made in known.made(codes) if plan.changes else ():
-        change = made.start, made.ends
-        sent[made.kernel].append(_Message(change=change, size=made.size, together=made.together))
-    for collective in (None, *Collective):
-        sizes = probed(collective, AffineTime(per_byte=1.0))
-        numbers = probed(collective, AffineTime(fixed=1.0))
-        for i, messages in enumerate(arrays.messages):
-            own = [
-                c.size
-                for c in messages
-                if c.collective is collective and not c.periodic and c.size > 0
-            ]
-            sent[i] += [
-                _Message(collective=collective, size=size, together=together) for size in own
-            ]
-            left = numbers[i] - len(own) / together
-            if left > (0.5 / together if collective else 0.0):  # but for rounding
-                rest = sizes[i] - sum(own)
-                sent[i].append(_Message(collective=collective, size=rest, together=1 / left))
-    return sent
+    busy = busy_times(many.chip, rules, one.arrays, one.choices, one.codes)
+    busy |= {
+        "on_chip": chips.joules,
+        "context": sent.context.sum(axis=0),
+        "waited": sent.waited.sum(axis=0),
+    }
+    load = replace(one.load, network=tuple(sent.network), data=tuple(sent.gradients))
+    found = iteration_energy(many, plan, load, costs, time=time, **busy)
+    return np.asarray(math.nan if found is None else found.total)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from crosstack.evaluate.evaluation import Evaluation
@@ -11,22 +11,51 @@ from crosstack.mapping.mapping import GeneralDecisions, Mapping
 
 __all__ = ["PLACES", "Difference", "RankedStrategies", "decided_otherwise", "places_of"]
 
+PROVED = 1e-9  # relative gap that counts as none
 PLACES = "places"  # of degrees that are the same
 _OF_DEGREES = {"sizes", "parallelism", "dimensions"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedStrategies:
-    """The fastest strategies, best first, of ``total``; ``blocks`` were solved for them. [1]"""
+    """The fastest strategies, best first, of ``total``; ``blocks`` were solved for them. [1]
+
+    ``bounds``: what no mapping of each takes less than, ``left`` what no strategy does that is not
+    found; where nothing is said of them, 0. [s]
+    """
 
     found: tuple[tuple[Mapping, Evaluation], ...]
     total: int
     blocks: int
+    bounds: tuple[float, ...] = ()
+    left: float = 0.0
+
+    def gap(self, number: int) -> float | None:
+        """Return how much faster a mapping of one of them may be, of its time; None: not known."""
+        if number >= len(self.bounds) or self.bounds[number] <= 0:
+            return None
+        return max(0.0, 1 - self.bounds[number] / self.found[number][1].time)
+
+    @property
+    def exact(self) -> bool:
+        """Whether these are the fastest, each with the time of its best mapping."""
+        if not self.found or len(self.bounds) < len(self.found):
+            return False
+        gaps = [self.gap(number) for number in range(len(self.found))]
+        last = self.found[-1][1].time * (1 - PROVED)
+        return self.left >= last and all(gap is not None and gap <= PROVED for gap in gaps)
 
     def without(self, mapping: Mapping, count: int) -> RankedStrategies:
         """Return the first so many that decide something for the whole graph otherwise. [1]"""
-        others = [one for one in self.found if _asked(one[0]) != _asked(mapping)]
-        return RankedStrategies(found=tuple(others[:count]), total=self.total, blocks=self.blocks)
+        bounds = self.bounds or (0.0,) * len(self.found)
+        pairs = zip(self.found, bounds, strict=True)
+        others = [(one, b) for one, b in pairs if _asked(one[0]) != _asked(mapping)]
+        return replace(
+            self,
+            found=tuple(one for one, _ in others[:count]),
+            bounds=tuple(b for _, b in others[:count]),
+            left=min([self.left, *(b for _, b in others[count:])]),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,7 @@ from crosstack.workload.workload import Workload
 
 if TYPE_CHECKING:
     from crosstack.evaluate.step_account import StepAccount
+    from crosstack.mapping.parallelism import Use
     from crosstack.mapping.search import Progress
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
 WORK_LIMIT = 5e6  # units of work of a search that is given no limit: about 20 s
 SETTLING_WORK = 1e5  # units of work of what the time of an iteration does not tell
 SAME = 1e-9  # relative; what rounding may do to a saved time
+SETTLED = 2  # strategies searched by themselves, for each that is listed [1]
 PROVED = 1e-9  # gap of a plan that is proved optimal
 _SAVED_OF_KERNEL = ("name", "partition", "sharding", "lanes", "stages")
 _GIVEN = (
@@ -158,9 +160,10 @@ class Plan:
     def _next_plans(self, ranked: RankedStrategies) -> dict[str, Any]:
         """Return the plans next to this one, each as a mapping to evaluate with what it trades."""
         own, rows = self.evaluation, []
-        for mapping, found in ranked.found:
+        for number, (mapping, found) in enumerate(ranked.found):
             row = _decisions(mapping, found) | {
                 "time_s": found.time,
+                "bound_s": ranked.bounds[number] if ranked.bounds else 0.0,
                 "slower_by": found.time / own.time - 1,
                 "utilization": found.utilization,
                 "memory_used_b": found.memory_used,
@@ -171,7 +174,9 @@ class Plan:
                 },
             }
             rows.append(row)
-        return {"strategies": ranked.total, "blocks": ranked.blocks, "plans": rows}
+        left = ranked.left if math.isfinite(ranked.left) else None  # none is left out
+        counts = {"strategies": ranked.total, "blocks": ranked.blocks}
+        return {**counts, "left_bound_s": left, "plans": rows}
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Return the answer as JSON; every number is finite or null."""
@@ -360,13 +365,19 @@ def optimise(
         jobs=jobs,
         progress=progress,
     )
+    uses: dict[Use, float] = {}
     try:
         if metric is Objective.ENERGY_DELAY:
             mapping, certificate = _least_product(asked, whole, chosen, gap)
         else:
             known = _started(whole, start, chosen, metric)
-            mapping, certificate = asked(gap=gap, start=known, objective=metric)
-            mapping = _soonest(whole, mapping, chosen) if metric is Objective.TIME else mapping
+            mapping, certificate = asked(
+                gap=gap,
+                start=known,
+                objective=metric,
+                bounds=uses if metric is Objective.TIME else None,
+            )
+            mapping = soonest(whole, mapping, chosen) if metric is Objective.TIME else mapping
     except InputError as error:
         raise whole.as_in_file(error) from None
     evaluation = evaluate(whole.workload, whole.system, mapping, chosen)
@@ -382,18 +393,24 @@ def optimise(
         evaluation=evaluation,
         tokens=tokens,
     )
-    return _ranked(answer, top, gap) if top else answer
+    return _ranked(answer, top, gap, uses) if top else answer
 
 
-def _ranked(answer: Plan, count: int, gap: float) -> Plan:
+def _ranked(answer: Plan, count: int, gap: float, uses: dict[Use, float]) -> Plan:
     """Return an answer with the plans next to it; the fastest of them where it is slower.
 
-    The certificate is then of that plan: the bound is as good as it was, the gap smaller.
+    The certificate is then of that plan: the bound is as good as it was, the gap smaller. ``uses``
+    are what no mapping of each use of the network takes less than, as far as that is known. [s]
     """
     from crosstack.evaluate.ranking import fastest_strategies
 
     try:
-        ranked = fastest_strategies(answer.task, count + 1, rules=answer.rules)
+        ranked = fastest_strategies(
+            *(answer.task, count + 1),
+            rules=answer.rules,
+            searches=SETTLED * (count + 1),
+            known=uses,
+        )
     except InputError:  # the task was mapped: no strategy of stages with whole copies is left
         ranked = RankedStrategies(found=(), total=0, blocks=0)
     if answer.certificate.metric is Objective.TIME and ranked.found:
@@ -435,7 +452,7 @@ def _least_product(
     return least_product(find, gap)
 
 
-def _soonest(task: Task, mapping: Mapping, rules: Rules) -> Mapping:
+def soonest(task: Task, mapping: Mapping, rules: Rules) -> Mapping:
     """Return a mapping, or where chips wait for their host one that takes as long and waits most.
 
     The time of an iteration then does not tell how its kernels are grouped and split: they are so
@@ -461,7 +478,7 @@ def _soonest(task: Task, mapping: Mapping, rules: Rules) -> Mapping:
     use = Use.of(mapping, (mapping.microbatch_size,))
     asked = task.workload, task.system.replayed, given, rules
     try:
-        other, _ = search(*asked, use=use, work_limit=SETTLING_WORK)
+        other, _ = search(*asked, uses=(use,), work_limit=SETTLING_WORK)
     except LimitError:
         return mapping
     again = evaluate(task.workload, task.system, other, rules)

@@ -5,16 +5,21 @@ bound of its block (`crosstack.mapping.blocks`), looked at where the operations 
 open. Blocks are solved in the order of the best strategy that each may serve, until none that is
 left can be among the fastest. The arrays leave out what runs before the first layer and behind the
 last one, so strategies are then priced one by one, as long as the arrays leave them among the
-fastest. What is listed is the mapping of
+fastest. What is listed first is the mapping of
 each strategy with the first partitions and shardings that the search of its block finds, priced by
-`crosstack.evaluate.time.evaluate`; a search of all decisions may find better ones. A block knows
-nothing of main memory: where that does not hold its mapping, a few strategies are searched with the
-memory that there is, and what is found serves others of the block, too.
+`crosstack.evaluate.time.evaluate`. A block knows nothing of main memory: where that does not hold
+its mapping, a few strategies are searched with the memory that there is, and what is found serves
+others of the block, too.
+
+Then the list is *settled*: the strategy with the least bound is searched by itself, in all that is
+left to decide, as long as that bound is below the last of the list, or so many searches are left.
+So each that is listed has a bound of its own, and one holds for all that are left out.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping as Table
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -33,7 +38,8 @@ from crosstack.evaluate.strategy_times import (
 from crosstack.evaluate.time import evaluate
 from crosstack.mapping.blocks import layers_of_block
 from crosstack.mapping.decided import decided
-from crosstack.mapping.mapping import Mapping, Task
+from crosstack.mapping.mapping import Constraints, Mapping, Status, Task
+from crosstack.mapping.parallelism import Use
 from crosstack.mapping.search import search_state
 from crosstack.mapping.search_node import SearchState
 from crosstack.mapping.strategies import (
@@ -41,9 +47,10 @@ from crosstack.mapping.strategies import (
     all_strategies,
     times_of_layers,
 )
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import ROUNDING
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
-from crosstack.workload.kernel_graph import Ints
+from crosstack.workload.kernel_graph import Floats, Ints
 
 RANKED_WORK = 1e5  # units of work of the search of a block: about a second
 # Strategies of a block that are searched with the memory that there is; those that are proved not
@@ -58,6 +65,8 @@ def fastest_strategies(
     rules: Rules | str | None = None,
     work_limit: float = RANKED_WORK,
     among: Strategies | None = None,
+    searches: int = 0,
+    known: Table[Use, float] | None = None,
 ) -> RankedStrategies:
     """Return the fastest strategies of a task; fewer than ``count`` where fewer fit.
 
@@ -71,6 +80,10 @@ def fastest_strategies(
         Units of work of the search of each block. [1]
     among : Strategies, optional
         Of which; all of the task if left out.
+    searches : int
+        Of strategies by themselves, to settle the list. [1]
+    known : mapping, optional
+        What no mapping of a use of the network takes less than, as a search has bounded them. [s]
 
     Raises
     ------
@@ -90,14 +103,104 @@ def fastest_strategies(
     )
     state = search_state(workload, system, task.constraints, chosen)
     strategies = state.room.eased(strategies, task.constraints)
-    listed = _listed(strategies, table, state, count)
-    return RankedStrategies(found=tuple(listed), total=len(strategies), blocks=len(table.solved))
+    ranking = _listed(strategies, table, state, count)
+    ranking.raise_to(known or {})
+    for _ in range(searches):
+        if not ranking.settle(table, task.constraints):
+            break
+    return ranking.ranked(len(table.solved))
 
 
-def _listed(
-    strategies: Strategies, table: BlockTable, state: SearchState, count: int
-) -> list[tuple[Mapping, Evaluation]]:
-    """Return the fastest strategies, best first."""
+@dataclass(slots=True)
+class _Ranking:
+    """The fastest strategies so far, best first, each with its place, and a bound for all. [s]
+
+    ``settled`` are those that were searched by themselves.
+    """
+
+    strategies: Strategies
+    bounds: Floats
+    count: int
+    listed: list[tuple[int, Mapping, Evaluation]] = field(default_factory=list)
+    settled: set[int] = field(default_factory=set)
+
+    @property
+    def worst(self) -> float:
+        """Time of the last of the list; infinite while there are fewer than are asked for. [s]"""
+        return self.listed[-1][2].time if len(self.listed) == self.count else np.inf
+
+    def add(self, place: int, mapping: Mapping, found: Evaluation) -> None:
+        """Add a strategy with a mapping, in place of a slower one of its own."""
+        known = [one for one in self.listed if one[0] == place]
+        if known and known[0][2].time <= found.time:
+            return
+        others = [one for one in self.listed if one[0] != place]
+        self.listed = sorted([*others, (place, mapping, found)], key=lambda one: one[2].time)
+        del self.listed[self.count :]
+
+    def raise_to(self, known: Table[Use, float]) -> None:
+        """Raise bounds to those of the uses of the network that strategies have. [s]"""
+        least = {_of_use(use): bound for use, bound in known.items()}
+        each = np.array([least.get(_of_use(plan), 0.0) for plan in self.strategies.plans])
+        np.maximum(self.bounds, each[self.strategies.use], out=self.bounds)
+
+    def settle(self, table: BlockTable, constraints: Constraints) -> bool:
+        """Search a strategy by itself; return whether there was one that may change the list.
+
+        Those that are listed first, then that of the least bound.
+        """
+        open_ = self.bounds < self.worst
+        open_[list(self.settled)] = False
+        if not open_.any():
+            return False
+        places = [one for one, *_ in self.listed if open_[one]]
+        place = places[0] if places else int(np.argmin(np.where(open_, self.bounds, np.inf)))
+        self.settled.add(place)
+        known = next((one for one in self.listed if one[0] == place), None)
+        plan = self.strategies.one(place, table.workload)
+        own = decided(self.strategies.one(place, table.workload, whole=True))
+        given = {name: own[name] for name in ("schedule", "interleave")}
+        given["recompute_layers"] = constraints.recompute_layers
+        start = None  # of one that computes so many layers again, all numbers are searched
+        if known is not None and known[1].recompute_layers == constraints.recompute_layers:
+            start = known[1], known[2].time
+        try:
+            found = table.searched(plan, table.system, start, **given)
+        except InfeasibleError:
+            self.bounds[place] = np.inf
+            return True
+        except LimitError:
+            return True
+        priced = evaluate(table.workload, table.system, found.mapping, table.rules)
+        proved = found.certificate.status is Status.OPTIMAL
+        bound = priced.time if proved else min(found.certificate.bound, priced.time)
+        self.bounds[place] = max(self.bounds[place], bound)
+        self.add(place, found.mapping, priced)
+        return True
+
+    def ranked(self, blocks: int) -> RankedStrategies:
+        """Return the list, and what no strategy takes less than that is not on it."""
+        places = [place for place, _, _ in self.listed]
+        left = np.delete(self.bounds, places)
+        return RankedStrategies(
+            found=tuple((mapping, found) for _, mapping, found in self.listed),
+            total=len(self.strategies),
+            blocks=blocks,
+            bounds=tuple(
+                min(float(self.bounds[place]), found.time) for place, _, found in self.listed
+            ),
+            left=float(left.min()) if len(left) else np.inf,
+        )
+
+
+def _of_use(one: Use | MeshPlan) -> tuple[object, ...]:
+    """Return what tells a use of the network from others, whatever the microbatches."""
+    more = one.dimensions, one.context_exchange, one.expert_tensor
+    return one.sizes, one.parallelism, *more
+
+
+def _listed(strategies: Strategies, table: BlockTable, state: SearchState, count: int) -> _Ranking:
+    """Return the fastest strategies by the mappings of their blocks."""
     given = table.workload, table.system, table.rules
     groups = np.array([table.group(plan) for plan in strategies.plans])[strategies.use]
     columns = np.stack([groups, strategies.microbatch_size, strategies.recompute])
@@ -106,12 +209,12 @@ def _listed(
     strategies = replace(strategies, left=least.left)
     capacity = chip.memory_room(spilled=chip.has_second_memory)
     light = least.held <= capacity * (1 + ROUNDING)
-    floors = times_of_layers(strategies, least.layer, *given)
+    floors = np.where(light, times_of_layers(strategies, least.layer, *given), np.inf)
+    ranking = _Ranking(strategies, floors, count)
     members = [np.flatnonzero(light & (block == number)) for number in range(block.max() + 1)]
     heap = [(floors[own].min(), False, number) for number, own in enumerate(members) if len(own)]
     heapq.heapify(heap)
-    listed, worst = list[tuple[Mapping, Evaluation]](), np.inf
-    while heap and heap[0][0] < worst:
+    while heap and heap[0][0] < ranking.worst:
         _, bounded, number = heapq.heappop(heap)
         own = members[number]
         some = strategies.at(own)
@@ -120,12 +223,12 @@ def _listed(
             floors[own] = times_of_layers(some, layer, *given)
             heapq.heappush(heap, (floors[own].min(), True, number))
             continue
-        left = own[floors[own] < worst]
-        strategies = _eased(strategies, left, table, state)
+        left = own[floors[own] < ranking.worst]
+        ranking.strategies = strategies = _eased(strategies, left, table, state)
         found = strategy_times(strategies.at(left), table)
         lean = _Lean(strategies, table)
         for place in np.argsort(found.time, kind="stable").tolist():
-            if not found.time[place] < worst:
+            if not found.time[place] < ranking.worst:
                 break
             mapping = mapping_of(strategies, int(left[place]), table)
             priced = None
@@ -133,9 +236,8 @@ def _listed(
                 priced = _priced(mapping, table)
             priced = priced or lean.priced(int(left[place]))
             if priced is not None:
-                listed = sorted([*listed, priced], key=lambda one: one[1].time)[:count]
-                worst = listed[-1][1].time if len(listed) == count else np.inf
-    return listed
+                ranking.add(int(left[place]), *priced)
+    return ranking
 
 
 def _eased(strategies: Strategies, left: Ints, table: BlockTable, state: SearchState) -> Strategies:

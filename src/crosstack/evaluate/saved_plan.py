@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from crosstack.errors import InfeasibleError, InputError, Problem, require_whole
+from crosstack.errors import InfeasibleError, InputError, Problem, require_quantity, require_whole
 from crosstack.evaluate.next_plans import RankedStrategies
 from crosstack.evaluate.plan import SAME, Plan, given_plan, value_under
 from crosstack.evaluate.saved import mapping_from_dict
@@ -89,7 +89,10 @@ def _saved_plans(data: dict[str, Any], answer: Plan) -> RankedStrategies | None:
     for number, row in enumerate(rows):
         try:
             mapping = mapping_from_dict(row, task)
-            found.append((mapping, evaluate(task.workload, task.system, mapping, answer.rules)))
+            priced = evaluate(task.workload, task.system, mapping, answer.rules)
+            bound = row.get("bound_s", 0.0)
+            require_quantity("bound_s", bound, "s")
+            found.append((mapping, priced, min(bound, priced.time)))
         except InfeasibleError:
             continue
         except InputError as error:
@@ -98,4 +101,13 @@ def _saved_plans(data: dict[str, Any], answer: Plan) -> RankedStrategies | None:
     counts = {name: saved.get(name, 0) for name in ("strategies", "blocks")}
     for name, count in counts.items():
         require_whole(f"next_plans.{name}", count, minimum=0)
-    return RankedStrategies(found=tuple(found), total=counts["strategies"], blocks=counts["blocks"])
+    left = saved.get("left_bound_s", 0.0)
+    if left is not None:
+        require_quantity("next_plans.left_bound_s", left, "s")
+    return RankedStrategies(
+        found=tuple((mapping, priced) for mapping, priced, _ in found),
+        total=counts["strategies"],
+        blocks=counts["blocks"],
+        bounds=tuple(bound for *_, bound in found),
+        left=math.inf if left is None else left,
+    )

@@ -387,7 +387,7 @@ def _times(
     )
     idle, running = static_sizes(workload, plan, memory)
     used = np.maximum(idle + layer["alive"] * plan.microbatch_size, running)
-    through: Any = latency(plan, layer["time"])  # type: ignore[arg-type]
+    through: Any = latency(plan, layer["time"])
     return layer["time"], time, through, used
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from crosstack.evaluate.evaluation import (
 from crosstack.evaluate.given_mapping import checked_codes, partition_masks, problems_of
 from crosstack.evaluate.stages import stage_masks, stage_memory, stage_terms, stages_latency
 from crosstack.evaluate.terms import end_terms, kernel_terms, partition_terms
-from crosstack.machine.chip import Execution
+from crosstack.machine.chip import Chip, Execution
 from crosstack.machine.prices import system_power, system_price
 from crosstack.machine.system import System
 from crosstack.mapping.checks import (
@@ -58,7 +60,9 @@ from crosstack.records import known_again
 from crosstack.workload.kernel_graph import Ints, KernelGraph, bits
 from crosstack.workload.workload import Workload
 
-__all__ = ["decided_plan", "evaluate", "mapped_plan"]
+__all__ = [
+    "Priced", "busy_times", "decided_plan", "evaluate", "iteration_energy", "mapped_plan", "priced",
+]  # fmt: skip
 
 
 def evaluate(
@@ -83,7 +87,14 @@ def evaluate(
     ----------
     ko2025dfmodel; the formulas are in `crosstack.model`
     """
-    rules = chosen_rules(rules, MAPPED)
+    return _evaluation(priced(workload, system, mapping, chosen_rules(rules, MAPPED)))
+
+
+def priced(workload: Workload, system: System, mapping: Mapping, rules: Rules) -> Priced:
+    """Return what the parts of a mapping cost: kernels, partitions and ends; raises `InputError`.
+
+    Whether they fit is not looked at; `evaluate` does.
+    """
     workload, system = mapping.as_run(counted(workload, rules), system)
     problems = list(problems_of(workload, system, mapping, rules))
     if problems:
@@ -110,7 +121,7 @@ def evaluate(
         load = one_by_one(load, rules)
     cores = None if mapping.cores is None else dict(enumerate(mapping.cores))
     costs = [partition_cost(load, mask, cores, stage=_stage_of(mask, stages)[1]) for mask in masks]
-    priced = _Priced(
+    return Priced(
         workload=workload,
         system=system,
         mapping=mapping,
@@ -128,7 +139,6 @@ def evaluate(
         memory=_memory(load, plan, masks, stages, alive),
         ends=ends,
     )
-    return _evaluation(priced)
 
 
 def mapped_plan(workload: Workload, system: System, mapping: Mapping, rules: Rules) -> MeshPlan:
@@ -142,7 +152,7 @@ def mapped_plan(workload: Workload, system: System, mapping: Mapping, rules: Rul
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Priced:
+class Priced:
     """A mapping with its plan, and what its partitions cost: by number, kernels, memory.
 
     ``alive`` are bytes of tensors of one sequence while each runs, ``memory`` all on its chip. [B]
@@ -186,7 +196,7 @@ def _with_ends(
     return with_ends(workload, plan, costs) if found else plan, tuple(found)
 
 
-def _evaluation(p: _Priced) -> Evaluation:
+def _evaluation(p: Priced) -> Evaluation:
     """Sum up what fits."""
     workload, system, plan = p.workload, p.system, p.plan
     rows = zip(p.numbers, p.masks, p.costs, p.memory, strict=True)
@@ -207,18 +217,14 @@ def _evaluation(p: _Priced) -> Evaluation:
     moved = _network_bytes(workload, p.arrays, p.choices, p.codes)
     chip_work = float(p.choices.work[p.codes].sum())
     clock, chip = p.rules.clock, system.chip
-    peak, slower = clock.peak_rate(chip, workload.graph.dtype), clock.slower(chip, p.arrays)
+    peak = clock.peak_rate(chip, workload.graph.dtype)
     ends = tuple(
         end_terms(end, own, plan, priced)
         for end, own, priced in zip(workload.ends, p.mapping.ends, p.ends, strict=True)
     )
     executed = _executed(p, chip_work, ends)
     most = system.copies * system.n_chips * peak * total.time
-    joules = 0.0 if p.choices.clocked is None else float(p.choices.clocked.joules[p.codes].sum())
-    busy = {"compute": float((p.choices.work[p.codes] * slower).sum()) / peak, "on_chip": joules}
-    busy["expert"] = float(p.choices.exchange_time[p.codes].sum())
-    busy["context"] = float(p.choices.context_busy[p.codes].sum())
-    busy["waited"] = float(p.choices.context_time[p.codes].sum())
+    busy = busy_times(chip, p.rules, p.arrays, p.choices, p.codes)
     return Evaluation(
         kernels=kernel_terms(p.arrays, plan, block, p.mapping.sharding, p.mapping.partitions),
         partitions=partitions,
@@ -245,7 +251,7 @@ def _evaluation(p: _Priced) -> Evaluation:
         host_memory=away,
         price=system_price(system, plan.dimension_sizes),
         power=system_power(system, plan.dimension_sizes),
-        energy=_energy(system, plan, p.load, p.costs, time=total.time, **busy),
+        energy=iteration_energy(system, plan, p.load, p.costs, time=total.time, **busy),
         memory_intensity=chip_work / traffic if traffic else math.inf,
         network_intensity=chip_work / moved if moved else math.inf,
         stages=split,
@@ -254,7 +260,7 @@ def _evaluation(p: _Priced) -> Evaluation:
     )
 
 
-def _executed(p: _Priced, chip_work: float, ends: tuple[EndTerms, ...]) -> float:
+def _executed(p: Priced, chip_work: float, ends: tuple[EndTerms, ...]) -> float:
     """Operations that all chips execute in an iteration. [FLOP]
 
     ``chip_work`` are those of a copy of the graph on one chip, for one sequence. [FLOP]
@@ -266,7 +272,7 @@ def _executed(p: _Priced, chip_work: float, ends: tuple[EndTerms, ...]) -> float
     return each * workload.global_batch_size * together
 
 
-def _iteration(p: _Priced, layer_time: float) -> tuple[Iteration, tuple[StageTerms, ...]]:
+def _iteration(p: Priced, layer_time: float) -> tuple[Iteration, tuple[StageTerms, ...]]:
     """Return an iteration, and the stages that split a copy of the graph, if any do."""
     overlap = p.system.chip.overlap
     if p.stages is None:
@@ -277,20 +283,47 @@ def _iteration(p: _Priced, layer_time: float) -> tuple[Iteration, tuple[StageTer
     return split_iteration(p.plan, work, sent, overlap, p.rules), split
 
 
-def _energy(
+def busy_times(
+    chip: Chip, rules: Rules, arrays: KernelGraph, choices: Choices, codes: Ints
+) -> dict[str, Any]:
+    """Return how long what draws power is busy for a copy of the graph, at peak rates. [s]
+
+    ``on_chip`` is what the memories on a temporal chip take. [J]
+    """
+    peak, slower = rules.clock.peak_rate(chip, arrays.dtype), rules.clock.slower(chip, arrays)
+    return {
+        "compute": float((choices.work[codes] * slower).sum()) / peak,
+        "on_chip": 0.0 if choices.clocked is None else float(choices.clocked.joules[codes].sum()),
+        "expert": float(choices.exchange_time[codes].sum()),
+        "context": float(choices.context_busy[codes].sum()),
+        "waited": float(choices.context_time[codes].sum()),
+    }
+
+
+def iteration_energy(
     system: System,
     plan: MeshPlan,
     load: ChipLoad,
-    costs: list[PartitionCost],
+    costs: Sequence[PartitionCost],
     *,
-    time: float,
-    compute: float,
-    on_chip: float,
-    expert: float,
-    context: float,
-    waited: float,
+    time: Any,
+    compute: Any,
+    on_chip: Any,
+    expert: Any,
+    context: Any,
+    waited: Any,
 ) -> Energy | None:
-    """Return the energy of an iteration; None where a power that it needs is not given."""
+    """Return the energy of an iteration; None where a power that it needs is not given.
+
+    Of one machine, or of many, whose times are arrays.
+
+    Parameters
+    ----------
+    system, plan, load, costs
+        What is priced: layers and their partitions, under the plan with its ends.
+    time : float or array
+        Of the iteration; the others are those of `busy_times`. [s]
+    """
     try:
         rates = energy_rates(system, plan)
     except InputError:
@@ -403,7 +436,7 @@ def _running(plan: MeshPlan) -> int:
     return plan.microbatch_size * plan.schedule.at_once
 
 
-def _accounts(p: _Priced) -> tuple[MemoryAccount, MemoryAccount | None]:
+def _accounts(p: Priced) -> tuple[MemoryAccount, MemoryAccount | None]:
     """Return what chips have in their main memory, and on their hosts if anything."""
     sizes = {name: getattr(p.choices, name)[p.codes] for name in COPY_COLUMNS}
     memory = copy_memory(p.workload, p.arrays, p.plan, p.rules, **sizes)

@@ -5,25 +5,33 @@ the optimum moves with the machine, so a difference is what an owner would see, 
 that stays put would lose. The proved optimum is a minimum over mappings, so its two one-sided
 elasticities may differ; both are kept.
 
-Every search starts from the mapping of the machine as it is, priced on the changed one. Where a
-proof is missing on either side, two searches would be compared that stopped at different places;
-then the figure is that of the mapping itself, and said to be.
+Every search starts from the mapping of the machine as it is, priced on the changed one, and from
+what is known of each use of the network there (`crosstack.evaluate.again`). Where it ends before a
+proof, the time is that of the best mapping that is known, and a bound says what the best one takes
+at least: the change is between both. Where the machine as it is has no proof, two searches would be
+compared that stopped at different places; then the figure is that of the mapping itself, and said
+to be.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from crosstack.errors import InfeasibleError, InputError, LimitError, require, require_quantity
-from crosstack.evaluate.plan import Plan, as_task, given_plan, optimise
+from crosstack.errors import InfeasibleError, InputError, require, require_quantity
+from crosstack.evaluate.again import Limits, Searched, search_again
+from crosstack.evaluate.plan import WORK_LIMIT, Plan, as_task, given_plan
 from crosstack.explore.progress import Meter, Tell
 from crosstack.machine.chip import flat_fields
 from crosstack.machine.system import System
-from crosstack.mapping.mapping import Constraints, Mapping, Status, Task
-from crosstack.model.rules import Rules
+from crosstack.mapping.mapping import Constraints, Status, Task
+from crosstack.mapping.parallelism import Use
+from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.records import brief
 from crosstack.workload.job import Job
 from crosstack.workload.workload import Workload
@@ -33,7 +41,11 @@ __all__ = ["Effect", "Explanation", "Resource", "explain", "resources_of"]
 Place = tuple[str | int, ...]
 STEP = 0.1
 MOST_EFFECTS = 6  # that are printed
+ROOM = "memory capacity"
 NO_ROOM = "the mapping does not fit there"
+MANY_USES = 16  # of the network: with more of them a search takes long [1]
+SIDE_GAP, SIDE_WORK = 0.02, 5e5  # of the search of a changed machine, if nothing is said [1]
+LITTLE = 0.01  # relative, of the time that more of a resource saves a mapping, if it is little
 ADDED_LATENCY = 1e-6  # what a latency of 0 is compared with [s]
 
 
@@ -66,8 +78,9 @@ class Effect:
     """A resource, and the answers with a little ``less`` and a little ``more`` of it.
 
     A time or price is None where nothing fits, or no answer came before the limit. [s], [USD]
-    ``proved`` says whether both answers were optimal; ``of_mapping`` whether a time is that of
-    the mapping as it is, run on the changed machine, because they were not.
+    ``bound`` and those of both sides are what no mapping takes less than there; 0: nothing is
+    known. [s] ``proved`` says whether both answers were optimal; ``of_mapping`` whether a time is
+    that of the mapping as it is, run on the changed machine, because they were not.
     """
 
     resource: Resource
@@ -80,6 +93,9 @@ class Effect:
     price_more: float | None
     price: float | None
     proved: bool
+    bound: float = 0.0
+    bound_less: float = 0.0
+    bound_more: float = 0.0
     of_mapping: bool = False
     reason: str = ""
 
@@ -105,6 +121,26 @@ class Effect:
         return (
             None if self.time_less is None else self.time_less / self.time - 1,
             None if self.time_more is None else self.time_more / self.time - 1,
+        )
+
+    @property
+    def ranges(self) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
+        """Least and most relative change of the least time, with less and with more; None: no fit.
+
+        The same twice where all is proved. [1]
+        """
+
+        def between(time: float | None, bound: float) -> tuple[float, float] | None:
+            if time is None:
+                return None
+            if "USD" in self.resource.unit:  # a price changes no mapping
+                return time / self.time - 1, time / self.time - 1
+            least = min(bound, time) / self.time - 1
+            return least, (time / self.bound - 1 if self.bound > 0 else math.inf)
+
+        return (
+            between(self.time_less, self.bound_less),
+            between(self.time_more, self.bound_more),
         )
 
     @property
@@ -244,8 +280,14 @@ def explain(
     answer : Plan, optional
         An answer to the task, such as a saved one, whose mapping is explained; it is mapped first
         where there is none.
-    rules, work_limit, gap, jobs
+    rules, gap
         As of `crosstack.optimise`.
+    work_limit : float, optional
+        Of each search, as of `crosstack.optimise`. Where no limit is given and there are more than
+        `MANY_USES` uses of the network, changed machines are searched to `SIDE_GAP`, or until
+        `SIDE_WORK`. [1]
+    jobs : int
+        Processes that search changed machines at the same time. [1]
     step : float
         More is ``1 + step`` times, less ``1 - step`` times. [1]
     time_limit : float
@@ -264,39 +306,57 @@ def explain(
     task = as_task(task, system, constraints)
     require(0 < step < 1, "step", step, "above 0, below 1, such as 0.1 for ten percent")
 
-    def mapped(system: System, start: Mapping | None = None) -> Plan:
-        return optimise(
-            replace(task, system=system),
-            rules=rules,
-            work_limit=work_limit,
-            time_limit=time_limit,
-            gap=gap,
-            jobs=jobs,
-            start=start,
-        )
-
+    chosen = chosen_rules(rules, MAPPED, otherwise=task.rules)
     # No share of nothing: a price that is not given.
     changed = [r for r in resources_of(task.system) if r.value != 0 or r.unit == "s"]
-    meter, done, total = Meter(progress), 0, 2 * len(changed) + (answer is None)
-    if answer is None:
-        meter.show(done, total, at="the task as it is")
-        answer = mapped(task.system)
-        done += 1
-    effects = []
-    for resource in changed:
-        less, more = resource.value * (1 - step), resource.value * (1 + step)
-        if resource.value == 0:
-            more = ADDED_LATENCY
-        sides = []
-        for value in (less, more):
+    meter, done, total = Meter(progress), 0, 2 * len(changed) + 1
+    meter.show(done, total, at="the task as it is")
+    usual = WORK_LIMIT if math.isinf(time_limit) else math.inf
+    work = usual if work_limit is None else work_limit
+    limits = Limits(gap=gap, work_limit=work, time_limit=time_limit)
+    base = _base(task, answer, chosen, limits)
+    answer = base.plan
+    assert answer is not None  # it would have been an error
+    known = _known(base, changed, step, chosen, limits)
+    if work_limit is None and math.isinf(time_limit) and gap == 0 and len(base.uses) > MANY_USES:
+        limits = Limits(gap=SIDE_GAP, work_limit=SIDE_WORK)
+    values = [_values(resource, step) for resource in changed]
+    asked = [(r, value) for r, both in zip(changed, values, strict=True) for value in both]
+    sides = []
+    with _sides(known, chosen, limits, jobs) as find:
+        for (resource, value), side in zip(asked, find(asked), strict=True):
+            done += 1
             at = f"{resource.name} {value:.4g} {resource.unit}"
             meter.show(done, total, at=at, best=answer.evaluation.time)
-            same = value == resource.value
-            sides.append(_Side(answer) if same else _side(answer, resource, value, mapped))
-            done += 1
-        effects.append(_effect(answer, resource, (less, more), (sides[0], sides[1])))
+            sides.append(side)
+    pairs = zip(changed, values, zip(sides[::2], sides[1::2], strict=True), strict=True)
+    effects = [_effect(base, *each) for each in pairs]
     effects.sort(key=lambda e: (-abs(e.elasticity), -abs(e.price_elasticity), e.resource.path))
     return Explanation(answer=answer, step=step, effects=tuple(effects))
+
+
+def _values(resource: Resource, step: float) -> tuple[float, float]:
+    """Return less and more of a resource, in its unit."""
+    less, more = resource.value * (1 - step), resource.value * (1 + step)
+    return less, (ADDED_LATENCY if resource.value == 0 else more)
+
+
+def _base(task: Task, answer: Plan | None, rules: Rules, limits: Limits) -> Searched:
+    """Return what is known of a task on the machine as it is; raises where nothing fits there."""
+    if answer is not None:
+        uses: Mapping[Use, float] = {}
+        if answer.certificate.status is Status.OPTIMAL and rules.iteration.has_schedules:
+            wide = replace(limits, gap=max(limits.gap, SIDE_GAP))
+            uses = search_again(answer.task, rules, wide, starts=(answer.mapping,)).uses
+        bound = answer.certificate.bound
+        return Searched(task=answer.task, plan=answer, bound=bound, uses=uses)
+    try:
+        found = search_again(task, rules, limits)
+    except InputError as error:
+        raise task.as_in_file(error) from None
+    if found.error is not None:
+        raise found.error
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,33 +364,130 @@ class _Side:
     """The answer with less or more of a resource; None: none fits, or none before a limit."""
 
     answer: Plan | None
+    bound: float = 0.0
     of_mapping: bool = False
     reason: str = ""
 
 
-def _side(answer: Plan, resource: Resource, value: float, mapped: Callable[..., Plan]) -> _Side:
-    """Map a task anew with another value of a resource, from the mapping it has."""
-    system = resource.scaled(answer.task.system, value)
-    kept = _kept(answer, system)
+Asked = tuple[Resource, float]  # a resource with another value
+
+
+Known = tuple[Searched, ...]  # of the machine as it is, and of one with more of much
+
+
+def _known(
+    base: Searched, changed: Sequence[Resource], step: float, rules: Rules, limits: Limits
+) -> Known:
+    """Return what is known of a task: also on a machine with more of all that counts for little.
+
+    Whatever is bounded there is bounded where there is more of one of them.
+    """
+    answer = base.plan
+    assert answer is not None
     if answer.certificate.status is not Status.OPTIMAL:
-        return _Side(kept, of_mapping=True, reason="" if kept else NO_ROOM)
+        return (base,)
+    system, time = answer.task.system, answer.evaluation.time
+    for resource in changed:
+        less, more = _values(resource, step)
+        value = less if resource.cost else more
+        if resource.name == ROOM or "USD" in resource.unit:  # with more room others fit
+            continue
+        kept = _kept(answer, resource.scaled(answer.task.system, value))
+        if kept is not None and kept.evaluation.time >= time * (1 - LITTLE):
+            system = resource.scaled(system, value)
+    if system == answer.task.system or not rules.iteration.has_schedules:
+        return (base,)
+    task, wide = replace(answer.task, system=system), replace(limits, gap=LITTLE / 4)
+    return base, search_again(task, rules, wide, starts=(answer.mapping,))
+
+
+@contextmanager
+def _sides(
+    known: Known, rules: Rules, limits: Limits, jobs: int
+) -> Iterator[Callable[[Sequence[Asked]], Iterable[_Side]]]:
+    """Give what maps a task with other values of resources, on so many processes."""
+    if jobs == 1:
+        yield lambda asked: (_side(known, rules, limits, *one) for one in asked)
+        return
+    context = multiprocessing.get_context("spawn")
+    problem = known, rules, limits
+    with ProcessPoolExecutor(jobs, context, initializer=_begin, initargs=problem) as pool:
+        yield lambda asked: pool.map(_work, asked)
+
+
+_own: list[tuple[Known, Rules, Limits]] = []  # what a process works on, set once in each
+
+
+def _begin(*problem: Any) -> None:
+    _own[:] = [problem]
+
+
+def _work(asked: Asked) -> _Side:
+    return _side(*_own[0], *asked)
+
+
+def _side(known: Known, rules: Rules, limits: Limits, resource: Resource, value: float) -> _Side:
+    """Map a task anew with another value of a resource, from the mapping it has."""
+    base, *others = known
+    answer = base.plan
+    assert answer is not None
+    if value == resource.value:
+        return _Side(answer, base.bound)
+    system = resource.scaled(answer.task.system, value)
+    kept, share = _kept(answer, system), _share(answer, rules, resource, value)
+    least = base.bound * share
+    if answer.certificate.status is not Status.OPTIMAL:
+        return _Side(kept, least, of_mapping=True, reason="" if kept else NO_ROOM)
     if kept is not None:
         if "USD" in resource.unit:  # a price changes no mapping
-            return _Side(replace(kept, certificate=answer.certificate))
+            return _Side(replace(kept, certificate=answer.certificate), base.bound)
         # The optimum of a worse machine is no better than this one's, so a mapping that is as fast
         # on both stays the best. With a second memory behind the first, more of the first may
         # change what is used of both.
         worse = (value < resource.value) is not resource.cost
         same = kept.evaluation.time <= answer.evaluation.time * (1 + 1e-12)
         if worse and same and not answer.task.system.chip.has_second_memory:
-            return _Side(replace(kept, certificate=answer.certificate))
+            return _Side(replace(kept, certificate=answer.certificate), kept.evaluation.time)
     try:
-        found = mapped(system, None if kept is None else kept.mapping)
-    except (InfeasibleError, LimitError) as error:
+        found = search_again(
+            replace(answer.task, system=system),
+            rules,
+            limits,
+            starts=() if kept is None else (kept.mapping,),
+            like=((base, share), *((one, _dominated(system, one.task.system)) for one in others)),
+        )
+    except InputError as error:
         return _Side(None, reason=str(error))
-    if kept is not None and found.certificate.status is not Status.OPTIMAL:
-        return _Side(kept, of_mapping=True)
-    return _Side(found)
+    plan = found.plan
+    if plan is None:
+        return _Side(None, found.bound if found.proved else least, reason=found.reason)
+    proved = plan.certificate.status is Status.OPTIMAL
+    same = kept is not None and plan.mapping == kept.mapping
+    return _Side(plan, found.bound, of_mapping=same and not proved)
+
+
+def _dominated(system: System, other: System) -> float:
+    """Return 1 where another machine has no less of anything but is alike, 0 elsewhere. [1]"""
+    pairs = zip(resources_of(system), resources_of(other), strict=True)
+    same = all(a.value >= b.value if a.cost else a.value <= b.value for a, b in pairs)
+    return float(same)
+
+
+def _share(answer: Plan, rules: Rules, resource: Resource, value: float) -> float:
+    """Return the share of what any mapping takes that it takes with another value at least. [1]
+
+    As of `crosstack.evaluate.machines.relative_costs`: 0 where there is more room, or nothing is
+    known of rules of a release, and of a second memory.
+    """
+    if answer.task.system.chip.has_second_memory or not rules.iteration.has_schedules:
+        return 0.0
+    if "USD" in resource.unit:
+        return 1.0
+    if resource.unit == "B":
+        return 1.0 if value <= resource.value else 0.0
+    if resource.value == 0:
+        return 1.0
+    return min(1.0, value / resource.value if resource.cost else resource.value / value)
 
 
 def _kept(answer: Plan, system: System) -> Plan | None:
@@ -342,8 +499,10 @@ def _kept(answer: Plan, system: System) -> Plan | None:
 
 
 def _effect(
-    answer: Plan, resource: Resource, values: tuple[float, float], sides: tuple[_Side, _Side]
+    base: Searched, resource: Resource, values: tuple[float, float], sides: tuple[_Side, _Side]
 ) -> Effect:
+    answer = base.plan
+    assert answer is not None
     less, more = (side.answer for side in sides)
     answers = [a for a in (answer, less, more) if a is not None]
     return Effect(
@@ -357,6 +516,9 @@ def _effect(
         price_less=None if less is None else less.evaluation.price.total,
         price_more=None if more is None else more.evaluation.price.total,
         proved=all(a.certificate.status is Status.OPTIMAL for a in answers),
+        bound=base.bound,
+        bound_less=sides[0].bound,
+        bound_more=sides[1].bound,
         # No price changes a mapping, or what it takes.
         of_mapping="USD" not in resource.unit and any(side.of_mapping for side in sides),
         reason=next((side.reason for side in sides if side.reason), ""),

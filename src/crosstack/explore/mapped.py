@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from crosstack.errors import InputError, LimitError, Problem, unknown_name
+from crosstack.evaluate.again import Limits
 from crosstack.evaluate.machines import (
     Machines,
     can_be_arrays,
@@ -19,7 +20,13 @@ from crosstack.evaluate.machines import (
     machine_fields,
     machine_times,
 )
-from crosstack.evaluate.plan import Plan, given_plan, mapping_from_dict, optimise
+from crosstack.evaluate.plan import (
+    WORK_LIMIT,
+    Plan,
+    given_plan,
+    mapping_from_dict,
+    optimise,
+)
 from crosstack.explore.axes import Assignment
 from crosstack.explore.evaluators import (
     Arrays,
@@ -33,99 +40,23 @@ from crosstack.explore.evaluators import (
 )
 from crosstack.explore.flat import term_at
 from crosstack.explore.options import FileEvaluator, known_options, rules_of, split_options
+from crosstack.explore.terms import ANSWER_UNITS, UNITS, answer_terms, common_terms
 from crosstack.io.files import read_text
 from crosstack.io.load import task_in
 from crosstack.io.native import override
 from crosstack.io.study_file import Goal
-from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Task
-from crosstack.model.rules import MAPPED, Rules
+from crosstack.model.rules import MAPPED, Rules, chosen_rules
+from crosstack.workload.kernels import Placement
 
 __all__ = [
     "ANSWER_UNITS", "GivenMapping", "MappedPoints", "TaskFunction", "answer_terms", "mapped_point",
 ]  # fmt: skip
 
-UNITS: dict[str, str | None] = {
-    "time": "s",
-    "latency": "s",
-    "throughput": "1/s",
-    "utilization": "1",
-    "work": "FLOP",
-    "n_chips": "1",
-    "price": "USD",
-    "power": "W",
-    "energy": "J",
-    "cost_efficiency": "FLOP/s/USD",
-    "power_efficiency": "FLOP/J",
-    "compute_time": "s",
-    "memory_time": "s",
-    "network_time": "s",
-    "launch_time": "s",
-    "stage_transfer_time": "s",
-    "bubble_factor": "1",
-    "memory_used": "B",
-    "memory_capacity": "B",
-}
-"""Terms that a mapping and a machine have, and their units. ``energy`` is that of one iteration
-(`crosstack.model.energy`); the times of partitions are sums over one layer of one item."""
-
-DECISIONS: dict[str, str | None] = {
-    "tensor": "1",
-    "pipeline": "1",
-    "data": "1",
-    "microbatch_size": "1",
-    "n_tiles": "1",
-    "n_partitions": "1",
-    "bound": "s",
-    "gap": "1",
-}
-ANSWER_UNITS = UNITS | DECISIONS
-
 
 def _task(base: BaseProblem, assignments: Sequence[Assignment]) -> tuple[Task, dict[str, Any]]:
     fields, options = split_options(base, assignments)
     return task_in(base.content, base.source, fields), options
-
-
-_OF_EVALUATION = (
-    "time", "latency", "throughput", "utilization", "work", "stage_transfer_time", "bubble_factor",
-    "memory_used", "memory_capacity",
-)  # fmt: skip
-_OF_PARTITIONS = ("compute_time", "memory_time", "network_time", "launch_time")
-
-
-def _common(answer: Plan) -> Terms:
-    e = answer.evaluation
-    price, power = e.price.total, e.power.total
-    rate = e.work / e.time
-    found: Terms = {name: getattr(e, name) for name in _OF_EVALUATION}
-    found |= {name: math.fsum(getattr(p, name) for p in e.partitions) for name in _OF_PARTITIONS}
-    found |= {
-        "n_chips": float(answer.task.system.n_chips),
-        "price": price,
-        "power": power,
-        "energy": None if e.energy is None else e.energy.total,
-        "cost_efficiency": rate / price if price else None,
-        "power_efficiency": rate / power if power else None,
-    }
-    return {name: found[name] for name in UNITS}
-
-
-def _decisions(answer: Plan) -> Terms:
-    m, c = answer.mapping, answer.certificate
-    counts: dict[str, int] = {
-        **{use.value: m.degree(use) for use in Parallelism if use.value in DECISIONS},
-        "microbatch_size": m.microbatch_size,
-        "n_tiles": m.n_tiles,
-        "n_partitions": len(answer.evaluation.partitions),
-    }
-    found: Terms = {name: float(count) for name, count in counts.items()}
-    return found | {"bound": c.bound, "gap": c.gap}
-
-
-def answer_terms(answer: Plan) -> Terms:
-    """Return the terms of a searched answer: those of `ANSWER_UNITS`."""
-    return _common(answer) | _decisions(answer)
 
 
 def mapped_point(
@@ -209,6 +140,40 @@ class MappedPoints(_OfTasks):
             gap=options.get("gap", 0.0),
         )
 
+    def array_fields(self, base: BaseProblem, fields: Sequence[str]) -> dict[str, str]:
+        """Return the numbers of the machine that plans of other machines are kept for.
+
+        None without a ``gap`` above 0: then each point has a proof of its own; and none by rules
+        of a release, or of a workload that brings its distribution over the chips.
+        """
+        found = machine_fields(fields)
+        if not found or not base.options.get("gap"):
+            return {}
+        task, options = _task(base, ())
+        rules = chosen_rules(rules_of(options, MAPPED), MAPPED, otherwise=task.rules)
+        free = task.workload.placement is Placement.SEARCHED and rules.iteration.has_schedules
+        return found if free and not task.system.chip.has_second_memory else {}
+
+    def run_many(
+        self, base: BaseProblem, assignments: Sequence[Assignment], arrays: Arrays
+    ) -> PointAnswers:
+        """Map many machines: a few are searched, others bounded; see `explore.retained`."""
+        good = in_range(arrays)
+        if not good.all():
+            return answered_many(self, base, assignments, arrays, good)
+        from crosstack.explore.retained import answer_many
+
+        task, options = _task(base, assignments)
+        time_limit, work_limit = options.get("time_limit"), options.get("work_limit")
+        if work_limit is None:
+            work_limit = WORK_LIMIT if time_limit is None else math.inf
+        limits = Limits(
+            work_limit=work_limit, time_limit=math.inf if time_limit is None else time_limit
+        )
+        rules = chosen_rules(rules_of(options, MAPPED), MAPPED, otherwise=task.rules)
+        found = answer_many(task, rules, arrays, gap=options["gap"], limits=limits)
+        return PointAnswers(status=found.status, reason=found.reason, terms=found.terms)
+
 
 @dataclass(frozen=True, slots=True)
 class GivenMapping(_OfTasks):
@@ -246,7 +211,7 @@ class GivenMapping(_OfTasks):
         task, options = _task(base, assignments)
         mapping = mapping_from_dict(options["mapping"], task)
         answer = given_plan(task, mapping, rules_of(options, MAPPED))
-        return PointAnswer(status="feasible", terms=_common(answer) | kept_terms(answer, keep))
+        return PointAnswer(status="feasible", terms=common_terms(answer) | kept_terms(answer, keep))
 
     def array_fields(self, base: BaseProblem, fields: Sequence[str]) -> dict[str, str]:
         """Return the numbers of the machine that the formulas take as arrays."""

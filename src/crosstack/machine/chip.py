@@ -7,7 +7,7 @@ generated one has levels. `crosstack.machine.generate` makes chips from a techno
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
@@ -259,6 +259,51 @@ class Chip:
     def without_fusion(self, fusion: Fusion) -> Chip:
         """Return the chip without programs that fuse so."""
         return replace(self, fusions=tuple(each for each in self.fusions if each is not fusion))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _ComputeArrays(Compute):
+    """The arrays and units of many chips: ``frequency`` [Hz] and ``utilization`` [1] are arrays."""
+
+    def __post_init__(self) -> None:
+        """Leave the arrays to who made them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _MemoryArrays(MemoryLevel):
+    """The main memory of many chips: ``bandwidth`` is an array. [B/s]"""
+
+    def __post_init__(self) -> None:
+        """Leave the arrays to who made them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChipArrays(Chip):
+    """Many chips at once, alike but for their clock and the bandwidth of their main memory."""
+
+    def __post_init__(self) -> None:
+        """Leave the arrays to who made them."""
+
+    @classmethod
+    def of(
+        cls, one: Chip, *, frequency: Any, utilization: Any, bandwidth: Any, price: Any, power: Any
+    ) -> ChipArrays:
+        """Return a chip with the clocks [Hz], utilization [1] and memory bandwidth [B/s] of many.
+
+        And their ``price`` [USD] and ``power`` [W]; None of what is not given.
+        """
+
+        def changed(kind: Any, record: Any, **arrays: Any) -> Any:
+            values = {item.name: getattr(record, item.name) for item in fields(record)}
+            return kind(**(values | arrays))
+
+        first, *others = one.memories
+        memory = changed(_MemoryArrays, first, bandwidth=bandwidth)
+        units = {"frequency": frequency, "utilization": utilization}
+        compute = changed(_ComputeArrays, one.compute, **units)
+        more = {"memories": (memory, *others), "price": price, "power": power}
+        found: ChipArrays = changed(cls, one, compute=compute, **more)
+        return found
 
 
 def flat_chip(

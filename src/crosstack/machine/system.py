@@ -12,9 +12,10 @@ from enum import StrEnum
 from typing import Any
 
 from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
-from crosstack.machine.chip import Chip
+from crosstack.machine.chip import Chip, ChipArrays
 from crosstack.machine.framework import Framework
 from crosstack.machine.host import HostShare
+from crosstack.machine.memory import MemoryLevel
 from crosstack.machine.network import KINDS, DimensionKind, Joint, Medium, NetworkLevel
 from crosstack.records import brief, require_types
 
@@ -130,6 +131,13 @@ class Dimension:
     def hop_latency(self) -> float:
         """Latency of one hop: none where it is not given. [s]"""
         return 0.0 if self.latency is None else self.latency
+
+    def slowed(self, times: float) -> Dimension:
+        """Return the same links where everything takes so many times as long. [1]"""
+        made = replace(self, bandwidth=self.bandwidth / times)
+        if self.medium is not None:  # whose latencies are those of a library at this pace
+            return replace(made, pace=self.pace * times)
+        return replace(made, latency=self.latency and self.latency * times)
 
     @property
     def plain(self) -> Dimension:
@@ -247,11 +255,55 @@ class System:
         """
         return replace(self, chip=replace(self.chip, framework=framework))
 
+    def slowed(self, times: float) -> System:
+        """Return a system on which everything takes so many times as long. [1]
+
+        Every clock and rate is divided by ``times``, every latency, launch and step multiplied: no
+        mapping is another share of its time than before. What fits is as it was.
+        """
+        chip, host = self.chip, self.host
+
+        def slower(level: MemoryLevel) -> MemoryLevel:
+            rate = None if level.bandwidth is None else level.bandwidth / times
+            return replace(level, bandwidth=rate, latency=level.latency * times)
+
+        driven = chip.framework
+        if driven is not None and driven.dispatch:
+            driven = replace(driven, dispatch=driven.dispatch * times)
+        made = replace(
+            chip.with_compute(frequency=chip.compute.frequency / times),
+            levels=tuple(map(slower, chip.levels)),
+            memories=tuple(map(slower, chip.memories)),
+            launch_overhead=chip.launch_overhead * times,
+            framework=driven,
+        )
+        if host is not None:
+            rate = host.memory_bandwidth and host.memory_bandwidth / times
+            host = replace(host, bandwidth=host.bandwidth / times, memory_bandwidth=rate)
+        network = tuple(d.slowed(times) for d in self.network)
+        return replace(self, chip=made, network=network, host=host)
+
     @property
     def replayed(self) -> System:
         """The system as if launches took its host no time: what its chips alone take."""
         framework = self.chip.framework
         return self if framework is None else self.driven_by(replace(framework, dispatch=None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SystemArrays(System):
+    """Many machines at once, alike but for numbers: those of chips and of links are arrays."""
+
+    def __post_init__(self) -> None:
+        """Leave the arrays to who made them."""
+
+    @classmethod
+    def of(
+        cls, one: System, chip: ChipArrays, network: tuple[DimensionArrays, ...]
+    ) -> SystemArrays:
+        """Return a system with the chips and the links of many."""
+        values = {item.name: getattr(one, item.name) for item in fields(one)}
+        return cls(**(values | {"chip": chip, "network": network}))
 
 
 def dimension_sizes(sizes: tuple[int, ...], dimensions: tuple[int, ...]) -> tuple[int, ...]:

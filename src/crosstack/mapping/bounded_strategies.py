@@ -92,6 +92,12 @@ class BoundedStrategies:
             bounds[own] = self.with_block(state, own)
         return bounds
 
+    def note(self, state: SearchState, bounds: Floats) -> None:
+        """Keep the least objective of each use of the network, of all of its strategies."""
+        least = np.full(len(self.uses), math.inf)
+        np.minimum.at(least, self.of, bounds)
+        state.known.update(zip(self.uses, least.tolist(), strict=True))
+
     def with_block(self, state: SearchState, own: Ints) -> Floats:
         """Bound the objective of some that have a block in common, with what it takes."""
         self.know_blocks(state, [own])
@@ -328,6 +334,7 @@ def unrolled(
     if some is None:
         return
     bounds = some.bounds(state)
+    some.note(state, bounds)
     sizes = some.strategies.microbatch_size
     open_ = np.flatnonzero(np.isfinite(bounds))
     order = open_[np.lexsort((sizes[open_], some.of[open_]))]

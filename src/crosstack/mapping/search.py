@@ -23,7 +23,7 @@ import math
 import multiprocessing
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -104,7 +104,8 @@ def search(
     gap: float = 0.0,
     jobs: int = 1,
     start: tuple[Mapping, float] | None = None,
-    use: Use | None = None,
+    uses: Sequence[Use] | None = None,
+    bounds: dict[Use, float] | None = None,
     objective: Objective = Objective.TIME,
     weights: Weights | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -122,8 +123,11 @@ def search(
         Processes that share the nodes among them; the answer is the same. [1]
     start : (Mapping, float), optional
         A mapping to start from, one of those that are searched, and its objective.
-    use : Use, optional
-        The only use of the network that is searched; all if left out.
+    uses : sequence of Use, optional
+        The only uses of the network that are searched; all if left out. Where there is a ``start``,
+        too, nothing is made to start from.
+    bounds : dict, optional
+        What is filled with the least objective of each use, as far as uses are bounded.
     objective : Objective
         What is minimised.
     weights : Weights, optional
@@ -145,7 +149,8 @@ def search(
     check_given(workload, system, constraints, rules)
     weights = Weights.of(objective) if weights is None else weights
     state = search_state(workload, system, constraints, rules, gap, weights)
-    state.use, state.budget = use, Budget(work=work_limit, deadline=started + time_limit)
+    state.only, state.budget = uses, Budget(work=work_limit, deadline=started + time_limit)
+    state.known = {} if bounds is None else bounds
     if start is not None:
         _offer_start(state, *start)
     run, found = _Run(state, progress, objective.unit), state.incumbent
@@ -347,7 +352,8 @@ class _Run:
         rest = all_plans(self.state)
         self.add([(least_floor(self.state), REST, rest)])
         self._tell()
-        plant(self.state, rest.first, self._tell)
+        if self.state.only is None or self.state.incumbent.mapping is None:
+            plant(self.state, rest.first, self._tell)
         self.down(workers)
 
     def add(self, items: Iterable[tuple[float, int, Item]]) -> None:

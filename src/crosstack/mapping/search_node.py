@@ -7,7 +7,7 @@ to each kernel; see `crosstack.mapping.search`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -109,7 +109,8 @@ class SearchState:
     separate: bool
     unfused: bool
     roomy: bool = False  # main memory holds whatever a mapping needs
-    use: Use | None = None
+    only: Sequence[Use] | None = None  # uses of the network that are searched; None: all
+    known: dict[Use, float] = field(default_factory=dict)  # the least objective of each
     room: Room = field(init=False)
     first: FirstCosts = field(init=False)
     budget: Budget = field(default_factory=Budget)
@@ -196,9 +197,9 @@ class SearchState:
         return one_by_one(load, self.rules) if self.unfused else load
 
     def uses(self) -> Iterator[Use | None]:
-        """Yield every use of the network, or the one that is given; see `workload_uses`."""
-        if self.use is not None:
-            return iter((self.use,))
+        """Yield every use of the network, or those that are given; see `workload_uses`."""
+        if self.only is not None:
+            return iter(self.only)
         return workload_uses(self.workload, self.system, self.constraints, self.rules)
 
     def bare_plans(self, use: Use, microbatch: int, like: Mapping | None = None) -> list[MeshPlan]:

@@ -48,11 +48,12 @@ class Choices:
     ``summed`` [B] are gradients that are summed once an iteration, ``expert_summed`` [B] those of
     routed experts that fewer chips sum, ``data_time`` [s] their sum by rules that count it in the
     layers; ``exchange_time`` [s] what of the network's is tokens on their way to experts and back,
-    ``context_time`` keys and values on theirs, for which links are busy ``context_busy`` [s];
-    ``bytes_moved`` and ``edge_bytes`` [B] count whole tensors, as the published byte objective
-    does. What the backward pass computes again is counted twice, where only a share of the
-    copies of the graph does that (`MeshPlan.again`), so much more. ``conversions``: what changes of
-    layout take; ``clocked``: what a temporal chip takes.
+    ``context_time`` keys and values on theirs, for which links are busy ``context_busy`` and of
+    which work hides ``context_behind`` at most [s]; ``bytes_moved`` and ``edge_bytes`` [B] count
+    whole tensors, as the published byte objective does. What the backward pass computes again is
+    counted twice, where only a share of the copies of the graph does that (`MeshPlan.again`), so
+    much more. ``conversions``: what changes of layout take; ``clocked``: what a temporal chip
+    takes.
     """
 
     index: ChoiceIndex
@@ -74,6 +75,7 @@ class Choices:
     exchange_time: Floats
     context_time: Floats
     context_busy: Floats
+    context_behind: Floats
     summed: Floats
     expert_summed: Floats
     data_time: Floats
@@ -255,6 +257,7 @@ def make_choices(
         exchange_time=exchange * times,
         context_time=sent.waited,
         context_busy=sent.busy,
+        context_behind=sent.behind,
         summed=summed_gradients * later,
         expert_summed=expert_summed,
         data_time=data_time,

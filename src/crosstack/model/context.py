@@ -42,12 +42,14 @@ RING_BLOCKS = 2  # of keys or values that a chip has besides its own: one at wor
 class Sent:
     """What every choice sends of keys and values, shape (choices,), all times that it runs.
 
-    ``waited`` is what attention waits for, ``busy`` how long links are [s]; ``held`` is what a chip
-    has of other chips' keys and values while it works on them. [B]
+    ``waited`` is what attention waits for, ``busy`` how long links are, ``behind`` what of that
+    its work hides at most [s]; ``held`` is what a chip has of other chips' keys and values while it
+    works on them. [B]
     """
 
     waited: Floats
     busy: Floats
+    behind: Floats
     held: Floats
 
 
@@ -80,23 +82,25 @@ def context_sent(
     row, degree, times = shares.kernel, plan.context, plan.context_times
     nothing = np.zeros(len(row))
     if degree == 1:
-        return Sent(waited=nothing, busy=nothing, held=nothing)
+        return Sent(waited=nothing, busy=nothing, behind=nothing, held=nothing)
     again = 1 + twice * (plan.recompute is Recompute.FULL)
     if plan.context_exchange is ContextExchange.ULYSSES:
         size = np.where(crosses(arrays)[row], made, 0.0)
         busy = times.exchange.time(size, together=together) * again
-        return Sent(waited=busy, busy=busy, held=nothing)
+        return Sent(waited=busy, busy=busy, behind=nothing, held=nothing)
     read = operand_share(arrays, arrays.across[:, :2], plan, shares)
     summed = np.where(arrays.across[row, 2], made, 0.0)
     if plan.context_exchange is ContextExchange.ALL_GATHER:
         busy = times.gather.time(read, together=together)
         busy = (busy + times.scatter.time(summed, together=together)) * again
-        return Sent(waited=busy, busy=busy, held=read * ~arrays.backward[row])
+        held = read * ~arrays.backward[row]
+        return Sent(waited=busy, busy=busy, behind=nothing, held=held)
     hop = times.hop.time((read + summed) / degree, together=together)
-    waited = hop if work is None else np.maximum(hop - work / degree, 0.0)
+    behind = nothing if work is None else work / degree
     return Sent(
-        waited=(degree - 1) * waited * again,
+        waited=(degree - 1) * np.maximum(hop - behind, 0.0) * again,
         busy=(degree - 1) * hop * again,
+        behind=(degree - 1) * behind * again,
         held=RING_BLOCKS * read * ~arrays.backward[row] / degree,
     )
 

@@ -217,13 +217,18 @@ def end_cost(
     peak, slower = clock.peak_rate(chip, graph.dtype), clock.slower(chip, graph)
     joules = 0.0 if choices.clocked is None else float(choices.clocked.joules[codes].sum())
     # Its weights are sent before a microbatch, its gradients behind it, and nothing runs beside.
-    sent = float(plan.bringing_time(summed, spread)) / plan.microbatch_size
-    left = float(plan.leaving_time(summed, spread)) / plan.microbatch_size
-    taken, again = sum(cost.time for cost in priced.costs), computed_again(graph, its.recompute)
-    forward, exchanged = _forward(priced, again), choices.exchange_time[codes]
+    sent: Any = plan.bringing_time(summed, spread) / plan.microbatch_size
+    left: Any = plan.leaving_time(summed, spread) / plan.microbatch_size
+    taken: Any = sum(cost.time for cost in priced.costs)
+    again = computed_again(graph, its.recompute)
+    forward: Any = _forward(priced, again)
+    exchanged = choices.exchange_time[codes]
     if plan.driven is not None:  # nothing is as long before its host has launched it
-        launched = max(taken, host_time(graph, chip, its.recompute) / plan.microbatch_size)
-        taken, forward = launched, forward * (launched / taken if taken else 1.0)
+        host = host_time(graph, chip, its.recompute) / plan.microbatch_size
+        launched = np.maximum(taken, host)
+        nothing = np.equal(taken, 0)
+        forward = forward * np.where(nothing, 1.0, launched / np.where(nothing, 1.0, taken))
+        taken = launched
     trained = rules.memory.as_trained(workload)
     one = EndCost(
         time=taken + sent + left,

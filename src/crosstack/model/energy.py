@@ -202,7 +202,9 @@ def powers_of(system: System, sizes: tuple[int, ...]) -> Powers:
         compute = chip.compute.power
         memory = (prices.memory_power or 0.0) + 8 * chip.main_memory.energy_per_bit
     else:
-        compute, memory = (chip.power or 0.0) - (static or 0.0), prices.memory_power or 0.0
+        least = 0.0 if static is None else static
+        compute = (0.0 if chip.power is None else chip.power) - least
+        memory = prices.memory_power or 0.0
     n_chips = math.prod(sizes)
     links = (0.0,) * len(sizes)
     if n_chips > 1:
@@ -211,7 +213,8 @@ def powers_of(system: System, sizes: tuple[int, ...]) -> Powers:
             (link * (unit.link or 0.0) + port * (unit.switch or 0.0)) / n_chips
             for link, port, unit in zip(*amounts, strict=True)
         )
-    return Powers(static=static or 0.0, compute=compute, memory=memory, links=links, basis=basis)
+    static = 0.0 if static is None else static
+    return Powers(static=static, compute=compute, memory=memory, links=links, basis=basis)
 
 
 _ALIKE = (Parallelism.DATA, Parallelism.EXPERT, Parallelism.CONTEXT)  # that sum gradients

@@ -9,8 +9,9 @@ An iteration takes as long as its longest path. The default has the paths of the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any, assert_never
 
 import numpy as np
@@ -31,7 +32,7 @@ from crosstack.model.schedule.closed import (
     zero_bubble_ways,
 )
 from crosstack.model.schedule.dual import DualWork, dual_through
-from crosstack.model.schedule.uneven import uneven_ends
+from crosstack.model.schedule.uneven import uneven_ends, uneven_ends_of_many
 from crosstack.model.stage_paths import stage_paths
 from crosstack.model.stages import Pipeline, longest_of
 from crosstack.workload.kernel_graph import Floats
@@ -46,17 +47,19 @@ if TYPE_CHECKING:
 class Iteration:
     """``stage_time``: one stage, one microbatch [s]; ``transfer`` as the rules count it [s].
 
+    Numbers, or arrays of one plan on many machines.
+
     ``sums``, ``update`` and ``gather`` are what of `OptimizerStep` nothing hides, part of ``time``.
     [s]
     """
 
-    stage_time: float
-    bubble_factor: float
-    transfer: float
-    time: float
-    sums: float = 0.0
-    update: float = 0.0
-    gather: float = 0.0
+    stage_time: Any
+    bubble_factor: Any
+    transfer: Any
+    time: Any
+    sums: Any = 0.0
+    update: Any = 0.0
+    gather: Any = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,36 +306,60 @@ def _shares_of(layers: tuple[Any, Any], whole: Any) -> tuple[Any, Any]:
 
 
 def exact_time(pipeline: Pipeline, work: float, rules: Rules) -> float:
-    """Time of an iteration whose stages work so long on a microbatch. [s]
+    """Time of an iteration whose stages work so long on a microbatch, of one pipeline. [s]"""
+    return float(exact_times(pipeline, work, rules))
+
+
+def exact_times(pipeline: Pipeline, work: Any, rules: Rules) -> Floats:
+    """Times of iterations whose stages work so long on a microbatch. [s]
+
+    Of one pipeline, or of one on many machines: times are arrays, counts are not. Not of many where
+    microbatches enter at both ends, or by GPipe where each stage sums gradients behind its passes.
 
     The longest of all paths, where those are known; otherwise when the events of
     `crosstack.model.schedule.pipeline` end, or later where pieces wait for a link to be free. Where
     stages send by themselves, that is work of theirs.
     """
-    paths = float(iteration_time(pipeline, work, rules))
+    paths = iteration_time(pipeline, work, rules)
     if pipeline.from_both_ends:
-        return max(_from_both_ends(pipeline, float(pipeline.stage_work(work))), paths)
+        return np.maximum(_from_both_ends(pipeline, float(pipeline.stage_work(work))), paths)
     apart = not pipeline.step.overlapped or pipeline.schedule.defers_weights or pipeline.uneven
     several = pipeline.training and int(pipeline.stages) > 1
     ends = several and (pipeline.has_ends or pipeline.schedule.by_events)
     if not ends or (pipeline.schedule is Schedule.GPIPE and not apart):
         return paths
-    share, work = float(pipeline.forward), float(pipeline.stage_work(work))
+    work = pipeline.stage_work(work)
     times = list(step_times(pipeline, work))
-    through = uneven_ends(
-        *(int(count) for count in (pipeline.stages, pipeline.microbatches, pipeline.interleave)),
-        (work * share, work * (1 - share), work * float(pipeline.weight_gradients)),
-        (pipeline.first, pipeline.last),
-        (float(pipeline.fewer[0]), float(pipeline.fewer[1])),
-        float(pipeline.transfer) / rules.iteration.directions(training=True),
-        pipeline.schedule,
-        beside=pipeline.overlap is Overlap.ALL,
-        apart=apart,
-    )
+    through = _stages_through(pipeline, work, rules, apart=apart)
     if apart and times:
         summed = zip(through, _sums_behind(pipeline, work), strict=True)
-        return max(max(map(sum, summed)) + float(sum(times[1:])), paths)
-    return max(max(through) + float(sum(times)), paths)
+        through = [ended + behind for ended, behind in summed]
+        times = times[1:]
+    return np.maximum(reduce(np.maximum, through) + sum(times), paths)
+
+
+def _stages_through(
+    pipeline: Pipeline, work: Any, rules: Rules, *, apart: bool
+) -> Sequence[Floats | float]:
+    """Return when all stages are through with their passes, or each ``apart``. [s]
+
+    ``work`` is what a stage takes for one microbatch, with what its layers exchange. [s]
+    """
+    share, overlap = float(pipeline.forward), pipeline.overlap
+    send = pipeline.transfer / rules.iteration.directions(training=True)
+    weights = float(pipeline.weight_gradients)
+    (first, begun), (last, ended) = pipeline.first, pipeline.last
+    one = all(np.ndim(time) == 0 for time in (work, send, first, begun, last, ended))
+    work = float(work) if one else work
+    counts = int(pipeline.stages), int(pipeline.microbatches), int(pipeline.interleave)
+    own = work * share, work * (1 - share), work * weights
+    fewer = float(pipeline.fewer[0]), float(pipeline.fewer[1])
+    beside, order = overlap is Overlap.ALL, pipeline.schedule
+    if not one:
+        ends: Any = (first, begun), (last, ended)
+        return list(uneven_ends_of_many(*counts, own, ends, fewer, send, order, beside=beside))
+    ends = (float(first), float(begun)), (float(last), float(ended))
+    return uneven_ends(*counts, own, ends, fewer, float(send), order, beside=beside, apart=apart)
 
 
 def _from_both_ends(pipeline: Pipeline, work: float) -> float:
@@ -375,7 +402,7 @@ def dual_work(pipeline: Pipeline, work: float) -> DualWork:
     )
 
 
-def _sums_behind(pipeline: Pipeline, work: float) -> list[float]:
+def _sums_behind(pipeline: Pipeline, work: Any) -> list[Any]:
     """How long behind its last pass each stage sums gradients. [s]
 
     Those of the first stage's end go last, of the last stage's with those of its layers.
@@ -383,16 +410,16 @@ def _sums_behind(pipeline: Pipeline, work: float) -> list[float]:
     step, count = pipeline.step, int(pipeline.stages)
     least = float(pipeline.fewer[0]), float(pipeline.fewer[1])
     held = [1 - least[0], *[1.0] * (count - 2), 1 - least[1]]  # shares of the fullest's layers
-    besides = [0.0] * count
+    besides: list[Any] = [0.0] * count
     if not step.overlapped:
-        besides[0], besides[-1] = float(step.first), float(step.last)
-        return [float(step.sums) * share + more for share, more in zip(held, besides, strict=True)]
-    bucket = float(step.sums / pipeline.layers)
-    back, besides[-1] = work * float(pipeline.last_pass), float(step.last)
+        besides[0], besides[-1] = step.first, step.last
+        return [step.sums * share + more for share, more in zip(held, besides, strict=True)]
+    bucket = step.sums / pipeline.layers
+    back, besides[-1] = work * float(pipeline.last_pass), step.last
     hidden = [back * share - work * float(pipeline.lead) for share in held]
     rows = zip(held, hidden, besides, strict=True)
-    found = [max(bucket, float(step.sums) * share - beside + more) for share, beside, more in rows]
-    found[0] += float(step.first)
+    found = [np.maximum(bucket, step.sums * share - beside + more) for share, beside, more in rows]
+    found[0] = found[0] + step.first
     return found
 
 
@@ -410,6 +437,14 @@ def steepest(plan: MeshPlan, overlap: Overlap, rules: Rules) -> Any:
 
 
 def iteration(plan: MeshPlan, layer_time: float, overlap: Overlap, rules: Rules) -> Iteration:
+    """Return the time of one iteration of one plan, as `iterations`, in numbers."""
+    found = iterations(plan, layer_time, overlap, rules)
+    return Iteration(
+        **{column.name: float(getattr(found, column.name)) for column in fields(found)}
+    )
+
+
+def iterations(plan: MeshPlan, layer_time: Any, overlap: Overlap, rules: Rules) -> Iteration:
     """Return the time of one iteration when one layer of one sequence takes ``layer_time``. [s]
 
     A microbatch keeps a stage busy for ``layer_time x microbatch x layers``; how long all take is
@@ -418,9 +453,9 @@ def iteration(plan: MeshPlan, layer_time: float, overlap: Overlap, rules: Rules)
     work = layer_time * plan.microbatch_size * plan.layers_per_stage
     pipeline = pipeline_of(plan, overlap, rules)
     transfer = np.asarray(pipeline.transfer)
-    taken, work = exact_time(pipeline, work, rules), float(pipeline.stage_work(work))
-    ended = [float(time) for time in step_times(pipeline, work)] or [0.0, 0.0, 0.0]
-    bubble = float(rules.iteration.bubble_factor(pipeline))
+    taken, work = exact_times(pipeline, work, rules), pipeline.stage_work(work)
+    ended = step_times(pipeline, work) or (np.zeros(()),) * 3
+    bubble = rules.iteration.bubble_factor(pipeline)
     besides = [both for _, both in (pipeline.first, pipeline.last)]
     own = [
         work * (1 - float(share)) + both
@@ -428,24 +463,22 @@ def iteration(plan: MeshPlan, layer_time: float, overlap: Overlap, rules: Rules)
     ]
     inner = work if plan.pipeline > 2 else 0.0
     alone = plan.pipeline == 1 or pipeline.schedule.ends_meet
-    slowest = work + sum(besides) if alone else max(*own, inner)
+    slowest = work + sum(besides) if alone else reduce(np.maximum, (*own, inner))
     if pipeline.from_both_ends:
         slowest = dual_work(pipeline, work).pair
     by_events = pipeline.training and pipeline.schedule.by_events
     if pipeline.has_ends or by_events:  # all that the slowest stage waits for
         bubble = (taken - sum(ended)) / plan.n_microbatches / slowest
     return Iteration(
-        stage_time=float(
-            rules.iteration.stage(np.asarray(slowest), transfer, plan.sending(overlap))
-        ),
+        stage_time=rules.iteration.stage(np.asarray(slowest), transfer, plan.sending(overlap)),
         bubble_factor=bubble,
-        transfer=float(transfer),
+        transfer=transfer,
         time=taken / plan.copies,
         **dict(zip(("sums", "update", "gather"), ended, strict=True)),
     )
 
 
-def latency(plan: MeshPlan, layer_time: float) -> float:
+def latency(plan: MeshPlan, layer_time: Any) -> Any:
     """Time of one microbatch from the first layer to the last, nothing else in its way. [s]
 
     All stages one after the other, and between two of them the activations sent on: ``microbatch
@@ -455,7 +488,7 @@ def latency(plan: MeshPlan, layer_time: float) -> float:
     stages = plan.pipeline
     copies = plan.graph_repetitions if plan.graph_stages > 1 else stages * plan.layers_per_stage
     if plan.driven is not None:
-        layer_time = max(layer_time, plan.host / plan.microbatch_size)
+        layer_time = np.maximum(layer_time, plan.host / plan.microbatch_size)
     ends = sum(end.time for end in plan.ends)
     return plan.microbatch_size * (copies * layer_time + ends + plan.borders * plan.hop)
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
+from functools import reduce
 from typing import Any, assert_never
 
 import numpy as np
 
 from crosstack.errors import require
 from crosstack.machine.chip import Chip, Overlap
-from crosstack.machine.system import Parallelism, System, dimension_sizes
+from crosstack.machine.system import Parallelism, System, SystemArrays, dimension_sizes
 from crosstack.model.collectives import (
     NO_CONTEXT_TIMES,
     NO_REPLICAS,
@@ -417,9 +418,9 @@ def make_plan(
     """
     if workload.placement is Placement.SEARCHED:
         require(system.copies == 1, "system.copies", system.copies, "1; use data parallelism")
-        plan = _network_plan(
-            workload, system, rules, sizes, parallelism, dimensions, context_exchange
-        )
+        # What many machines take is large, and asked for once.
+        planned = _any_network_plan if isinstance(system, SystemArrays) else _network_plan
+        plan = planned(workload, system, rules, sizes, parallelism, dimensions, context_exchange)
     else:
         allowed = f"none with placement {workload.placement}"
         require(not dimensions, "dimensions", dimensions, allowed)
@@ -488,8 +489,7 @@ def _placed_plan(
     )
 
 
-@known_again(1024, by_value=4)
-def _network_plan(
+def _any_network_plan(
     workload: Workload,
     system: System,
     rules: Rules,
@@ -510,8 +510,8 @@ def _network_plan(
     directions = rules.iteration.directions(workload.training)
     transfer = border = AffineTime()
     if pipelined and directions:
-        slowest = min(bandwidth for bandwidth, _ in links)
-        hop = max(latency for _, latency in links)
+        slowest = reduce(np.minimum, (bandwidth for bandwidth, _ in links))
+        hop = reduce(np.maximum, (latency for _, latency in links))
         size = boundary * directions
         transfer = AffineTime(fixed=directions * hop, per_byte=size / slowest)
         border = AffineTime(fixed=hop, per_byte=1.0 / slowest)
@@ -522,7 +522,8 @@ def _network_plan(
     hop_time = 0.0
     if pipeline > 1:
         shard = boundary / tensor
-        hop_time = max(shard / bandwidth + latency for bandwidth, latency in links)
+        hops = (shard / bandwidth + latency for bandwidth, latency in links)
+        hop_time = reduce(np.maximum, hops)
     scatter = gather = NOTHING
     near = NO_SHARES
     if workload.training:
@@ -570,3 +571,6 @@ def _network_plan(
         taken=system.chip.communicating_share,
         driven=None if system.chip.framework is None else system.chip,
     )
+
+
+_network_plan = known_again(1024, by_value=4)(_any_network_plan)

@@ -394,6 +394,14 @@ def combine_arrays(compute: Floats, memory: Floats, network: Floats, overlap: Ov
     return np.asarray(_combined(compute, memory, network, overlap, np.maximum))
 
 
+def beside_network(device: Any, network: Any, overlap: Overlap, longer: Callable[..., Any]) -> Any:
+    """Time of a partition of a temporal chip from those of the device and of the network. [s]
+
+    ``longer`` returns the longer of two times, or of two arrays of them.
+    """
+    return longer(device, network) if overlap is Overlap.ALL else device + network
+
+
 def _combined(
     compute: Any, memory: Any, network: Any, overlap: Overlap, longer: Callable[..., Any]
 ) -> Any:
@@ -525,7 +533,7 @@ def _temporal_cost(load: ChipLoad, temporal: TemporalLoad, inside: int) -> Parti
         network += load.network[i]
         data += load.data[i]
     network = max(network, data) if load.network_takes_maximum else network + data
-    time = max(device, network) if load.overlap is Overlap.ALL else device + network
+    time = beside_network(device, network, load.overlap, max)
     cost = time + load.memory_price * memory + load.network_price * network
     fits = temporal.legality.allows(inside) and not _mixes(load, inside)
     return PartitionCost(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from rich.console import Group
@@ -59,6 +60,8 @@ def _unproved(explanation: Explanation) -> list[str]:
         sentences.append(f"{which} of this mapping, {said}.")
     if open_:
         sentences.append(f"{', '.join(open_)}: a search stopped before a proof.")
+    if kept or open_:
+        sentences.append("Where a change is between two, the least time is between those bounds.")
     return sentences
 
 
@@ -102,8 +105,8 @@ def explanation_tables(explanation: Explanation) -> Group:
         ("resource", "<", lambda e: e.resource.name),
         ("is", ">", lambda e: _value(e.resource)),
         ("time: % for 1 %", ">", lambda e: f"{_plus_zero(e.elasticity):.3f}"),
-        ("less", ">", lambda e: _cell(e.one_sided[0])),
-        ("more", ">", lambda e: _cell(e.one_sided[1])),
+        ("less", ">", lambda e: _between(e.one_sided[0], e.ranges[0])),
+        ("more", ">", lambda e: _between(e.one_sided[1], e.ranges[1])),
         ("price: % for 1 %", ">", _price_cell),
     )
     title = f"{answer.task.workload.name} on {answer.task.system.name}"
@@ -117,6 +120,14 @@ def _price_cell(effect: Effect) -> str:
 
 def _plus_zero(value: float) -> float:
     return 0.0 if abs(value) < SMALLEST else value
+
+
+def _between(change: float | None, between: tuple[float, float] | None) -> str:
+    """Say a change, or between what it lies, where that is not known to a tenth of a percent."""
+    if between is None or not math.isfinite(between[1]) or between[1] - between[0] < SMALLEST:
+        return _cell(change)
+    least, most = map(_cell, between)
+    return least if least == most else f"{least} to {most}"
 
 
 def _cell(change: float | None) -> str:
@@ -147,6 +158,8 @@ def _effect_data(e: Effect) -> dict[str, Any]:
         **{name: getattr(e, name) for name in ("less", "more")},
         "time_less_s": e.time_less,
         "time_more_s": e.time_more,
+        "bound_less_s": e.bound_less,
+        "bound_more_s": e.bound_more,
         "elasticity": e.elasticity,
         "price_elasticity": None if e.price is None else e.price_elasticity,
         "time_per_unit_s": e.time_per_unit,

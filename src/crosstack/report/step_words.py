@@ -13,6 +13,7 @@ from crosstack.evaluate.comparisons import COMPARED_RULES, is_of_tokens
 from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.next_plans import (
     PLACES,
+    PROVED,
     Difference,
     RankedStrategies,
     decided_otherwise,
@@ -301,13 +302,26 @@ def next_title(answer: Plan, ranked: RankedStrategies) -> str:
     """
     metric = answer.certificate.metric
     by_time = "" if metric is Objective.TIME else f" (the answer is the best by {metric.value})"
-    blocks = plural(ranked.blocks, "block")
     if not ranked.found:
         return f"No other of {ranked.total:,} strategies is left that fits"
     return (
         f"Next {plural(len(ranked.found), 'plan')}, the fastest of {ranked.total:,} strategies"
-        f"{by_time}, each with the kernels of its block as first mapped ({blocks})"
+        f"{by_time}{_sure(ranked)}"
     )
+
+
+def _sure(ranked: RankedStrategies) -> str:
+    """Say how sure it is that plans are the fastest, each with its best mapping."""
+    if ranked.exact:
+        return ", proved so"
+    if not any(ranked.bounds):
+        blocks = plural(ranked.blocks, "block")
+        return f", each with the kernels of its block as first mapped ({blocks})"
+    last = ranked.found[-1][1].time
+    others = "none left out is faster"
+    if ranked.left < last:
+        others = f"none left out takes less than {time_words(ranked.left)}"
+    return f": each within its gap of the best mapping of its strategy, and {others}"
 
 
 def next_rows(answer: Plan, ranked: RankedStrategies) -> Table:
@@ -319,6 +333,11 @@ def next_rows(answer: Plan, ranked: RankedStrategies) -> Table:
         if said[k] in alike:  # they differ in where their degrees lie
             said[k] += f"; on levels {_places(places_of(mapping))}"
 
+    rows = list(zip(ranked.found, said, strict=True))
+
+    def gap(known: float | None) -> str:
+        return "" if known is None else "none" if known <= PROVED else f"{100 * known:.2f} %"
+
     def slower(found: Evaluation) -> str:
         return f"{100 * (found.time / own.time - 1):+.2f} %"
 
@@ -327,13 +346,14 @@ def next_rows(answer: Plan, ranked: RankedStrategies) -> Table:
         return f"{'-' if more < 0 else '+'}{format_quantity(abs(more), 'B', 3)}"
 
     return table_of(
-        [(*one, words) for one, words in zip(ranked.found, said, strict=True)],
+        [(*one, words, ranked.gap(k)) for k, (one, words) in enumerate(rows)],
         ("tensor", ">", lambda one: f"{one[0].degree(Parallelism.TENSOR):,}"),
         ("pipeline", ">", lambda one: f"{one[0].degree(Parallelism.PIPELINE):,}"),
         ("data", ">", lambda one: f"{one[0].degree(Parallelism.DATA):,}"),
         ("microbatch", ">", lambda one: f"{one[0].microbatch_size:,}"),
         ("time", ">", lambda one: time_words(one[1].time)),
         ("slower", ">", lambda one: slower(one[1])),
+        ("gap", ">", lambda one: gap(one[3])),
         ("MFU", ">", lambda one: percent(one[1].utilization)),
         ("memory", ">", lambda one: format_quantity(one[1].memory_used, "B", 3)),
         ("more", ">", lambda one: memory(one[1])),

@@ -69,7 +69,7 @@ def collective_lines(
     all_reduce : AllReduceAlgorithm or None
         How sums are made on every level where that is possible; None: as is fastest.
     """
-    found = _lines if group.many else _known
+    found = _lines if group.many or arrival.many else _known
     return found(collective, group, arrival, all_reduce)
 
 
@@ -135,8 +135,9 @@ def _levels(group: Group) -> tuple[Level, ...]:
         return levels
     # One by one: no faster than the slowest level, by way of all of them.
     axes = [axis for level in levels for axis in level]
-    slowest = min(
-        axis.achieved * axis.bandwidth / max(axis.near_share, axis.far_share) for axis in axes
+    slowest = reduce(
+        np.minimum,
+        (axis.achieved * axis.bandwidth / max(axis.near_share, axis.far_share) for axis in axes),
     )
     latency = sum(axis.latency for axis in axes)
     one = Axis(joint=Joint.PORT, members=group.torn, bandwidth=slowest, latency=latency)

@@ -193,7 +193,7 @@ def neighbour_link(extent: Extent, arrival: Arrival = NONE) -> tuple[float, floa
         step = axes[0].slowness * SIMPLE.steps[dimension.medium].ring if axes else 0.0
         return bandwidth, dimension.pace * SIMPLE.start + step
     hops = max((axis.stride for axis in axes), default=1)
-    if arrival != NONE:
+    if arrival.many or arrival != NONE:
         bandwidth = 1 / (1 / bandwidth + arrival.per_byte(1.0))
     return bandwidth, hops * dimension.hop_latency + arrival.latency
 

@@ -13,10 +13,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, reduce
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from crosstack.errors import InputError, Problem
 from crosstack.model.collectives.times import NOTHING, ConcaveTime, least
+from crosstack.workload.kernel_graph import Floats
 from crosstack.workload.kernels import Collective
 
 Way = tuple[Collective, ...]
@@ -45,12 +49,27 @@ _STEPS: dict[tuple[Layout, Layout], Collective | None] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class LeastWay:
+    """The least of some ways, each of collectives one after the other, of many machines.
+
+    The time of a way is the sum of the least of each: their lines are not added up in pairs.
+    """
+
+    ways: tuple[tuple[ConcaveTime, ...], ...]
+
+    def time(self, size: ArrayLike, *, together: ArrayLike = 1) -> Floats:
+        """Time that ``size`` bytes take, as `ConcaveTime.time`. [s]"""
+        each = [[one.time(size, together=together) for one in way] for way in self.ways]
+        return np.asarray(reduce(np.minimum, (sum(times, np.zeros(())) for times in each)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutChange:
     """Ways of collectives, each with the time of all of them; ``lines`` is the least of all."""
 
     ways: tuple[tuple[Way, ConcaveTime], ...] = (((), NOTHING),)
-    lines: ConcaveTime = NOTHING
+    lines: ConcaveTime | LeastWay = NOTHING
 
     def fastest(self, size: float, *, together: float = 1.0) -> Way:
         """Return the collectives of the fastest way for so many bytes; the fewest of equals.
@@ -116,11 +135,11 @@ def layout_change(
         algorithm is asked for.
     """
     halves = {Collective.REDUCE_SCATTER, Collective.ALL_GATHER}
-    found = [
-        (way, sum((collectives[c] for c in way), NOTHING))
-        for way in ways(start, ends)
-        if not (whole_sums and halves <= set(way))
-    ]
+    left = [way for way in ways(start, ends) if not (whole_sums and halves <= set(way))]
+    if any(line.many for one in collectives.values() for line in one.members):
+        each = tuple(tuple(collectives[c] for c in way) for way in left)
+        return LayoutChange(ways=tuple((way, NOTHING) for way in left), lines=LeastWay(each))
+    found = [(way, sum((collectives[c] for c in way), NOTHING)) for way in left]
     fastest = found[0][1]
     if len(found) > 1:
         fastest = least(line for _, lines in found for line in lines.members)

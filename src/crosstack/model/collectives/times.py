@@ -145,9 +145,15 @@ class Arrival:
             own=chip.framework is None,
         )
 
+    @property
+    def many(self) -> bool:
+        """Whether this is what many chips do: ``moving`` and ``adding`` are arrays."""
+        return isinstance(self.moving, np.ndarray) or isinstance(self.adding, np.ndarray)
+
     def per_byte(self, arrives: float, added: float = 0.0) -> float:
         """Time for a byte of a tensor of which a chip gets and adds such shares. [s/B]"""
-        return max(self.moving * ACCESSES * arrives, self.adding * added)
+        taken: float = np.maximum(self.moving * ACCESSES * arrives, self.adding * added)
+        return taken
 
 
 NONE = Arrival()

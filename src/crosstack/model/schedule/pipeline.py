@@ -38,6 +38,7 @@ from crosstack.model.schedule.zero_bubble import (
     v_order,
     waiting_order,
 )
+from crosstack.workload.kernel_graph import Floats
 from crosstack.workload.transformer_training import Schedule
 
 
@@ -254,6 +255,24 @@ def stage_ends(
     times = [[*map(stage.time, Pass), stage.send] for stage in stages]
     levels = _levels(len(stages), microbatches, schedule, interleave)
     return [float(end) for end in levels.through(np.array(times).ravel())]
+
+
+def stage_ends_of_many(
+    times: Floats, microbatches: int, schedule: Schedule, *, interleave: int = 1
+) -> Floats:
+    """When every chip is through, of many pipelines, shape (chips, pipelines). [s]
+
+    As `stage_ends` of each.
+
+    Parameters
+    ----------
+    times : array, shape (stages x kinds, pipelines)
+        What each stage takes: every `Pass`, then its send. [s]
+    microbatches, schedule, interleave
+        As `pipeline_time`.
+    """
+    levels = _levels(len(times) // KINDS, microbatches, schedule, interleave)
+    return levels.through(times)
 
 
 def pipeline_graph(

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
+
+import numpy as np
 
 from crosstack.model.schedule.closed import pass_time
 from crosstack.model.schedule.passes import Operation, Stage
-from crosstack.model.schedule.pipeline import pipeline_time, stage_ends
+from crosstack.model.schedule.pipeline import pipeline_time, stage_ends, stage_ends_of_many
+from crosstack.workload.kernel_graph import Floats
 from crosstack.workload.transformer_training import Schedule
+
+AT_ONCE = 2**21  # passes and sends of all pipelines of many that are looked at together
 
 
 @lru_cache(maxsize=4096)
@@ -41,6 +47,68 @@ def uneven_ends(
     apart : bool
         Whether what each stage does next depends on when it is through.
     """
+    forward, backward, gradients = _passes(
+        stages, pieces, work, ends, fewer, send, schedule, beside=beside
+    )
+    passed = []
+    for there, back, weights in zip(forward, backward, gradients, strict=True):
+        layers = Operation(name="layers", forward=there, backward=back, weights=min(weights, back))
+        passed.append(Stage(operations=(layers,), send=send if beside else 0.0))
+    if not apart:
+        return (pipeline_time(passed, microbatches, schedule, interleave=pieces),)
+    if schedule is not Schedule.GPIPE:
+        return tuple(stage_ends(passed, microbatches, schedule, interleave=pieces))
+    sends = [stage.send for stage in passed]
+    turn = pass_time(forward, sends, microbatches)
+    returned = (pass_time(backward[stage:], sends, microbatches) for stage in range(len(passed)))
+    return tuple(turn + each for each in returned)
+
+
+def uneven_ends_of_many(
+    stages: int,
+    microbatches: int,
+    pieces: int,
+    work: tuple[Any, Any, Any],
+    ends: tuple[tuple[Any, Any], tuple[Any, Any]],
+    fewer: tuple[float, float],
+    send: Any,
+    schedule: Schedule,
+    *,
+    beside: bool,
+) -> Floats:
+    """When each stage is through, of many pipelines, shape (stages, pipelines). [s]
+
+    Parameters are those of `uneven_ends`, whose times are arrays here; not of GPipe, whose two
+    directions never meet.
+    """
+    forward, backward, gradients = _passes(
+        stages, pieces, work, ends, fewer, send, schedule, beside=beside
+    )
+    weights = [np.minimum(own, back) for own, back in zip(gradients, backward, strict=True)]
+    rows: list[Any] = []
+    for there, back, own in zip(forward, backward, weights, strict=True):
+        rows += [there, back, back - own, own, send if beside else 0.0]
+    times = np.stack(np.broadcast_arrays(*rows))
+    many = max(AT_ONCE // (stages * pieces * microbatches * len(rows) // (stages * pieces)), 1)
+    found = [
+        stage_ends_of_many(times[:, at : at + many], microbatches, schedule, interleave=pieces)
+        for at in range(0, times.shape[1], many)
+    ]
+    return np.concatenate(found, axis=1)
+
+
+def _passes(
+    stages: int,
+    pieces: int,
+    work: tuple[Any, Any, Any],
+    ends: tuple[tuple[Any, Any], tuple[Any, Any]],
+    fewer: tuple[float, float],
+    send: Any,
+    schedule: Schedule,
+    *,
+    beside: bool,
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return what each piece takes forward, backward, and at most for gradients of weights. [s]"""
     count = stages * pieces
     sent = 0.0 if beside else send
     held = [1.0 / pieces] * count
@@ -51,18 +119,6 @@ def uneven_ends(
         forward[stages - 1] -= sent
         backward[stages] -= sent
     for stage, (there, both) in zip((0, -1), ends, strict=True):
-        forward[stage] += there
-        backward[stage] += both - there
-    passed = []
-    for there, back, share in zip(forward, backward, held, strict=True):
-        weights = min(work[2] * share, back)
-        layers = Operation(name="layers", forward=there, backward=back, weights=weights)
-        passed.append(Stage(operations=(layers,), send=send if beside else 0.0))
-    if not apart:
-        return (pipeline_time(passed, microbatches, schedule, interleave=pieces),)
-    if schedule is not Schedule.GPIPE:
-        return tuple(stage_ends(passed, microbatches, schedule, interleave=pieces))
-    sends = [stage.send for stage in passed]
-    turn = pass_time(forward, sends, microbatches)
-    returned = (pass_time(backward[stage:], sends, microbatches) for stage in range(count))
-    return tuple(turn + each for each in returned)
+        forward[stage] = forward[stage] + there
+        backward[stage] = backward[stage] + (both - there)
+    return forward, backward, [work[2] * share for share in held]
