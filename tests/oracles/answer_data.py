@@ -37,6 +37,7 @@ def answer_data(answer: Plan) -> dict[str, Any]:
         "gap": c.gap,
         "runtime_s": c.runtime,
         "warnings": list(answer.warnings),
+        "compared": None,  # no framework drives these chips
         "certificate": {
             "status": c.status.value,
             "metric": c.metric.value,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import assert_never
 
 import numpy as np
 
@@ -151,13 +152,19 @@ def _layer(row: MeasuredExperts, chip: Chip) -> float:
 def _tile(row: MeasuredExperts) -> tuple[tuple[int, int], Roofline]:
     """Return the tile of the kernel of a row, and how it multiplies one. [1]"""
     mean = row.tokens * row.topk / row.experts
-    if row.program is ExpertsProgram.MXFP4:
-        rows = int(np.clip(2 ** np.ceil(np.log2(max(mean, 1.0))), *MXFP4_ROWS))
-        return (rows, MXFP4_COLUMNS), MXFP4
-    if row.program is ExpertsProgram.MARLIN:
-        enough = np.append(MARLIN_ROWS[mean / MARLIN_ROWS < MARLIN_FILL], MARLIN_ROWS[-1])
-        return (int(enough[0]), MARLIN_COLUMNS), MARLIN
-    return TRITON_FEW if row.tokens <= row.experts // row.ep else TRITON
+    match row.program:
+        case ExpertsProgram.MXFP4:
+            rows = int(np.clip(2 ** np.ceil(np.log2(max(mean, 1.0))), *MXFP4_ROWS))
+            return (rows, MXFP4_COLUMNS), MXFP4
+        case ExpertsProgram.MARLIN:
+            enough = np.append(MARLIN_ROWS[mean / MARLIN_ROWS < MARLIN_FILL], MARLIN_ROWS[-1])
+            return (int(enough[0]), MARLIN_COLUMNS), MARLIN
+        case ExpertsProgram.FUSED:
+            return TRITON_FEW if row.tokens <= row.experts // row.ep else TRITON
+        case ExpertsProgram.LIBRARY:
+            raise AssertionError("tiles of libraries are searched")
+        case _:
+            assert_never(row.program)
 
 
 def _tiled(
