@@ -79,6 +79,7 @@ LEVERS = {
     Spent.GATHER: "a larger batch spreads it, faster links between data-parallel chips shorten it",
 }
 PEAK = "  of it at the peak rate"
+_FEW_RUNS = 10  # that a range is made of, so that it says little of others [1]
 _LEAST = 5e-4  # share of the time below which a row says nothing
 
 
@@ -181,11 +182,12 @@ def expected_sentence(answer: Plan) -> str:
         return f"No measured step of {framework.name} on such chips has been compared with ours."
     low, middle, high = like.expected(answer.evaluation.time)
     what = "with" if like.experts else "without"
+    few = ", which are few to go by" if like.runs < _FEW_RUNS else ""
     return (
         f"Expect {time_words(low)} to {time_words(high)}, half below {time_words(middle)}: of "
         f"{like.runs} measured steps of {like.framework} on {like.generation}, of models {what} "
         f"experts, eight in ten took {like.ratios.low:.2f} to {like.ratios.high:.2f} times what is "
-        f"said of them ({', '.join(like.sources)})."
+        f"said of them ({', '.join(like.sources)}){few}."
     )
 
 
