@@ -52,6 +52,7 @@ def held_to_the_page(row: str, before, after) -> None:
         assert 100 * score.bias == pytest.approx(bias, abs=POINT)
 
 
+@pytest.mark.timeout(1200)  # hundreds of steps, over and over
 def test_half_of_the_steps_of_a_node_tell_of_the_other_half(shown):
     runs = of_source("vtrain-single", "training.jsonl")
     _, (before, after) = shown(runs[::2], "a100-dgx-80gb", runs[1::6])
