@@ -71,6 +71,11 @@ _GIVEN = (
 )  # fmt: skip
 
 
+def usual_work(time_limit: float) -> float:
+    """Return the units of work of a search that is given none: as many as its time allows. [s]"""
+    return WORK_LIMIT if math.isinf(time_limit) else math.inf
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The result of `optimise`: task, rules, mapping, certificate and evaluation.
@@ -348,7 +353,7 @@ def optimise(
     called = progress is None or callable(progress)
     require(called, "progress", progress, "None or a function of where the search stands")
     if work_limit is None:
-        work_limit = WORK_LIMIT if math.isinf(time_limit) else math.inf
+        work_limit = usual_work(time_limit)
     require_quantity("work_limit", work_limit, "1", infinite=True)
     require(start is None or isinstance(start, Mapping), "start", start, "None or a Mapping")
     require_whole("top", top, minimum=0)

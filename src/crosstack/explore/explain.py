@@ -25,7 +25,7 @@ from typing import Any
 
 from crosstack.errors import InfeasibleError, InputError, require, require_quantity
 from crosstack.evaluate.again import Limits, Searched, search_again
-from crosstack.evaluate.plan import WORK_LIMIT, Plan, as_task, given_plan
+from crosstack.evaluate.plan import Plan, as_task, given_plan, usual_work
 from crosstack.explore.progress import Meter, Tell
 from crosstack.machine.chip import flat_fields
 from crosstack.machine.system import System
@@ -311,8 +311,7 @@ def explain(
     changed = [r for r in resources_of(task.system) if r.value != 0 or r.unit == "s"]
     meter, done, total = Meter(progress), 0, 2 * len(changed) + 1
     meter.show(done, total, at="the task as it is")
-    usual = WORK_LIMIT if math.isinf(time_limit) else math.inf
-    work = usual if work_limit is None else work_limit
+    work = usual_work(time_limit) if work_limit is None else work_limit
     limits = Limits(gap=gap, work_limit=work, time_limit=time_limit)
     base = _base(task, answer, chosen, limits)
     answer = base.plan

@@ -21,11 +21,11 @@ from crosstack.evaluate.machines import (
     machine_times,
 )
 from crosstack.evaluate.plan import (
-    WORK_LIMIT,
     Plan,
     given_plan,
     mapping_from_dict,
     optimise,
+    usual_work,
 )
 from crosstack.explore.axes import Assignment
 from crosstack.explore.evaluators import (
@@ -164,12 +164,9 @@ class MappedPoints(_OfTasks):
         from crosstack.explore.retained import answer_many
 
         task, options = _task(base, assignments)
-        time_limit, work_limit = options.get("time_limit"), options.get("work_limit")
-        if work_limit is None:
-            work_limit = WORK_LIMIT if time_limit is None else math.inf
-        limits = Limits(
-            work_limit=work_limit, time_limit=math.inf if time_limit is None else time_limit
-        )
+        time, work = options.get("time_limit"), options.get("work_limit")
+        time = math.inf if time is None else time
+        limits = Limits(work_limit=usual_work(time) if work is None else work, time_limit=time)
         rules = chosen_rules(rules_of(options, MAPPED), MAPPED, otherwise=task.rules)
         found = answer_many(task, rules, arrays, gap=options["gap"], limits=limits)
         return PointAnswers(status=found.status, reason=found.reason, terms=found.terms)

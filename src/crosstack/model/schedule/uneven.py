@@ -89,7 +89,7 @@ def uneven_ends_of_many(
     for there, back, own in zip(forward, backward, weights, strict=True):
         rows += [there, back, back - own, own, send if beside else 0.0]
     times = np.stack(np.broadcast_arrays(*rows))
-    many = max(AT_ONCE // (stages * pieces * microbatches * len(rows) // (stages * pieces)), 1)
+    many = max(AT_ONCE // (microbatches * len(rows)), 1)
     found = [
         stage_ends_of_many(times[:, at : at + many], microbatches, schedule, interleave=pieces)
         for at in range(0, times.shape[1], many)
