@@ -11,6 +11,7 @@ import crosstack
 from crosstack.evaluate.comparisons import COMPARISONS, GENERATIONS, comparison_of
 from crosstack.io.library.machines import system_on
 from crosstack.io.steps import job_named
+from crosstack.machine.calibration import Calibration
 from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.model.rules import rules_named
@@ -53,6 +54,12 @@ def test_a_step_is_compared_with_those_of_its_chips_and_kind_of_model(
 )
 def test_a_step_unlike_all_measured_ones_is_not_compared(task):
     assert comparison_of(task, RULES) is None
+
+
+def test_a_calibrated_machine_is_not_compared():
+    task = task_of()
+    system = Calibration(products=0.9, rows=8).applied(task.system)
+    assert comparison_of(replace(task, system=system), RULES) is None
 
 
 def test_rules_of_others_are_not_compared():

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from crosstack.machine.calibration import is_calibrated
 from crosstack.mapping.mapping import Task
 from crosstack.model.rules import Rules
 from crosstack.records import plain
@@ -125,6 +126,8 @@ def comparison_of(task: Task, rules: Rules) -> Comparison | None:
     framework = task.system.chip.framework
     workload, chip = task.workload, task.system.chip
     if rules.name != COMPARED_RULES or framework is None or not is_of_tokens(workload):
+        return None
+    if is_calibrated(task.system):  # the runs were predicted on machines of data sheets
         return None
     for one in COMPARISONS:
         asked = one.framework, one.experts, chip.name in GENERATIONS[one.generation]

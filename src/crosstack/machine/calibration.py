@@ -19,6 +19,8 @@ from crosstack.machine.framework import Framework
 from crosstack.machine.system import System
 from crosstack.records import require_types
 
+_CALIBRATED = ", calibrated on "  # behind the name of a machine
+
 
 class Range(NamedTuple):
     """The least and the most that a factor may be, and what it is of. [1]"""
@@ -118,7 +120,12 @@ class Calibration:
 
     def named(self, name: str) -> str:
         """Return the name of a machine, with that it is calibrated where it is."""
-        return f"{name}, calibrated on {self.rows:,} rows" if self.rows else name
+        return f"{name}{_CALIBRATED}{self.rows:,} rows" if self.rows else name
+
+
+def is_calibrated(system: System) -> bool:
+    """Whether a system is as it was measured, which its name says."""
+    return _CALIBRATED in system.name
 
 
 AS_SAID = Calibration()  # of what the library has: nothing was measured

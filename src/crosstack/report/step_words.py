@@ -22,6 +22,7 @@ from crosstack.evaluate.next_plans import (
 from crosstack.evaluate.plan import Plan
 from crosstack.evaluate.step_account import Spent, StepAccount
 from crosstack.evaluate.whole_run import WholeRun, cost_of, tokens_of_iteration, tokens_per_second
+from crosstack.machine.calibration import is_calibrated
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Mapping
 from crosstack.model.objective import YEARS, Objective
@@ -176,6 +177,8 @@ def expected_sentence(answer: Plan) -> str:
     if not is_of_tokens(answer.task.workload) or answer.rules.name != COMPARED_RULES:
         return ""
     framework, like = answer.task.system.chip.framework, answer.comparison
+    if is_calibrated(answer.task.system):
+        return "Not compared with measured steps: the machine is calibrated, they were not."
     if framework is None:
         return "Not compared with measured steps, which frameworks drive: name one (--framework)."
     if like is None:
