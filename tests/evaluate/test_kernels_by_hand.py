@@ -6,6 +6,7 @@ as the mapping splits it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cache
 
@@ -17,6 +18,7 @@ from crosstack.io import library
 from crosstack.io.library import system_on
 from crosstack.machine.chip import Overlap
 from crosstack.machine.framework import Fusion
+from crosstack.machine.memory import Scope
 from crosstack.machine.system import Parallelism
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.published.dfmodel.graphs.llm import llm
@@ -83,8 +85,11 @@ def own_extents(kernel, axis, degree):
     return extents.values()
 
 
-def predicted(kernel, axis, degree, times, batch):
-    """Time of a kernel of ``batch`` sequences as a step counts it, from its definition alone."""
+def predicted(kernel, axis, degree, times, batch, near):
+    """Time of a kernel of ``batch`` sequences as a step counts it, from its definition alone.
+
+    ``near`` is what the first level gives that all multiprocessors share; infinite without one.
+    """
     outer, m, k, n = own_extents(kernel, axis, degree)
     if not kernel.kind.is_gemm:
         share = outer * m * n / (kernel.outer * kernel.m * kernel.n)
@@ -94,8 +99,8 @@ def predicted(kernel, axis, degree, times, batch):
         return times.elementwise(batch * work, batch * moved) + times.launch_overhead
     if kernel.kind is KernelKind.GEMM_WEIGHT:  # all heads share the activations
         return times.product(outer * m, k, batch * n)
-    if kernel.communications:  # the gradient of a weight adds up over tokens
-        return times.product(m, batch * k, n)
+    if kernel.communications:  # the gradient of a weight adds up over tokens, and is added to
+        return times.product(m, batch * k, n) + m * n * Dtype.BF16.size / near
     return times.product(m, k, n, batch * outer)
 
 
@@ -107,11 +112,13 @@ def check(work, system, degree):
     times = Roofline().times(system.chip, work.graph.dtype)
     kernels = {kernel.name: kernel for kernel in work.graph.kernels}
     batch = work.global_batch_size
+    shared = [level.speed for level in system.chip.levels if level.scope is Scope.CHIP]
+    near = shared[0] if shared else math.inf
     axes = dict(zip(kernels, answer.mapping.sharding, strict=True))
     assert len(answer.evaluation.partitions) == len(kernels)
     for partition in answer.evaluation.partitions:
         (name,) = partition.kernels
-        expected = predicted(kernels[name], axes[name], degree, times, batch)
+        expected = predicted(kernels[name], axes[name], degree, times, batch, near)
         device = (partition.time - partition.network_time) * batch
         assert device == pytest.approx(expected, **CLOSE), name
     return answer

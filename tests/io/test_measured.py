@@ -29,8 +29,20 @@ def test_a_row_is_a_product_on_a_chip(saved):
     (found,) = read_kernels(saved(ROW, "", ROW | {"m": 2})).sets
     assert found.chip == library.chip("h100-sxm")
     assert found.gpu == "H100-SXM5-80GB"
-    assert found.rows[0] == MeasuredProduct(m=64, k=128, n=256, dtype=Dtype.BF16, time=1e-5)
+    row = MeasuredProduct(m=64, k=128, n=256, dtype=Dtype.BF16, time=1e-5, result=2.0)
+    assert found.rows[0] == row
     assert [row.m for row in found.rows] == [64, 2]
+
+
+def test_what_moves_of_a_result_is_as_wide_as_it_is_and_twice_what_is_added_to(saved):
+    wide = ROW | {"out_dtype": "fp32"}
+    rows = ROW, wide, wide | {"accumulate": True}, ROW | {"dtype": "fp8"}
+    (products, eight) = read_kernels(saved(*rows)).sets
+    assert [row.result for row in products.rows] == [2, 4, 8]
+    assert eight.rows[0].result == 2  # bytes, of products of one
+    groups = ROW | {"op": "grouped gemm", "groups": 4, "gradient_dtype": "fp32"}
+    (found,) = read_kernels(saved(groups | {"stage": "fwd"}, groups | {"stage": "bwd_grad_w"})).sets
+    assert [row.result for row in found.rows] == [2, 8]
 
 
 def test_layers_of_frameworks_are_timed_in_graphs_with_their_casts(saved):

@@ -112,8 +112,8 @@ def test_sources_are_in_the_bibliography_and_name_fields_that_exist(name):
         assert source["source"] in KEYS
         assert source["kind"] in KINDS
         words = (
-            "kinds", "fusions", "chains", "attention", "tokens_once", "sharing", "schedules",
-            "contexts", "window_contexts", "functions",
+            "kinds", "fusions", "chains", "attention", "tokens_once", "fused_sums", "sharing",
+            "schedules", "contexts", "window_contexts", "functions",
         )  # fmt: skip
         paths = {**_numbers(ENTRIES[name]), **{word: ENTRIES[name].get(word) for word in words}}
         assert [f for f in source["fields"] if not any(_covers(f, p) for p in paths)] == []

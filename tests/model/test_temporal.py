@@ -13,7 +13,7 @@ from crosstack import Constraints, Dimension, DimensionKind, Parallelism, System
 from crosstack.io import library
 from crosstack.machine.chip import GPU_FUSIONS, Execution, Overlap, flat_chip
 from crosstack.machine.framework import Fusion
-from crosstack.machine.memory import main_memory
+from crosstack.machine.memory import Scope, main_memory
 from crosstack.model.choices import make_choices
 from crosstack.model.kernels.flat import ConstantShare, SystolicCells
 from crosstack.model.kernels.roofline import Roofline
@@ -25,11 +25,13 @@ from crosstack.model.schedule.layer import TERMS, PartitionTimes, layer_graph
 from crosstack.model.temporal import Run, kernel_clock
 from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.published.dfmodel.graphs.serving import decode
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import bits
 from crosstack.workload.kernels import Direction, KernelKind
 from crosstack.workload.transformer_training import Recompute
 
 A100 = library.chip("a100-sxm-80gb").with_memory(capacity=None)
+NEAR = next(level for level in A100.levels if level.scope is Scope.CHIP)
 BARE = A100.without_fusion(Fusion.ATTENTION)  # whose products of attention are timed as they are
 CLOSE = {"rel": 1e-9, "abs": 0.0}
 RULES = rules_named("crosstack")
@@ -78,8 +80,9 @@ def predicted(kernel, times, batch=1):
         return times.elementwise(batch * kernel.work, batch * moved) + times.launch_overhead
     if kernel.kind is KernelKind.GEMM_WEIGHT:  # all heads share the activations
         return times.product(kernel.outer * kernel.m, kernel.k, batch * kernel.n)
-    if kernel.communications:  # the gradient of a weight adds up over tokens
-        return times.product(kernel.m, batch * kernel.k, kernel.n)
+    if kernel.communications:  # the gradient of a weight adds up over tokens, and is added to
+        added = kernel.m * kernel.n * Dtype.BF16.size / NEAR.speed
+        return times.product(kernel.m, batch * kernel.k, kernel.n) + added
     return times.product(kernel.m, kernel.k, kernel.n, batch * kernel.outer)
 
 

@@ -110,7 +110,11 @@ class MeasuredExperts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredGroups:
-    """As many products of M x K by K x N, one kernel each, as measured. [1], [s]"""
+    """As many products of M x K by K x N, one kernel each, as measured. [1], [s]
+
+    ``result`` is what moves of each number of a result as it is put down, that of ``dtype`` if
+    None. [B]
+    """
 
     groups: int
     m: int
@@ -118,6 +122,7 @@ class MeasuredGroups:
     n: int
     dtype: Dtype
     time: float
+    result: float | None = None
 
 
 def experts_said(rows: Sequence[MeasuredExperts], chip: Chip) -> Floats:
@@ -213,11 +218,12 @@ def _grouped(row: MeasuredExperts, chip: Chip, shape: tuple[float, float, float,
 
 def groups_said(rows: Sequence[MeasuredGroups], chip: Chip) -> Floats:
     """Return what is said of products that run one after the other, with their launches. [s]"""
-    found = [
-        row.groups
-        * float(product_time(Roofline(), chip, row.m, row.k, row.n, dtype=row.dtype).time)
-        for row in rows
-    ]
+    found = []
+    for row in rows:
+        one = product_time(Roofline(), chip, row.m, row.k, row.n, dtype=row.dtype).time
+        numbers, moved = np.array(float(row.m * row.n)), np.array(row.result or row.dtype.size)
+        put_down = Roofline().result_time(chip, row.dtype, numbers, moved)
+        found.append(row.groups * float(one + put_down))
     return np.array(found)
 
 

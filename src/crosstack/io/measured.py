@@ -66,6 +66,7 @@ WIDE_TILES = ("fa3", "flash_attention")
 SPREADS = ("flashinfer",)  # that share out all keys evenly (``ye2025flashinfer``)
 TURNS = "TensorRT"  # whose layers join queries, keys and values, and turn them in a second pass
 FRAMEWORKS = "aic"  # whose layers are timed in graphs, with casts of what they read
+WEIGHTS_STAGE = "bwd_grad_w"  # of grouped products: gradients of weights
 MOST_PROBLEMS = 20
 
 
@@ -215,7 +216,10 @@ def _kernel(row: Mapping[str, Any], op: str, dtype: Dtype, where: str) -> Row:
         return _experts(row, dtype, where)
     if op == "grouped gemm":
         counts, time = _numbers(row, where, "groups", "m", "k", "n")
-        return MeasuredGroups(**counts, dtype=dtype, time=time)
+        gradient = row.get("gradient_dtype") if row.get("stage") == WEIGHTS_STAGE else None
+        adds = gradient == Dtype.FP32  # as main gradients are
+        result = _result({"out_dtype": gradient}, dtype, adds=adds)
+        return MeasuredGroups(**counts, dtype=dtype, time=time, result=result)
     if op not in FUNCTIONS:
         known = [*FUNCTIONS, *AttentionKind, "moe", "grouped gemm"]
         raise InputError(unknown_name(f"{where}: op", "kernel is", op, known).problems)
@@ -317,4 +321,12 @@ def _product(row: Mapping[str, Any], dtype: Dtype, where: str) -> MeasuredProduc
         time=time,
         timed=Timed.GRAPH if framework else Timed.LOOP,
         cast=framework and dtype.size < Dtype.BF16.size,
+        result=_result(row, dtype, adds=bool(row.get("accumulate"))),
     )
+
+
+def _result(row: Mapping[str, Any], dtype: Dtype, *, adds: bool) -> float:
+    """Return what moves of a number of a result: 16 bits or more, twice if it is added to. [B]"""
+    said = row.get("out_dtype")
+    size = Dtype(said).size if said in list(Dtype) else max(dtype.size, Dtype.BF16.size)
+    return size * (2 if adds else 1)

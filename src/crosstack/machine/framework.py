@@ -64,6 +64,9 @@ class Framework:
     tokens_once : bool
         Whether a token goes to each chip, and each server, once, however many of its experts are
         there, and is copied there.
+    fused_sums : bool
+        Whether products that make gradients of weights add them to those of earlier microbatches;
+        else a kernel of its own does.
     sharing : tuple of Zero
         What data-parallel chips have shares of; empty: whatever is asked.
     schedules : tuple of Schedule
@@ -81,6 +84,7 @@ class Framework:
     ends_as_layers: int = 0
     attention: AttentionProgram = AttentionProgram.NEWEST
     tokens_once: bool = False
+    fused_sums: bool = True
     sharing: tuple[Zero, ...] = ()
     schedules: tuple[Schedule, ...] = ()
     contexts: tuple[ContextExchange, ...] = ()

@@ -41,6 +41,7 @@ from crosstack.machine.chip import Chip, Execution, Overlap
 from crosstack.model.boundary import factor_order, streams_memory
 from crosstack.model.flows import Ends, read_again, tensor_ends
 from crosstack.model.kernels.attention import products_in_attention
+from crosstack.model.kernels.results import results_of
 from crosstack.model.legality import Legality, legality_on, renumbered
 from crosstack.model.memory import keeps_cache
 from crosstack.model.mesh_plan import MeshPlan
@@ -51,6 +52,7 @@ from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import AXIS_CODE, Bools, Floats, Ints, KernelGraph, bits
 from crosstack.workload.kernels import Axis
 from crosstack.workload.passes.routing import touched_share
+from crosstack.workload.transformer_training import Zero
 from crosstack.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -140,10 +142,12 @@ def clocked(
     sequences = together[row].astype(np.float64)
     swapped, shared = factor_order(arrays)
     product = (arrays.gemm & arrays.systolic)[row]
-    held, summed = arrays.has_weight[row], (arrays.periodic_size > 0)[row]
+    held = arrays.has_weight[row]
     filled = arrays.routing[row, 2]
     shapes = _shapes(arrays, row, shared[row] | (axis == M), (rows, depth, columns), sequences)
     table, clock = np.zeros((len(row), 6)), kernel_clock(chip, rules)
+    spread = bool(np.all(np.asarray(plan.zero) >= Zero.GRADIENTS.number))
+    results = results_of(arrays, chip, clock, plan.n_microbatches, shared=spread)
     rate = rules.clock.lane_rates(chip, arrays).copy()
     attended = rules.clock.attended(chip, arrays).of(row)
     counted, back = density[row], arrays.backward[row]
@@ -187,9 +191,12 @@ def clocked(
         opens, closes = arrays.open_inputs[row] | streams, arrays.open_output[row] | streams
         own = own + opens[:, 0] * first + opens[:, 1] * second
         # Each microbatch but the first, and each copy that shares them, adds to what is there.
-        times = plan.n_microbatches * arrays.sharers[row]
-        leaving = closes * result * (1 + summed * (1 - 1 / times))
+        leaving = closes * result * results.wider[row]
     work, after = np.where(product, table[:, 0] * repeats, work / rate[row]), table[:, 1] * repeats
+    plain = product & ~attended.inside
+    work += np.where(plain, results.beside[row] * made * counted[:, 2] * repeats, 0.0)
+    launching = results.launches[row] * chip.launch_overhead / sequences
+    after += np.where(product, results.behind[row] * made + launching, 0.0)
     # The least of `TemporalLoad`, of tensors that join no kernels of one partition.
     legality = legality_on(arrays, chip)
     apart, launches = crossing(arrays, rules.traffic, legality)[0], _launch_shares(legality)

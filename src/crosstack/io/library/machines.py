@@ -204,6 +204,7 @@ def framework(name: str) -> Framework:
         uneven_stages=values["uneven_stages"],
         ends_as_layers=values.get("ends_as_layers", 0),
         tokens_once=values.get("tokens_once", False),
+        fused_sums=values.get("fused_sums", True),
         attention=AttentionProgram(values.get("attention", AttentionProgram.NEWEST)),
         sharing=tuple(Zero(each) for each in values.get("sharing", ())),
         schedules=tuple(Schedule(each) for each in values.get("schedules", ())),

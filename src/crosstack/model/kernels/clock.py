@@ -97,6 +97,19 @@ class KernelClock(Protocol):
         moving = np.where(traffic > 0, traffic / memory.speed + memory.latency, 0.0)
         return np.asarray(np.maximum(computing, moving))
 
+    def result_time(self, chip: Chip, dtype: Dtype, numbers: Floats, moved: Floats) -> Floats:
+        """Time of a result that nothing hides, beyond that of numbers of ``dtype``. [s]
+
+        Nothing, unless the clock tells where tiles wait.
+
+        Parameters
+        ----------
+        numbers, moved : array
+            Numbers of the result [1], and what moves of each as a tile is put down: it may be
+            wider than operands, and added to what is there. [B]
+        """
+        return np.zeros(np.broadcast_shapes(np.shape(numbers), np.shape(moved)))
+
     def least(
         self, chip: Chip, dtype: Dtype, m: float, k: float, n: float, batch: float = 1.0
     ) -> float:

@@ -11,6 +11,7 @@ import numpy as np
 
 from crosstack.errors import InfeasibleError, require, require_quantity, require_whole
 from crosstack.machine.chip import Chip
+from crosstack.machine.memory import Scope
 from crosstack.model.kernels.clock import COMPUTE, KernelClock, KernelTime
 from crosstack.model.kernels.systolic import chosen_dataflow
 from crosstack.model.kernels.throttle import clock_share, reached_share
@@ -133,6 +134,17 @@ class Roofline(KernelClock):
             ),
             utilization=2 * batch * m * k * n / (chip.throughput(dtype) * time),
         )
+
+    def result_time(self, chip: Chip, dtype: Dtype, numbers: Floats, moved: Floats) -> Floats:
+        """Time of a result beyond that of numbers of ``dtype``, as tiles are put down. [s]
+
+        Nothing hides the bytes of results on their way to the level that all multiprocessors share
+        (`crosstack.model.kernels.waves`), those that are read to be added to no more.
+        """
+        near = next((level for level in chip.levels if level.scope is Scope.CHIP), None)
+        if near is None:
+            return KernelClock.result_time(self, chip, dtype, numbers, moved)
+        return np.asarray(np.maximum(moved - dtype.size, 0.0) * numbers / near.speed)
 
     def clock_share(self, chip: Chip, work: Floats, inside: Floats, memory: Floats) -> Floats:
         """Return the clock over that of the chip's rates; see `throttle.clock_share`. [1]"""

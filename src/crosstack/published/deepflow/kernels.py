@@ -134,6 +134,10 @@ class DrawnTiles(Checked):
         """Clock over that of the rates of a chip: always that. [1]"""
         return np.ones_like(work)
 
+    def result_time(self, chip: Chip, dtype: Dtype, numbers: Floats, moved: Floats) -> Floats:
+        """Nothing: a result is as wide as operands, and added to by nobody. [s]"""
+        return np.zeros_like(numbers)
+
     def check_fit(
         self, chip: Chip, dtype: Dtype, m: Floats, k: Floats, n: Floats, batch: Floats
     ) -> None:

@@ -1,0 +1,68 @@
+"""What products take to put down what they make: wide results, and gradients that are added up.
+
+A clock's product makes numbers of the type that it multiplies. Results may be wider (16 bits of
+products of 8, 32 of gradients), and a gradient of a weight is added to that of earlier microbatches
+as its tiles are put down: what is there is read, too. Frameworks whose products do not add have a
+kernel behind each that reads both and writes the sum; of a first microbatch there is none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from crosstack.machine.chip import Chip
+from crosstack.workload.kernel_graph import Floats, KernelGraph
+
+if TYPE_CHECKING:
+    from crosstack.model.kernels.clock import KernelClock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Results:
+    """What results of products take beyond those of the clock; arrays are (n,).
+
+    ``beside`` while tiles are put down, ``behind`` in a kernel of its own, both for each number
+    [s]; ``launches`` of such kernels in a microbatch; ``wider``: bytes of main memory that the
+    product itself writes and reads there, for each that its result has in the end. [1]
+    """
+
+    beside: Floats
+    behind: Floats
+    launches: Floats
+    wider: Floats
+
+
+def results_of(
+    arrays: KernelGraph, chip: Chip, clock: KernelClock, microbatches: float, *, shared: bool
+) -> Results:
+    """Return what results of the products of a graph take. [s]
+
+    Parameters
+    ----------
+    microbatches : float
+        Of an iteration. [1]
+    shared : bool
+        Whether data-parallel chips have shares of gradients, so that those of a microbatch are
+        summed and sent at once.
+    """
+    summed, element = arrays.periodic_size > 0, arrays.output_element
+    size = np.ones(arrays.n)
+    for dtype, those in arrays.kernels_by_dtype:
+        size[those] = dtype.size
+    apart = summed & np.bool_(chip.framework is not None and not chip.framework.fused_sums)
+    moved = np.where(apart, size, element * np.where(summed, 2, 1))
+    beside = np.zeros(arrays.n)
+    for dtype, those in arrays.kernels_by_dtype:
+        one = clock.result_time(chip, dtype, np.ones(arrays.n), moved)
+        beside[those] = one[those]
+    more = np.where(apart, 0.0 if shared else 1 - 1 / microbatches, 0.0)
+    again = 1 - 1 / (microbatches * arrays.sharers)  # each but the first adds
+    return Results(
+        beside=beside,
+        behind=more * (size + 2 * element) / chip.main_memory.speed,
+        launches=more,
+        wider=np.where(apart, size / element, 1 + summed * again),
+    )
