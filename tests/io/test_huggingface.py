@@ -40,6 +40,19 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "mixtral", 4096, 32, 32, 8, 14336, 32000, 32768, sliding_window=None,
         num_local_experts=8, num_experts_per_tok=2,
     ),
+    "mistral-nemo": sized(
+        "mistral", 5120, 40, 32, 8, 14336, 131072, 131072, head_dim=128, sliding_window=None
+    ),
+    "phi-4": sized("phi3", 5120, 40, 40, 10, 17920, 100352, 16384, sliding_window=None),
+    "gpt-oss-120b": sized(
+        "gpt_oss", 2880, 36, 64, 8, 2880, 201088, 131072, head_dim=64, attention_bias=True,
+        sliding_window=128, layer_types=["sliding_attention", "full_attention"] * 18,
+        num_local_experts=128, num_experts_per_tok=4, tie_word_embeddings=False,
+    ),
+    "gpt-oss-20b": sized(
+        "gpt_oss", 2880, 24, 64, 8, 2880, 201088, 131072, head_dim=64, num_local_experts=32,
+        num_experts_per_tok=4,
+    ),
     "qwen2.5-0.5b": sized(
         "qwen2", 896, 24, 14, 2, 4864, 151936, 32768, sliding_window=32768, max_window_layers=24,
         use_sliding_window=False, tie_word_embeddings=True,
@@ -84,6 +97,12 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         n_routed_experts=256, n_shared_experts=1, num_experts_per_tok=8,
         moe_intermediate_size=2048, moe_layer_freq=1, first_k_dense_replace=3,
         topk_method="noaux_tc", num_nextn_predict_layers=1, n_group=8, topk_group=4,
+    ),
+    "kimi-k2": sized(
+        "kimi_k2", 7168, 61, 64, 64, 18432, 163840, 131072, **LATENT, q_lora_rank=1536,
+        n_routed_experts=384, n_shared_experts=1, num_experts_per_tok=8,
+        moe_intermediate_size=2048, moe_layer_freq=1, first_k_dense_replace=1,
+        topk_method="noaux_tc", num_nextn_predict_layers=0, n_group=1, topk_group=1,
     ),
     "nemotron-4-340b": sized(
         "nemotron", 18432, 96, 96, 8, 73728, 256000, 4096, head_dim=192, hidden_act="relu2",

@@ -30,7 +30,9 @@ def test_a_model_has_the_published_parameters(name):
 # Publishers give most to the digit; these as a round number.
 def test_parameters_that_are_published_round_are_known():
     rounded = {name for name in NAMES if library.published_parameters(name).rounding}
-    assert {name.split("-")[0] for name in rounded} == {"gpt", "gpt3", "opt", "nemotron", "palm"}
+    assert {name.split("-")[0] for name in rounded} == {
+        "gpt", "gpt3", "opt", "nemotron", "palm", "kimi",
+    }  # fmt: skip
     assert len(NAMES) - len(rounded) >= 50
 
 

@@ -118,6 +118,11 @@ def _mixtral(file: FileModel) -> dict[str, Any]:
     return {"experts": Experts(count=count, active=active, feed_forward=file.feed_forward)}
 
 
+def _gpt_oss(file: FileModel) -> dict[str, Any]:
+    """Windows in every other layer, and biases everywhere."""
+    return {"feed_forward_bias": True} | _windows(file.layer_types, file.sliding_window, 2)
+
+
 def _qwen2(file: FileModel) -> dict[str, Any]:
     """Biases on queries, keys and values."""
     first = file.max_window_layers
@@ -215,6 +220,7 @@ _OWN: dict[str, Callable[[FileModel], dict[str, Any]]] = {
     "llama": lambda f: {"qkv_bias": f.attention_bias, "output_bias": f.attention_bias},
     "mistral": lambda f: _windows(None, f.sliding_window, 0),
     "mixtral": _mixtral,
+    "gpt_oss": _gpt_oss,
     "qwen2": _qwen2,
     "qwen3": lambda f: {"qk_norm": True, "qkv_bias": f.attention_bias},
     "qwen3_moe": _qwen3_moe,
