@@ -27,6 +27,8 @@ from crosstack.machine.chip import Chip
 from crosstack.machine.framework import Fusion
 from crosstack.machine.system import Dimension, System
 from crosstack.model.kernels import tilings
+from crosstack.model.kernels.clock import KernelClock
+from crosstack.model.kernels.roofline import Roofline
 from crosstack.workload.dtype import Dtype
 
 RUNS = 12  # of every source
@@ -163,6 +165,16 @@ def whole_k() -> Iterator[None]:
         tilings._candidates.cache_clear()
 
 
+@contextmanager
+def narrow_results() -> Iterator[None]:
+    """Let results be as narrow as operands are, and gradients of weights be added to nothing."""
+    kept, Roofline.result_time = Roofline.result_time, KernelClock.result_time
+    try:
+        yield
+    finally:
+        Roofline.result_time = kept
+
+
 @dataclass(frozen=True)
 class Means:
     """Sums of errors, and rows, by machine or source. [1]"""
@@ -282,15 +294,20 @@ def parts_of_runs(sources: dict[str, list[MeasuredRun]]) -> dict[str, Part]:
     def on(change: Callable[[System], System], run: MeasuredRun) -> MeasuredRun:
         return replace(run, system=change(run.system))
 
-    def renamed(run: MeasuredRun) -> MeasuredRun:  # so that nothing of it is known already
-        return on(partial(on_chip, lambda chip: replace(chip, name="whole K")), run)
+    def called(name: str, run: MeasuredRun) -> MeasuredRun:  # that nothing is known of already
+        return on(partial(on_chip, lambda chip: replace(chip, name=name)), run)
 
     def whole() -> Means:
         with whole_k():
-            return runs(sources, renamed)
+            return runs(sources, partial(called, "whole K"))
+
+    def narrow() -> Means:
+        with narrow_results():
+            return runs(sources, partial(called, "narrow results"))
 
     return {
         ALL: partial(runs, sources, same),
+        "results wider than operands, and their sums": narrow,
         **{name: partial(runs, sources, partial(on, change)) for name, change in systems.items()},
         "splits of K": whole,
         "communication beside work": partial(runs, sources, partial(replace, overlap=())),
@@ -299,8 +316,9 @@ def parts_of_runs(sources: dict[str, list[MeasuredRun]]) -> dict[str, Part]:
 
 def tables(folder: Path) -> dict[str, dict[str, Part]]:
     """Return every table, by its heading: how to score it with all, and without each part."""
-    uncast = {"making narrow numbers of what is read": partial(with_fields, cast=False)}
-    even = {"uneven experts": partial(with_fields, exponent=None)}
+    narrow = {"results wider than operands, and their sums": partial(with_fields, result=None)}
+    uncast = {"making narrow numbers of what is read": partial(with_fields, cast=False)} | narrow
+    even = {"uneven experts": partial(with_fields, exponent=None)} | narrow
     return {
         "Products": parts_of_kernels(folder / "gemm.jsonl", uncast),
         "Attention": parts_of_kernels(folder / "attention.jsonl", {}),

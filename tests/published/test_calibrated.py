@@ -31,11 +31,11 @@ def of_source(name: str, file: str) -> list[str]:
 def shown(tmp_path):
     """Return a function that fits to some rows, and scores runs before and after."""
 
-    def show(rows: list[str], on: str, runs: list[str], most: int | None = None):
+    def show(rows: list[str], on: str, runs: list[str]):
         table, held = tmp_path / "rows.jsonl", tmp_path / "runs.jsonl"
         table.write_text("\n".join(rows))
         held.write_text("\n".join(runs))
-        fit = crosstack.calibrate(table, on, most=most)
+        fit = crosstack.calibrate(table, on)
         machine, found = CalibratedMachine(on=on, calibration=fit.calibration), read_runs(held)
         tables = found, on_measured(found, machine)
         return fit, [score_runs(next(iter(each.sets.values()))).ours for each in tables]
@@ -55,7 +55,7 @@ def held_to_the_page(row: str, before, after) -> None:
 @pytest.mark.timeout(1200)  # hundreds of steps, over and over
 def test_half_of_the_steps_of_a_node_tell_of_the_other_half(shown):
     runs = of_source("vtrain-single", "training.jsonl")
-    _, (before, after) = shown(runs[::2], "a100-dgx-80gb", runs[1::12], most=48)
+    _, (before, after) = shown(runs[::2], "a100-dgx-80gb", runs[1::12])
     assert after.mean < before.mean
     assert abs(after.bias) < abs(before.bias)
     held_to_the_page("steps, every other of vTrain", before, after)

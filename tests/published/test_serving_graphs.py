@@ -45,10 +45,11 @@ def test_prefill_without_sharing_or_gate_is_the_forward_layer():
 
 
 REFUSED = {
-    "model.latent": ["deepseek-v2-lite", "deepseek-v2", "deepseek-v3"],
+    "model.latent": ["deepseek-v2-lite", "deepseek-v2", "deepseek-v3", "kimi-k2"],
     "model.experts": [
         "mixtral-8x7b", "mixtral-8x22b", "qwen3-30b-a3b", "qwen3-235b-a22b", "deepseek-v2-lite",
-        "deepseek-v2", "deepseek-v3",
+        "deepseek-v2", "deepseek-v3", "kimi-k2", "gpt-oss-20b", "gpt-oss-120b",
+        "qwen3-coder-480b-a35b",
     ],
     "model.parallel": [
         "falcon-7b", "falcon-40b", "falcon-180b", "palm-8b", "palm-62b", "palm-540b",
@@ -56,7 +57,7 @@ REFUSED = {
     "model.norms": ["opt-350m"],
     "model.window": [
         "mistral-7b", "gemma2-2b", "gemma2-9b", "gemma2-27b", "gemma3-1b", "gemma3-4b",
-        "gemma3-12b", "gemma3-27b",
+        "gemma3-12b", "gemma3-27b", "gpt-oss-20b", "gpt-oss-120b",
     ],
 }  # fmt: skip
 SERVED = sorted(set(library.names("models")).difference(*REFUSED.values()))

@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 Step = Work
-WORK_LIMIT = 4e5  # units of work of what a strategy leaves out: one or two seconds
+WORK_LIMIT = 2e5  # units of work of what a strategy leaves out: about a second
 MOST_PARTS = 5  # that are printed
 WAITING = "waiting for other stages and transfers"
 UPDATING = "updating weights"
