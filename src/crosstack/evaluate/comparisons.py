@@ -76,7 +76,7 @@ COMPARISONS = (
         experts=False,
         runs=18,
         sources=("nanotron",),
-        ratios=Ratios(low=0.71, middle=1.339, high=3.293),
+        ratios=Ratios(low=0.707, middle=1.308, high=3.292),
     ),
     Comparison(
         framework="megatron",
@@ -84,7 +84,7 @@ COMPARISONS = (
         experts=False,
         runs=91,
         sources=("megatron-selene", "megatron-table5", "vtrain-multi", "vtrain-single"),
-        ratios=Ratios(low=0.97, middle=1.046, high=1.194),
+        ratios=Ratios(low=0.966, middle=1.044, high=1.194),
     ),
     Comparison(
         framework="megatron",
@@ -92,7 +92,7 @@ COMPARISONS = (
         experts=False,
         runs=31,
         sources=("megatron-bridge", "simumax"),
-        ratios=Ratios(low=0.967, middle=1.252, high=1.351),
+        ratios=Ratios(low=0.94, middle=1.232, high=1.322),
     ),
     Comparison(
         framework="megatron",
@@ -100,7 +100,7 @@ COMPARISONS = (
         experts=True,
         runs=22,
         sources=("megatron-bridge", "simumax"),
-        ratios=Ratios(low=0.953, middle=1.51, high=1.733),
+        ratios=Ratios(low=0.953, middle=1.486, high=1.723),
     ),
     Comparison(
         framework="megatron",
@@ -108,7 +108,7 @@ COMPARISONS = (
         experts=False,
         runs=4,
         sources=("megatron-bridge",),
-        ratios=Ratios(low=1.139, middle=1.182, high=1.21),
+        ratios=Ratios(low=1.123, middle=1.171, high=1.193),
     ),
     Comparison(
         framework="megatron",
@@ -116,7 +116,7 @@ COMPARISONS = (
         experts=True,
         runs=4,
         sources=("megatron-bridge",),
-        ratios=Ratios(low=1.074, middle=1.302, high=1.701),
+        ratios=Ratios(low=1.067, middle=1.293, high=1.685),
     ),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,12 +23,14 @@ from crosstack.errors import (
 from crosstack.evaluate.comparisons import Comparison, comparison_of
 from crosstack.evaluate.evaluation import Evaluation, KernelTerms
 from crosstack.evaluate.explanation import explained
+from crosstack.evaluate.fronts import POINTS, Found, Front, checked_metrics, front_below
 from crosstack.evaluate.next_plans import RankedStrategies, decided_otherwise
 from crosstack.evaluate.saved import mapping_from_dict
 from crosstack.evaluate.time import evaluate
 from crosstack.evaluate.warned import warnings_of
 from crosstack.evaluate.whole_run import (
     WholeRun,
+    cost_of,
     tokens_of_iteration,
     tokens_per_second,
     whole_run,
@@ -62,8 +64,6 @@ __all__ = [
 WORK_LIMIT = 5e6  # units of work of a search that is given no limit: about 20 s
 SETTLING_WORK = 1e5  # units of work of what the time of an iteration does not tell
 SAME = 1e-9  # relative; what rounding may do to a saved time
-SETTLED = 2  # strategies searched by themselves, for each that is listed [1]
-PROVED = 1e-9  # gap of a plan that is proved optimal
 _SAVED_OF_KERNEL = ("name", "partition", "sharding", "lanes", "stages")
 _GIVEN = (
     "dimension sizes", "parallelism", "microbatch size", "number of tiles", "sharding",
@@ -80,8 +80,8 @@ def usual_work(time_limit: float) -> float:
 class Plan:
     """The result of `optimise`: task, rules, mapping, certificate and evaluation.
 
-    ``tokens`` of a whole run, and the plans next to this one, fastest first, are None where they
-    were not asked for. [1]
+    ``tokens`` of a whole run [1], the plans next to this one, fastest first, and the front of time
+    and memory are None where they were not asked for.
     """
 
     task: Task
@@ -91,6 +91,7 @@ class Plan:
     evaluation: Evaluation
     tokens: float | None = None
     next_plans: RankedStrategies | None = None
+    front: Front | None = None
 
     __repr__ = brief
 
@@ -160,6 +161,8 @@ class Plan:
             found["run"] = plain(self.run)
         if self.next_plans is not None:
             found["next_plans"] = self._next_plans(self.next_plans)
+        if self.front is not None:
+            found["memory_front"] = self._front(self.front)
         return found
 
     def _next_plans(self, ranked: RankedStrategies) -> dict[str, Any]:
@@ -182,6 +185,23 @@ class Plan:
         left = ranked.left if math.isfinite(ranked.left) else None  # none is left out
         counts = {"strategies": ranked.total, "blocks": ranked.blocks}
         return {**counts, "left_bound_s": left, "plans": rows}
+
+    def _front(self, front: Front) -> dict[str, Any]:
+        """Return the front of time and memory, each point as a mapping to evaluate."""
+        rows = [
+            _decisions(point.mapping, point.evaluation)
+            | {
+                "limit_b": point.limit,
+                "memory_used_b": point.evaluation.memory_used,
+                "time_s": point.evaluation.time,
+                "bound_s": point.bound,
+                "slower_by": point.evaluation.time / self.evaluation.time - 1,
+                "utilization": point.evaluation.utilization,
+                "price_usd": cost_of(self.task, point.evaluation).price,
+            }
+            for point in front.points
+        ]
+        return {"nothing_fits_b": front.nothing, "points": plain(rows)}
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Return the answer as JSON; every number is finite or null."""
@@ -294,6 +314,8 @@ def optimise(
     objective: Objective | str = Objective.TIME,
     top: int = 0,
     tokens: float | None = None,
+    front: Sequence[str] = (),
+    front_points: int = POINTS,
     progress: Callable[[Progress], None] | None = None,
 ) -> Plan:
     """Find the best mapping of a workload onto a system, prove it and price it.
@@ -328,6 +350,11 @@ def optimise(
         answer. [1]
     tokens : float, optional
         Of a whole run, of which the answer says what it takes. [1]
+    front : sequence of str
+        ``time`` and ``memory``, perhaps ``price``: how much slower the fastest mappings are that
+        leave memory free (`crosstack.evaluate.fronts`); empty: nothing is said of it.
+    front_points : int
+        Points of the front, at most. [1]
     progress : callable, optional
         Called now and then with where the search stands.
 
@@ -362,14 +389,22 @@ def optimise(
     if tokens is not None:
         require_quantity("tokens", tokens, "1", above_zero=True)
         tokens_of_iteration(whole.workload)
-    asked = partial(
-        search,
-        *(whole.workload, whole.system, whole.constraints, chosen),
-        work_limit=work_limit,
-        time_limit=time_limit,
-        jobs=jobs,
-        progress=progress,
-    )
+    if front:
+        require(metric is Objective.TIME, "front", metric.value, "with the time as objective alone")
+        checked_metrics(front, whole.system.chip)
+        require_whole("front_points", front_points)
+
+    def asked_of(task: Task) -> Callable[..., tuple[Mapping, Certificate]]:
+        return partial(
+            search,
+            *(task.workload, task.system, task.constraints, chosen),
+            work_limit=work_limit,
+            time_limit=time_limit,
+            jobs=jobs,
+            progress=progress,
+        )
+
+    asked = asked_of(whole)
     uses: dict[Use, float] = {}
     try:
         if metric is Objective.ENERGY_DELAY:
@@ -398,42 +433,22 @@ def optimise(
         evaluation=evaluation,
         tokens=tokens,
     )
-    return _ranked(answer, top, gap, uses) if top else answer
+    if top:
+        from crosstack.evaluate.ranking import with_next_plans
 
+        answer = with_next_plans(answer, top, gap, uses)
+    if not front:
+        return answer
+    if "price" in front:
+        require(not evaluation.price.missing, "front", "price", "where all prices are given")
 
-def _ranked(answer: Plan, count: int, gap: float, uses: dict[Use, float]) -> Plan:
-    """Return an answer with the plans next to it; the fastest of them where it is slower.
+    def found(task: Task) -> Found:
+        other, known = asked_of(task)(gap=gap)
+        other = soonest(task, other, chosen)
+        return other, evaluate(task.workload, task.system, other, chosen), known
 
-    The certificate is then of that plan: the bound is as good as it was, the gap smaller. ``uses``
-    are what no mapping of each use of the network takes less than, as far as that is known. [s]
-    """
-    from crosstack.evaluate.ranking import fastest_strategies
-
-    try:
-        ranked = fastest_strategies(
-            *(answer.task, count + 1),
-            rules=answer.rules,
-            searches=SETTLED * (count + 1),
-            known=uses,
-        )
-    except InputError:  # the task was mapped: no strategy of stages with whole copies is left
-        ranked = RankedStrategies(found=(), total=0, blocks=0)
-    if answer.certificate.metric is Objective.TIME and ranked.found:
-        mapping, found = ranked.found[0]
-        if found.time < answer.evaluation.time:
-            certificate = _certified(answer.certificate, found.time, gap)
-            answer = replace(answer, mapping=mapping, evaluation=found, certificate=certificate)
-    return replace(answer, next_plans=ranked.without(answer.mapping, count))
-
-
-def _certified(before: Certificate, value: float, gap: float) -> Certificate:
-    """Return what is proved of a plan that is faster than the one that a search ended with."""
-    method = f"{before.method}; the fastest of all strategies with the kernels of their blocks"
-    found = replace(before, objective=value, bound=min(before.bound, value), method=method)
-    if found.status is Status.LIMIT and found.gap <= max(gap, PROVED):
-        status = Status.OPTIMAL if found.gap <= PROVED else Status.FEASIBLE
-        return replace(found, status=status, stopped=None)
-    return found
+    first = answer.mapping, answer.evaluation, answer.certificate
+    return replace(answer, front=front_below(answer.task, first, front_points, found))
 
 
 def value_under(metric: Objective, system: System, mapping: Mapping, found: Evaluation) -> float:

@@ -22,13 +22,14 @@ import heapq
 from collections.abc import Mapping as Table
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crosstack.errors import InfeasibleError, LimitError, require_whole
+from crosstack.errors import InfeasibleError, InputError, LimitError, require_whole
 from crosstack.evaluate.blocks import BlockTable
 from crosstack.evaluate.evaluation import Evaluation
-from crosstack.evaluate.next_plans import RankedStrategies
+from crosstack.evaluate.next_plans import PROVED, RankedStrategies
 from crosstack.evaluate.strategy_times import (
     mapping_of,
     memory_used,
@@ -38,7 +39,7 @@ from crosstack.evaluate.strategy_times import (
 from crosstack.evaluate.time import evaluate
 from crosstack.mapping.blocks import layers_of_block
 from crosstack.mapping.decided import decided
-from crosstack.mapping.mapping import Constraints, Mapping, Status, Task
+from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
 from crosstack.mapping.parallelism import Use
 from crosstack.mapping.search import search_state
 from crosstack.mapping.search_node import SearchState
@@ -48,10 +49,15 @@ from crosstack.mapping.strategies import (
     times_of_layers,
 )
 from crosstack.model.mesh_plan import MeshPlan
+from crosstack.model.objective import Objective
 from crosstack.model.partition import ROUNDING
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.workload.kernel_graph import Floats, Ints
 
+if TYPE_CHECKING:
+    from crosstack.evaluate.plan import Plan
+
+SETTLED = 2  # strategies searched by themselves, for each that is listed [1]
 RANKED_WORK = 1e5  # units of work of the search of a block: about a second
 # Strategies of a block that are searched with the memory that there is; those that are proved not
 # to fit are none of them.
@@ -109,6 +115,39 @@ def fastest_strategies(
         if not ranking.settle(table, task.constraints):
             break
     return ranking.ranked(len(table.solved))
+
+
+def with_next_plans(answer: Plan, count: int, gap: float, uses: dict[Use, float]) -> Plan:
+    """Return an answer with the plans next to it; the fastest of them where it is slower.
+
+    The certificate is then of that plan: the bound is as good as it was, the gap smaller. ``uses``
+    are what no mapping of each use of the network takes less than, as far as that is known. [s]
+    """
+    try:
+        ranked = fastest_strategies(
+            *(answer.task, count + 1),
+            rules=answer.rules,
+            searches=SETTLED * (count + 1),
+            known=uses,
+        )
+    except InputError:  # the task was mapped: no strategy of stages with whole copies is left
+        ranked = RankedStrategies(found=(), total=0, blocks=0)
+    if answer.certificate.metric is Objective.TIME and ranked.found:
+        mapping, found = ranked.found[0]
+        if found.time < answer.evaluation.time:
+            certificate = _certified(answer.certificate, found.time, gap)
+            answer = replace(answer, mapping=mapping, evaluation=found, certificate=certificate)
+    return replace(answer, next_plans=ranked.without(answer.mapping, count))
+
+
+def _certified(before: Certificate, value: float, gap: float) -> Certificate:
+    """Return what is proved of a plan that is faster than the one that a search ended with."""
+    method = f"{before.method}; the fastest of all strategies with the kernels of their blocks"
+    found = replace(before, objective=value, bound=min(before.bound, value), method=method)
+    if found.status is Status.LIMIT and found.gap <= max(gap, PROVED):
+        status = Status.OPTIMAL if found.gap <= PROVED else Status.FEASIBLE
+        return replace(found, status=status, stopped=None)
+    return found
 
 
 @dataclass(slots=True)

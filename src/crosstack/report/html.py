@@ -120,6 +120,9 @@ def step_sections(answer: Plan) -> list[str]:
         found.append(f"<h2>{attribute(step_words.next_title(answer, ranked))}</h2>")
         if ranked.found:
             found.append(page.html_table(step_words.next_rows(answer, ranked), wrap=9))
+    if (front := answer.front) is not None:
+        found.append(f"<h2>{attribute(step_words.front_title(front))}</h2>")
+        found.append(page.html_table(step_words.front_rows(answer, front), wrap=7))
     return found
 
 

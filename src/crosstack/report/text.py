@@ -96,6 +96,9 @@ def step_tables(answer: Plan) -> tuple[RenderableType, ...]:
         found.append(
             titled(step_words.next_title(answer, ranked), *([rows] if ranked.found else []))
         )
+    if (front := answer.front) is not None:
+        rows = rows_table(step_words.front_rows(answer, front), wraps=7)
+        found.append(titled(step_words.front_title(front), rows))
     return tuple(found)
 
 
