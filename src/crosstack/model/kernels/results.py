@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crosstack.machine.chip import Chip
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Floats, KernelGraph
 
 if TYPE_CHECKING:
@@ -49,11 +50,11 @@ def results_of(
         summed and sent at once.
     """
     summed, element = arrays.periodic_size > 0, arrays.output_element
-    size = np.ones(arrays.n)
+    alone = np.ones(arrays.n)  # what a product writes that does not add: 16 bits or more
     for dtype, those in arrays.kernels_by_dtype:
-        size[those] = dtype.size
+        alone[those] = max(dtype.size, Dtype.BF16.size)
     apart = summed & np.bool_(chip.framework is not None and not chip.framework.fused_sums)
-    moved = np.where(apart, size, element * np.where(summed, 2, 1))
+    moved = np.where(apart, alone, element * np.where(summed, 2, 1))
     beside = np.zeros(arrays.n)
     for dtype, those in arrays.kernels_by_dtype:
         one = clock.result_time(chip, dtype, np.ones(arrays.n), moved)
@@ -62,7 +63,7 @@ def results_of(
     again = 1 - 1 / (microbatches * arrays.sharers)  # each but the first adds
     return Results(
         beside=beside,
-        behind=more * (size + 2 * element) / chip.main_memory.speed,
+        behind=more * (alone + 2 * element) / chip.main_memory.speed,
         launches=more,
-        wider=np.where(apart, size / element, 1 + summed * again),
+        wider=np.where(apart, alone / element, 1 + summed * again),
     )
