@@ -132,6 +132,7 @@ _WORDS = {
     "workload.global_batch_size": "--batch",
     "system.chip.rates": "--dtype",
     "top": "--top",
+    "front": "--front",
     "objective": "--objective",
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from crosstack.errors import (
 from crosstack.evaluate.comparisons import Comparison, comparison_of
 from crosstack.evaluate.evaluation import Evaluation, KernelTerms
 from crosstack.evaluate.explanation import explained
+from crosstack.evaluate.memory_front import MemoryFront, front_metric, memory_front
 from crosstack.evaluate.next_plans import RankedStrategies, decided_otherwise
 from crosstack.evaluate.saved import mapping_from_dict
 from crosstack.evaluate.time import evaluate
@@ -61,9 +62,8 @@ __all__ = [
 
 WORK_LIMIT = 5e6  # units of work of a search that is given no limit: about 20 s
 SETTLING_WORK = 1e5  # units of work of what the time of an iteration does not tell
+OF_FRONT = 16  # a search of a front has one in so many of the limits
 SAME = 1e-9  # relative; what rounding may do to a saved time
-SETTLED = 2  # strategies searched by themselves, for each that is listed [1]
-PROVED = 1e-9  # gap of a plan that is proved optimal
 _SAVED_OF_KERNEL = ("name", "partition", "sharding", "lanes", "stages")
 _GIVEN = (
     "dimension sizes", "parallelism", "microbatch size", "number of tiles", "sharding",
@@ -80,8 +80,8 @@ def usual_work(time_limit: float) -> float:
 class Plan:
     """The result of `optimise`: task, rules, mapping, certificate and evaluation.
 
-    ``tokens`` of a whole run, and the plans next to this one, fastest first, are None where they
-    were not asked for. [1]
+    ``tokens`` of a whole run, the plans next to this one, fastest first, and the front that it ends
+    are None where they were not asked for. [1]
     """
 
     task: Task
@@ -91,6 +91,7 @@ class Plan:
     evaluation: Evaluation
     tokens: float | None = None
     next_plans: RankedStrategies | None = None
+    front: MemoryFront | None = None
 
     __repr__ = brief
 
@@ -160,6 +161,8 @@ class Plan:
             found["run"] = plain(self.run)
         if self.next_plans is not None:
             found["next_plans"] = self._next_plans(self.next_plans)
+        if self.front is not None:
+            found["front"] = self._front(self.front)
         return found
 
     def _next_plans(self, ranked: RankedStrategies) -> dict[str, Any]:
@@ -182,6 +185,23 @@ class Plan:
         left = ranked.left if math.isfinite(ranked.left) else None  # none is left out
         counts = {"strategies": ranked.total, "blocks": ranked.blocks}
         return {**counts, "left_bound_s": left, "plans": rows}
+
+    def _front(self, front: MemoryFront) -> dict[str, Any]:
+        """Return the front, each point as a mapping to evaluate with how sure it is."""
+        capacity = self.evaluation.memory_capacity
+        rows = [
+            _decisions(point.mapping, point.evaluation)
+            | {
+                "time_s": point.evaluation.time,
+                "value": point.value,
+                "bound": point.bound,
+                "memory_used_b": point.memory,
+                "memory_free_b": capacity - point.memory if math.isfinite(capacity) else None,
+            }
+            for point in front.points
+        ]
+        said = {"metrics": list(front.metrics), "exact": front.exact, "searches": front.searches}
+        return {**said, "least_memory_b": front.least_memory, "points": rows}
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Return the answer as JSON; every number is finite or null."""
@@ -293,6 +313,7 @@ def optimise(
     start: Mapping | None = None,
     objective: Objective | str = Objective.TIME,
     top: int = 0,
+    front: Sequence[str] = (),
     tokens: float | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Plan:
@@ -326,6 +347,10 @@ def optimise(
         Plans next to the answer to look for, the fastest of all strategies
         (`crosstack.evaluate.ranking`); where one is faster than what the search found, it is the
         answer. [1]
+    front : sequence of str
+        Metrics of which to find all plans that no other beats: ``memory`` of the fullest chip and
+        ``time`` (or ``price``, which moves with it), or ``energy`` where that is the objective
+        (`crosstack.evaluate.memory_front`). Each search of it has a sixteenth of the limits.
     tokens : float, optional
         Of a whole run, of which the answer says what it takes. [1]
     progress : callable, optional
@@ -359,16 +384,18 @@ def optimise(
     require_whole("top", top, minimum=0)
     ranked = not top or whole.workload.placement is Placement.SEARCHED
     require(ranked, "top", top, "0 for a workload that brings its distribution over the chips")
+    if front:
+        priced = front_metric(front, whole.system)
+        require(metric is priced, "objective", metric.value, f"{priced} for this front")
     if tokens is not None:
         require_quantity("tokens", tokens, "1", above_zero=True)
         tokens_of_iteration(whole.workload)
+    limited = partial(search, jobs=jobs, progress=progress)
     asked = partial(
-        search,
+        limited,
         *(whole.workload, whole.system, whole.constraints, chosen),
         work_limit=work_limit,
         time_limit=time_limit,
-        jobs=jobs,
-        progress=progress,
     )
     uses: dict[Use, float] = {}
     try:
@@ -398,42 +425,40 @@ def optimise(
         evaluation=evaluation,
         tokens=tokens,
     )
-    return _ranked(answer, top, gap, uses) if top else answer
+    if top:
+        answer = _with_next_plans(answer, top, gap, uses)
+    if front:
+        share = {"work_limit": work_limit / OF_FRONT, "time_limit": time_limit / OF_FRONT}
+        answer = _with_front(answer, front, gap, partial(limited, gap=gap, **share))
+    return answer
 
 
-def _ranked(answer: Plan, count: int, gap: float, uses: dict[Use, float]) -> Plan:
+def _with_next_plans(answer: Plan, count: int, gap: float, uses: dict[Use, float]) -> Plan:
     """Return an answer with the plans next to it; the fastest of them where it is slower.
 
-    The certificate is then of that plan: the bound is as good as it was, the gap smaller. ``uses``
-    are what no mapping of each use of the network takes less than, as far as that is known. [s]
+    ``uses``: what no mapping of each use of the network takes less than, as far as known. [s]
     """
-    from crosstack.evaluate.ranking import fastest_strategies
+    from crosstack.evaluate.ranking import Answer, next_plans
 
-    try:
-        ranked = fastest_strategies(
-            *(answer.task, count + 1),
-            rules=answer.rules,
-            searches=SETTLED * (count + 1),
-            known=uses,
-        )
-    except InputError:  # the task was mapped: no strategy of stages with whole copies is left
-        ranked = RankedStrategies(found=(), total=0, blocks=0)
-    if answer.certificate.metric is Objective.TIME and ranked.found:
-        mapping, found = ranked.found[0]
-        if found.time < answer.evaluation.time:
-            certificate = _certified(answer.certificate, found.time, gap)
-            answer = replace(answer, mapping=mapping, evaluation=found, certificate=certificate)
-    return replace(answer, next_plans=ranked.without(answer.mapping, count))
+    before = Answer(answer.mapping, answer.evaluation, answer.certificate)
+    found, ranked = next_plans(answer.task, answer.rules, before, count, gap=gap, known=uses)
+    return replace(answer, **found._asdict(), next_plans=ranked)
 
 
-def _certified(before: Certificate, value: float, gap: float) -> Certificate:
-    """Return what is proved of a plan that is faster than the one that a search ended with."""
-    method = f"{before.method}; the fastest of all strategies with the kernels of their blocks"
-    found = replace(before, objective=value, bound=min(before.bound, value), method=method)
-    if found.status is Status.LIMIT and found.gap <= max(gap, PROVED):
-        status = Status.OPTIMAL if found.gap <= PROVED else Status.FEASIBLE
-        return replace(found, status=status, stopped=None)
-    return found
+def _with_front(
+    answer: Plan, metrics: Sequence[str], gap: float, search: Callable[..., Any]
+) -> Plan:
+    """Return an answer with the front that it ends; the last of that where it is worse."""
+    from crosstack.evaluate.ranking import certified
+
+    first = answer.mapping, answer.certificate.bound
+    front = memory_front(answer.task, answer.rules, search, first, metrics=metrics)
+    best = front.points[-1]
+    if best.value < answer.certificate.objective:
+        proved = certified(answer.certificate, best.value, gap, "the best within less memory")
+        found = {"mapping": best.mapping, "evaluation": best.evaluation, "certificate": proved}
+        answer = replace(answer, **found)
+    return replace(answer, front=front)
 
 
 def value_under(metric: Objective, system: System, mapping: Mapping, found: Evaluation) -> float:

@@ -22,10 +22,11 @@ import heapq
 from collections.abc import Mapping as Table
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from crosstack.errors import InfeasibleError, LimitError, require_whole
+from crosstack.errors import InfeasibleError, InputError, LimitError, require_whole
 from crosstack.evaluate.blocks import BlockTable
 from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.next_plans import RankedStrategies
@@ -38,7 +39,7 @@ from crosstack.evaluate.strategy_times import (
 from crosstack.evaluate.time import evaluate
 from crosstack.mapping.blocks import layers_of_block
 from crosstack.mapping.decided import decided
-from crosstack.mapping.mapping import Constraints, Mapping, Status, Task
+from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
 from crosstack.mapping.parallelism import Use
 from crosstack.mapping.search import search_state
 from crosstack.mapping.search_node import SearchState
@@ -48,6 +49,7 @@ from crosstack.mapping.strategies import (
     times_of_layers,
 )
 from crosstack.model.mesh_plan import MeshPlan
+from crosstack.model.objective import Objective
 from crosstack.model.partition import ROUNDING
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.workload.kernel_graph import Floats, Ints
@@ -56,6 +58,68 @@ RANKED_WORK = 1e5  # units of work of the search of a block: about a second
 # Strategies of a block that are searched with the memory that there is; those that are proved not
 # to fit are none of them.
 MOST_SEARCHED = 3
+SETTLED = 2  # strategies searched by themselves, for each that is listed [1]
+PROVED = 1e-9  # gap of a plan that is proved optimal
+OF_BLOCKS = "the fastest of all strategies with the kernels of their blocks"
+
+
+class Answer(NamedTuple):
+    """The answer of a search: what it decides, what that takes, and what is proved of it."""
+
+    mapping: Mapping
+    evaluation: Evaluation
+    certificate: Certificate
+
+
+def next_plans(
+    task: Task,
+    rules: Rules,
+    answer: Answer,
+    count: int,
+    *,
+    gap: float = 0.0,
+    known: Table[Use, float] | None = None,
+) -> tuple[Answer, RankedStrategies]:
+    """Return the plans next to an answer; with the fastest of them where the answer is slower.
+
+    The certificate is then of that plan: the bound is as good as it was, the gap smaller.
+
+    Parameters
+    ----------
+    count : int
+        Plans next to it. [1]
+    gap : float
+        Relative gap at which the search was to stop. [1]
+    known : mapping, optional
+        As `fastest_strategies`. [s]
+    """
+    by_time = answer.certificate.metric is Objective.TIME
+    try:
+        ranked = fastest_strategies(
+            *(task, count + 1),
+            rules=rules,
+            searches=SETTLED * (count + 1),
+            known=known,
+            answer=answer if by_time else None,
+        )
+    except InputError:  # the task was mapped: no strategy of stages with whole copies is left
+        ranked = RankedStrategies(found=(), total=0, blocks=0)
+    if by_time and ranked.found:
+        mapping, found = ranked.found[0]
+        if found.time < answer.evaluation.time:
+            proved = certified(answer.certificate, found.time, gap, OF_BLOCKS)
+            answer = Answer(mapping, found, proved)
+    return answer, ranked.without(answer.mapping, count)
+
+
+def certified(before: Certificate, value: float, gap: float, found_by: str) -> Certificate:
+    """Return what is proved of a plan that is better than the one that a search ended with."""
+    method = f"{before.method}; {found_by}"
+    found = replace(before, objective=value, bound=min(before.bound, value), method=method)
+    if found.status is Status.LIMIT and found.gap <= max(gap, PROVED):
+        status = Status.OPTIMAL if found.gap <= PROVED else Status.FEASIBLE
+        return replace(found, status=status, stopped=None)
+    return found
 
 
 def fastest_strategies(
@@ -67,6 +131,7 @@ def fastest_strategies(
     among: Strategies | None = None,
     searches: int = 0,
     known: Table[Use, float] | None = None,
+    answer: Answer | None = None,
 ) -> RankedStrategies:
     """Return the fastest strategies of a task; fewer than ``count`` where fewer fit.
 
@@ -84,6 +149,9 @@ def fastest_strategies(
         Of strategies by themselves, to settle the list. [1]
     known : mapping, optional
         What no mapping of a use of the network takes less than, as a search has bounded them. [s]
+    answer : Answer, optional
+        Of a search of the task for the least time: it is listed from the start, and its bound
+        holds for all.
 
     Raises
     ------
