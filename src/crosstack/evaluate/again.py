@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from crosstack.errors import InfeasibleError, LimitError
-from crosstack.evaluate.plan import PROVED, Plan, soonest
+from crosstack.evaluate.next_plans import PROVED
+from crosstack.evaluate.plan import Plan, soonest
 from crosstack.evaluate.time import evaluate
 from crosstack.mapping.incumbent import PROOF
 from crosstack.mapping.mapping import Certificate, Mapping, Status, Task

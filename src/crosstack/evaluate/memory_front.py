@@ -29,6 +29,7 @@ SEARCHES = 24  # limits that are searched if not said otherwise
 WIDE = 1 / 16  # of all memory: what is left open is halved while it is wider
 BELOW = 1e-9  # relative; how far below the memory of a point a limit lies that it does not keep
 PROVED = 1e-9  # relative gap that counts as none
+MOST_OPEN = 0.2  # what is open counts as so much at most: few want plans that are far slower
 # The search of limits finds the answers of problems like this.
 Searched = Callable[..., tuple[Mapping, Certificate]]
 
@@ -225,18 +226,18 @@ class _Front:
     def _open(self) -> list[tuple[float, float, float]]:
         """Return ranges of memory [B] in which a mapping may be better, each with by how much.
 
-        As the logarithm of the ratio; below all that are known, 1.
+        As the logarithm of the ratio, at most `MOST_OPEN`, as below all that are known.
         """
         found = []
         if self.least < (top := _below(self.pool[0][0])):
-            found.append((self.least, top, 1.0))
+            found.append((self.least, top, MOST_OPEN))
         for one, after in zip(self.pool, self.pool[1:], strict=False):
             memory, value, top = one[0], one[1], _below(after[0])
             bound = self.bound(top)
             if bound >= value * (1 - PROVED):
                 continue
             sure = [x for x in self.bounds if x < top and self.bound(x) >= value * (1 - PROVED)]
-            open_ = math.log(value / bound) if bound > 0 else 1.0
+            open_ = min(math.log(value / bound), MOST_OPEN) if bound > 0 else MOST_OPEN
             found.append((max([memory, *sure]), top, open_))
         return found
 

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from crosstack.errors import InfeasibleError, InputError, LimitError, require_whole
-from crosstack.evaluate.blocks import BlockTable
+from crosstack.evaluate.blocks import BLOCK_WORK, BlockTable
 from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.next_plans import RankedStrategies
 from crosstack.evaluate.strategy_times import (
@@ -142,7 +142,8 @@ def fastest_strategies(
     rules : Rules or str, optional
         What is counted; by name, that of the task, or ``crosstack``.
     work_limit : float
-        Units of work of the search of each block. [1]
+        Units of work of the search of a strategy by itself, and of a block, which has no more than
+        finds a mapping: what that lacks is settled. [1]
     among : Strategies, optional
         Of which; all of the task if left out.
     searches : int
@@ -167,12 +168,15 @@ def fastest_strategies(
         system=system,
         rules=chosen,
         constraints=task.constraints,
-        work_limit=work_limit,
+        work_limit=min(work_limit, 3 * BLOCK_WORK),
     )
     state = search_state(workload, system, task.constraints, chosen)
     strategies = state.room.eased(strategies, task.constraints)
     ranking = _listed(strategies, table, state, count)
+    table.work_limit = work_limit
     ranking.raise_to(known or {})
+    if answer is not None:
+        ranking.join(answer)
     for _ in range(searches):
         if not ranking.settle(table, task.constraints):
             break
@@ -212,13 +216,25 @@ class _Ranking:
         each = np.array([least.get(_of_use(plan), 0.0) for plan in self.strategies.plans])
         np.maximum(self.bounds, each[self.strategies.use], out=self.bounds)
 
+    def join(self, answer: Answer) -> None:
+        """Add the answer of a search of all strategies, whose bound holds for each."""
+        certificate, mapping = answer.certificate, answer.mapping
+        np.maximum(self.bounds, certificate.bound, out=self.bounds)
+        place = self.strategies.place_of(mapping)
+        if place is not None:
+            self.add(place, mapping, answer.evaluation)
+
+    def _proved(self) -> set[int]:
+        """Return those of the list that have the time of their best mapping."""
+        return {p for p, _, found in self.listed if self.bounds[p] >= found.time * (1 - PROVED)}
+
     def settle(self, table: BlockTable, constraints: Constraints) -> bool:
         """Search a strategy by itself; return whether there was one that may change the list.
 
         Those that are listed first, then that of the least bound.
         """
         open_ = self.bounds < self.worst
-        open_[list(self.settled)] = False
+        open_[list(self.settled | self._proved())] = False
         if not open_.any():
             return False
         places = [one for one, *_ in self.listed if open_[one]]

@@ -44,7 +44,8 @@ from crosstack.evaluate.machines import (
     machine_times,
     relative_costs,
 )
-from crosstack.evaluate.plan import PROVED, given_plan
+from crosstack.evaluate.next_plans import PROVED
+from crosstack.evaluate.plan import given_plan
 from crosstack.explore.terms import UNITS, common_terms
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Mapping as Plan
