@@ -114,6 +114,7 @@ class BlockTable:
     rows: dict[RowKey, int] = field(default_factory=dict)
     _priced: list[BlockTerms] = field(default_factory=list)
     _stacked: BlockTerms | None = None
+    _grouped: tuple[tuple[MeshPlan, ...], Ints] | None = None
 
     def __post_init__(self) -> None:
         """Take the workload as the chips run it, and chips that overlap what is given."""
@@ -130,6 +131,12 @@ class BlockTable:
         """Return the number of what plans share whose tensor parallelism takes the same times."""
         key = plan.tensor, tuple(plan.collectives.items()), chips_of_tokens(plan)
         return self.groups.setdefault(key, len(self.groups))
+
+    def groups_of(self, plans: tuple[MeshPlan, ...]) -> Ints:
+        """Return the `group` of each of many plans; they are asked of the same ones again."""
+        if self._grouped is None or self._grouped[0] is not plans:
+            self._grouped = plans, np.array([self.group(plan) for plan in plans])
+        return self._grouped[1]
 
     def solve(self, key: BlockKey, plan: MeshPlan) -> SolvedBlock | None:
         """Return the answer to the block problem of one of its plans; None: nothing was found."""

@@ -286,7 +286,7 @@ def _of_use(one: Use | MeshPlan) -> tuple[object, ...]:
 def _listed(strategies: Strategies, table: BlockTable, state: SearchState, count: int) -> _Ranking:
     """Return the fastest strategies by the mappings of their blocks."""
     given = table.workload, table.system, table.rules
-    groups = np.array([table.group(plan) for plan in strategies.plans])[strategies.use]
+    groups = table.groups_of(strategies.plans)[strategies.use]
     columns = np.stack([groups, strategies.microbatch_size, strategies.recompute])
     _, block = np.unique(columns, axis=1, return_inverse=True)
     least, chip = state.room.of_many(strategies), table.system.chip
