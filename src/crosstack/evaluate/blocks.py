@@ -20,6 +20,7 @@ from crosstack.errors import InfeasibleError, LimitError
 from crosstack.machine.system import System
 from crosstack.mapping.blocks import chips_of_tokens
 from crosstack.mapping.degrees import FREE
+from crosstack.mapping.ideals import TableCache
 from crosstack.mapping.incumbent import masks_of
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping
 from crosstack.mapping.parallelism import Use
@@ -112,6 +113,7 @@ class BlockTable:
     solved: dict[BlockKey, SolvedBlock | None] = field(default_factory=dict)
     groups: dict[object, int] = field(default_factory=dict)
     rows: dict[RowKey, int] = field(default_factory=dict)
+    tables: TableCache = field(default_factory=dict)
     _priced: list[BlockTerms] = field(default_factory=list)
     _stacked: BlockTerms | None = None
     _grouped: tuple[tuple[MeshPlan, ...], Ints] | None = None
@@ -184,6 +186,7 @@ class BlockTable:
             uses=(use,),
             work_limit=self.work_limit,
             start=start,
+            tables=self.tables,
         )
         return SolvedBlock(mapping=mapping, certificate=certificate)
 

@@ -456,8 +456,9 @@ def _with_front(
     best = front.points[-1]
     if best.value < answer.certificate.objective:
         proved = certified(answer.certificate, best.value, gap, "the best within less memory")
-        found = {"mapping": best.mapping, "evaluation": best.evaluation, "certificate": proved}
-        answer = replace(answer, **found)
+        answer = replace(
+            answer, mapping=best.mapping, evaluation=best.evaluation, certificate=proved
+        )
     return replace(answer, front=front)
 
 
