@@ -58,7 +58,7 @@ RANKED_WORK = 1e5  # units of work of the search of a block: about a second
 # Strategies of a block that are searched with the memory that there is; those that are proved not
 # to fit are none of them.
 MOST_SEARCHED = 3
-SETTLED = 2  # strategies searched by themselves, for each that is listed [1]
+SETTLED = 1  # strategies searched by themselves, for each that is listed [1]
 PROVED = 1e-9  # gap of a plan that is proved optimal
 OF_BLOCKS = "the fastest of all strategies with the kernels of their blocks"
 
