@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,11 @@ from crosstack.errors import (
     unknown_name,
 )
 from crosstack.evaluate.comparisons import Comparison, comparison_of
-from crosstack.evaluate.evaluation import Evaluation, KernelTerms
+from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.explanation import explained
 from crosstack.evaluate.memory_front import MemoryFront, front_metric, memory_front
-from crosstack.evaluate.next_plans import RankedStrategies, decided_otherwise
+from crosstack.evaluate.next_plans import RankedStrategies
+from crosstack.evaluate.plan_data import front_data, general_data, next_plans_data, stages_data
 from crosstack.evaluate.saved import mapping_from_dict
 from crosstack.evaluate.time import evaluate
 from crosstack.evaluate.warned import warnings_of
@@ -40,7 +41,6 @@ from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status,
 from crosstack.model.context import shared_tokens
 from crosstack.model.dispatch import waits_for_host
 from crosstack.model.expert_degrees import spread
-from crosstack.model.memory_account import ROWS, MemoryAccount
 from crosstack.model.objective import Objective, Weights, value_of
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.records import brief, plain, require_type
@@ -64,7 +64,6 @@ WORK_LIMIT = 5e6  # units of work of a search that is given no limit: about 20 s
 SETTLING_WORK = 1e5  # units of work of what the time of an iteration does not tell
 OF_FRONT = 16  # a search of a front has one in so many of the limits
 SAME = 1e-9  # relative; what rounding may do to a saved time
-_SAVED_OF_KERNEL = ("name", "partition", "sharding", "lanes", "stages")
 _GIVEN = (
     "dimension sizes", "parallelism", "microbatch size", "number of tiles", "sharding",
     "partitions",
@@ -148,60 +147,22 @@ class Plan:
             "system_power_w": priced["power_w"]["total"],
             "partition_times_s": [p.time for p in self.evaluation.partitions],
             "parallelism": self.degrees.by_word,
-            **_general(m),
+            **general_data(m),
             "tile_size": -(-task.workload.sequence_length // m.n_tiles),
             "tokens_per_s": tokens_per_second(task.workload, self.evaluation),
             "step": self.step_account().to_dict(),
             **priced,
-            "memory": _stages(self.evaluation.memory),
+            "memory": stages_data(self.evaluation.memory),
         }
         if self.evaluation.host_memory is not None:
-            found["host_memory"] = _stages(self.evaluation.host_memory)
+            found["host_memory"] = stages_data(self.evaluation.host_memory)
         if self.run is not None:
             found["run"] = plain(self.run)
         if self.next_plans is not None:
-            found["next_plans"] = self._next_plans(self.next_plans)
+            found["next_plans"] = next_plans_data(self, self.next_plans)
         if self.front is not None:
-            found["front"] = self._front(self.front)
+            found["front"] = front_data(self, self.front)
         return found
-
-    def _next_plans(self, ranked: RankedStrategies) -> dict[str, Any]:
-        """Return the plans next to this one, each as a mapping to evaluate with what it trades."""
-        own, rows = self.evaluation, []
-        for number, (mapping, found) in enumerate(ranked.found):
-            row = _decisions(mapping, found) | {
-                "time_s": found.time,
-                "bound_s": ranked.bounds[number] if ranked.bounds else 0.0,
-                "slower_by": found.time / own.time - 1,
-                "utilization": found.utilization,
-                "memory_used_b": found.memory_used,
-                "more_memory_b": found.memory_used - own.memory_used,
-                "differs": {
-                    one.decision: {"here": plain(one.here), "there": plain(one.there)}
-                    for one in decided_otherwise(self.mapping, mapping)
-                },
-            }
-            rows.append(row)
-        left = ranked.left if math.isfinite(ranked.left) else None  # none is left out
-        counts = {"strategies": ranked.total, "blocks": ranked.blocks}
-        return {**counts, "left_bound_s": left, "plans": rows}
-
-    def _front(self, front: MemoryFront) -> dict[str, Any]:
-        """Return the front, each point as a mapping to evaluate with how sure it is."""
-        capacity = self.evaluation.memory_capacity
-        rows = [
-            _decisions(point.mapping, point.evaluation)
-            | {
-                "time_s": point.evaluation.time,
-                "value": point.value,
-                "bound": point.bound,
-                "memory_used_b": point.memory,
-                "memory_free_b": capacity - point.memory if math.isfinite(capacity) else None,
-            }
-            for point in front.points
-        ]
-        said = {"metrics": list(front.metrics), "exact": front.exact, "searches": front.searches}
-        return {**said, "least_memory_b": front.least_memory, "points": rows}
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Return the answer as JSON; every number is finite or null."""
@@ -229,51 +190,6 @@ class Plan:
     def _repr_html_(self) -> str | None:
         """Show the answer in a notebook."""
         return VIEWS["html"](self) if "html" in VIEWS else None
-
-
-def _stages(account: MemoryAccount) -> list[dict[str, float]]:
-    """Return an account of memory by stage. [B]"""
-    return [
-        {f"{row}_b": getattr(stage, row) for row in (*ROWS, "total")} for stage in account.stages
-    ]
-
-
-def _general(mapping: Mapping) -> dict[str, Any]:
-    """Return what a mapping decides for the whole graph, as a saved answer has it."""
-    places = mapping.dimensions or range(len(mapping.sizes))
-    uses = zip(places, mapping.sizes, mapping.parallelism, strict=True)
-    return {
-        "network": [
-            {"dimension": i, "size": size, "parallelism": use.value} for i, size, use in uses
-        ],
-        "microbatch_size": mapping.microbatch_size,
-        "recompute": mapping.recompute.value,
-        "recompute_layers": mapping.recompute_layers,
-        "schedule": mapping.schedule.value,
-        "interleave": mapping.interleave,
-        "zero": mapping.zero.value,
-        "context_exchange": mapping.context_exchange.value,
-        "expert_tensor": mapping.expert_tensor,
-        "overlap": None if mapping.overlap is None else plain(mapping.overlap),
-        "offload": plain(mapping.offload),
-        "n_tiles": mapping.n_tiles,
-    }
-
-
-def _decisions(mapping: Mapping, found: Evaluation) -> dict[str, Any]:
-    """Return a mapping as `mapping_from_dict` reads it, and no more."""
-
-    def rows(kernels: Iterable[KernelTerms]) -> list[dict[str, Any]]:
-        return [{name: getattr(one, name) for name in _SAVED_OF_KERNEL} for one in kernels]
-
-    kernels = rows(found.kernels)
-    for kernel, stage in zip(kernels, mapping.stages or (), strict=False):
-        kernel["pipeline_stage"] = stage
-    ends = [
-        {"name": end.name, "n_tiles": end.n_tiles, "kernels": rows(end.kernels)}
-        for end in found.ends
-    ]
-    return _general(mapping) | {"kernels": kernels, "ends": ends}
 
 
 def as_task(
