@@ -12,15 +12,13 @@ from functools import cache
 import pytest
 from builders.graphs import product_and_function
 
-import crosstack
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.time import evaluate
 from crosstack.machine.chip import Overlap, flat_chip
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Prices, System
-from crosstack.mapping.degrees import Degrees
-from crosstack.mapping.mapping import Constraints, Mapping, Task
+from crosstack.mapping.mapping import Constraints, Mapping
 from crosstack.mapping.search import search
 from crosstack.model.objective import Objective
 from crosstack.model.rules import rules_named
@@ -254,23 +252,6 @@ def test_the_search_finds_the_best_of_all_mappings_of_data_in_two_memories(objec
     two = main_memory(bandwidth=1e5, capacity=1700.0, second_bandwidth=2e4, second_capacity=1200.0)
     system = replace(system, chip=replace(system.chip, memories=two))
     is_best(system, objective, least_of_all(system, objective))
-
-
-@pytest.mark.slow
-def test_every_point_of_a_front_is_the_best_of_all_mappings_that_fit_its_memory():
-    system = machine(None, dimensions=1)
-    given = replace(GIVEN, degrees=Degrees(tensor=1), schedule=Schedule.ONE_F_ONE_B)
-    task = Task(workload=WORKLOAD, system=system, constraints=given)
-    front = crosstack.optimise(task, front=("time", "memory"), front_points=12).front
-    every = [
-        made for (_, order, *_), made in every_evaluation(system) if order is Schedule.ONE_F_ONE_B
-    ]
-    assert len(front.points) > 3
-    assert front.exact
-    for point in front.points:
-        fit = [made.time for made in every if made.memory_used <= point.limit]
-        assert point.evaluation.time == pytest.approx(min(fit), rel=1e-9)
-    assert front.nothing < min(made.memory_used for made in every)
 
 
 def is_best(system: System, objective: Objective, every: dict[Decided, float]) -> None:

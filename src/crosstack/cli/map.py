@@ -10,12 +10,10 @@ import typer
 import crosstack
 from crosstack.cli import inputs, outputs, saved
 from crosstack.cli.job_options import GivenOptions, JobOptions, asked_task, said_by
-from crosstack.evaluate.fronts import POINTS
 from crosstack.model.objective import Objective
 
 LIMIT_EXIT = 4
 MOST_LISTED = 1000
-MOST_POINTS = 100
 DFMODEL_SUFFIXES = (".txt", ".pbtxt")
 
 
@@ -34,7 +32,6 @@ def map_(
     kernels: bool = False,
     top: int = 0,
     front: str | None = None,
-    front_points: int = POINTS,
     tokens: str | None = None,
     electricity: str | None = None,
     trace_out: Path | None = None,
@@ -42,8 +39,6 @@ def map_(
     """Find the best mapping, prove it, and print what it takes, what bounds it and what is next."""
     limits = search.checked()
     inputs.check_number("--top", top, 0 <= top <= MOST_LISTED, f"0 to {MOST_LISTED:,} strategies")
-    most = f"1 to {MOST_POINTS} points"
-    inputs.check_number("--front-points", front_points, 1 <= front_points <= MOST_POINTS, most)
     pages.check(file, {"--trace": trace_out})
     chosen, count = inputs.rules_given(rules), inputs.many_tokens(tokens)
     task = asked_task(file, set_, machine, job, given)
@@ -63,8 +58,7 @@ def map_(
                 start=first,
                 objective=objective,
                 top=top,
-                front=() if front is None else front.split(","),
-                front_points=front_points,
+                front=tuple(front.split(",")) if front else (),
                 tokens=count,
                 progress=update,
                 **limits,

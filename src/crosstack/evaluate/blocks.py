@@ -20,6 +20,7 @@ from crosstack.errors import InfeasibleError, LimitError
 from crosstack.machine.system import System
 from crosstack.mapping.blocks import chips_of_tokens
 from crosstack.mapping.degrees import FREE
+from crosstack.mapping.ideals import TableCache
 from crosstack.mapping.incumbent import masks_of
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping
 from crosstack.mapping.parallelism import Use
@@ -112,8 +113,10 @@ class BlockTable:
     solved: dict[BlockKey, SolvedBlock | None] = field(default_factory=dict)
     groups: dict[object, int] = field(default_factory=dict)
     rows: dict[RowKey, int] = field(default_factory=dict)
+    tables: TableCache = field(default_factory=dict)
     _priced: list[BlockTerms] = field(default_factory=list)
     _stacked: BlockTerms | None = None
+    _grouped: tuple[tuple[MeshPlan, ...], Ints] | None = None
 
     def __post_init__(self) -> None:
         """Take the workload as the chips run it, and chips that overlap what is given."""
@@ -130,6 +133,12 @@ class BlockTable:
         """Return the number of what plans share whose tensor parallelism takes the same times."""
         key = plan.tensor, tuple(plan.collectives.items()), chips_of_tokens(plan)
         return self.groups.setdefault(key, len(self.groups))
+
+    def groups_of(self, plans: tuple[MeshPlan, ...]) -> Ints:
+        """Return the `group` of each of many plans; they are asked of the same ones again."""
+        if self._grouped is None or self._grouped[0] is not plans:
+            self._grouped = plans, np.array([self.group(plan) for plan in plans])
+        return self._grouped[1]
 
     def solve(self, key: BlockKey, plan: MeshPlan) -> SolvedBlock | None:
         """Return the answer to the block problem of one of its plans; None: nothing was found."""
@@ -177,6 +186,7 @@ class BlockTable:
             uses=(use,),
             work_limit=self.work_limit,
             start=start,
+            tables=self.tables,
         )
         return SolvedBlock(mapping=mapping, certificate=certificate)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,16 +21,16 @@ from crosstack.errors import (
     unknown_name,
 )
 from crosstack.evaluate.comparisons import Comparison, comparison_of
-from crosstack.evaluate.evaluation import Evaluation, KernelTerms
+from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.explanation import explained
-from crosstack.evaluate.fronts import POINTS, Found, Front, checked_metrics, front_below
-from crosstack.evaluate.next_plans import RankedStrategies, decided_otherwise
+from crosstack.evaluate.memory_front import MemoryFront, front_metric, memory_front
+from crosstack.evaluate.next_plans import RankedStrategies
+from crosstack.evaluate.plan_data import front_data, general_data, next_plans_data, stages_data
 from crosstack.evaluate.saved import mapping_from_dict
 from crosstack.evaluate.time import evaluate
 from crosstack.evaluate.warned import warnings_of
 from crosstack.evaluate.whole_run import (
     WholeRun,
-    cost_of,
     tokens_of_iteration,
     tokens_per_second,
     whole_run,
@@ -41,7 +41,6 @@ from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status,
 from crosstack.model.context import shared_tokens
 from crosstack.model.dispatch import waits_for_host
 from crosstack.model.expert_degrees import spread
-from crosstack.model.memory_account import ROWS, MemoryAccount
 from crosstack.model.objective import Objective, Weights, value_of
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.records import brief, plain, require_type
@@ -63,8 +62,8 @@ __all__ = [
 
 WORK_LIMIT = 5e6  # units of work of a search that is given no limit: about 20 s
 SETTLING_WORK = 1e5  # units of work of what the time of an iteration does not tell
+OF_FRONT = 16  # a search of a front has one in so many of the limits
 SAME = 1e-9  # relative; what rounding may do to a saved time
-_SAVED_OF_KERNEL = ("name", "partition", "sharding", "lanes", "stages")
 _GIVEN = (
     "dimension sizes", "parallelism", "microbatch size", "number of tiles", "sharding",
     "partitions",
@@ -80,8 +79,8 @@ def usual_work(time_limit: float) -> float:
 class Plan:
     """The result of `optimise`: task, rules, mapping, certificate and evaluation.
 
-    ``tokens`` of a whole run [1], the plans next to this one, fastest first, and the front of time
-    and memory are None where they were not asked for.
+    ``tokens`` of a whole run, the plans next to this one, fastest first, and the front that it ends
+    are None where they were not asked for. [1]
     """
 
     task: Task
@@ -91,7 +90,7 @@ class Plan:
     evaluation: Evaluation
     tokens: float | None = None
     next_plans: RankedStrategies | None = None
-    front: Front | None = None
+    front: MemoryFront | None = None
 
     __repr__ = brief
 
@@ -148,60 +147,22 @@ class Plan:
             "system_power_w": priced["power_w"]["total"],
             "partition_times_s": [p.time for p in self.evaluation.partitions],
             "parallelism": self.degrees.by_word,
-            **_general(m),
+            **general_data(m),
             "tile_size": -(-task.workload.sequence_length // m.n_tiles),
             "tokens_per_s": tokens_per_second(task.workload, self.evaluation),
             "step": self.step_account().to_dict(),
             **priced,
-            "memory": _stages(self.evaluation.memory),
+            "memory": stages_data(self.evaluation.memory),
         }
         if self.evaluation.host_memory is not None:
-            found["host_memory"] = _stages(self.evaluation.host_memory)
+            found["host_memory"] = stages_data(self.evaluation.host_memory)
         if self.run is not None:
             found["run"] = plain(self.run)
         if self.next_plans is not None:
-            found["next_plans"] = self._next_plans(self.next_plans)
+            found["next_plans"] = next_plans_data(self, self.next_plans)
         if self.front is not None:
-            found["memory_front"] = self._front(self.front)
+            found["front"] = front_data(self, self.front)
         return found
-
-    def _next_plans(self, ranked: RankedStrategies) -> dict[str, Any]:
-        """Return the plans next to this one, each as a mapping to evaluate with what it trades."""
-        own, rows = self.evaluation, []
-        for number, (mapping, found) in enumerate(ranked.found):
-            row = _decisions(mapping, found) | {
-                "time_s": found.time,
-                "bound_s": ranked.bounds[number] if ranked.bounds else 0.0,
-                "slower_by": found.time / own.time - 1,
-                "utilization": found.utilization,
-                "memory_used_b": found.memory_used,
-                "more_memory_b": found.memory_used - own.memory_used,
-                "differs": {
-                    one.decision: {"here": plain(one.here), "there": plain(one.there)}
-                    for one in decided_otherwise(self.mapping, mapping)
-                },
-            }
-            rows.append(row)
-        left = ranked.left if math.isfinite(ranked.left) else None  # none is left out
-        counts = {"strategies": ranked.total, "blocks": ranked.blocks}
-        return {**counts, "left_bound_s": left, "plans": rows}
-
-    def _front(self, front: Front) -> dict[str, Any]:
-        """Return the front of time and memory, each point as a mapping to evaluate."""
-        rows = [
-            _decisions(point.mapping, point.evaluation)
-            | {
-                "limit_b": point.limit,
-                "memory_used_b": point.evaluation.memory_used,
-                "time_s": point.evaluation.time,
-                "bound_s": point.bound,
-                "slower_by": point.evaluation.time / self.evaluation.time - 1,
-                "utilization": point.evaluation.utilization,
-                "price_usd": cost_of(self.task, point.evaluation).price,
-            }
-            for point in front.points
-        ]
-        return {"nothing_fits_b": front.nothing, "points": plain(rows)}
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Return the answer as JSON; every number is finite or null."""
@@ -229,51 +190,6 @@ class Plan:
     def _repr_html_(self) -> str | None:
         """Show the answer in a notebook."""
         return VIEWS["html"](self) if "html" in VIEWS else None
-
-
-def _stages(account: MemoryAccount) -> list[dict[str, float]]:
-    """Return an account of memory by stage. [B]"""
-    return [
-        {f"{row}_b": getattr(stage, row) for row in (*ROWS, "total")} for stage in account.stages
-    ]
-
-
-def _general(mapping: Mapping) -> dict[str, Any]:
-    """Return what a mapping decides for the whole graph, as a saved answer has it."""
-    places = mapping.dimensions or range(len(mapping.sizes))
-    uses = zip(places, mapping.sizes, mapping.parallelism, strict=True)
-    return {
-        "network": [
-            {"dimension": i, "size": size, "parallelism": use.value} for i, size, use in uses
-        ],
-        "microbatch_size": mapping.microbatch_size,
-        "recompute": mapping.recompute.value,
-        "recompute_layers": mapping.recompute_layers,
-        "schedule": mapping.schedule.value,
-        "interleave": mapping.interleave,
-        "zero": mapping.zero.value,
-        "context_exchange": mapping.context_exchange.value,
-        "expert_tensor": mapping.expert_tensor,
-        "overlap": None if mapping.overlap is None else plain(mapping.overlap),
-        "offload": plain(mapping.offload),
-        "n_tiles": mapping.n_tiles,
-    }
-
-
-def _decisions(mapping: Mapping, found: Evaluation) -> dict[str, Any]:
-    """Return a mapping as `mapping_from_dict` reads it, and no more."""
-
-    def rows(kernels: Iterable[KernelTerms]) -> list[dict[str, Any]]:
-        return [{name: getattr(one, name) for name in _SAVED_OF_KERNEL} for one in kernels]
-
-    kernels = rows(found.kernels)
-    for kernel, stage in zip(kernels, mapping.stages or (), strict=False):
-        kernel["pipeline_stage"] = stage
-    ends = [
-        {"name": end.name, "n_tiles": end.n_tiles, "kernels": rows(end.kernels)}
-        for end in found.ends
-    ]
-    return _general(mapping) | {"kernels": kernels, "ends": ends}
 
 
 def as_task(
@@ -313,9 +229,8 @@ def optimise(
     start: Mapping | None = None,
     objective: Objective | str = Objective.TIME,
     top: int = 0,
-    tokens: float | None = None,
     front: Sequence[str] = (),
-    front_points: int = POINTS,
+    tokens: float | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Plan:
     """Find the best mapping of a workload onto a system, prove it and price it.
@@ -348,13 +263,12 @@ def optimise(
         Plans next to the answer to look for, the fastest of all strategies
         (`crosstack.evaluate.ranking`); where one is faster than what the search found, it is the
         answer. [1]
+    front : sequence of str
+        Metrics of which to find all plans that no other beats: ``memory`` of the fullest chip and
+        ``time`` (or ``price``, which moves with it), or ``energy`` where that is the objective
+        (`crosstack.evaluate.memory_front`). Each search of it has a sixteenth of the limits.
     tokens : float, optional
         Of a whole run, of which the answer says what it takes. [1]
-    front : sequence of str
-        ``time`` and ``memory``, perhaps ``price``: how much slower the fastest mappings are that
-        leave memory free (`crosstack.evaluate.fronts`); empty: nothing is said of it.
-    front_points : int
-        Points of the front, at most. [1]
     progress : callable, optional
         Called now and then with where the search stands.
 
@@ -386,25 +300,19 @@ def optimise(
     require_whole("top", top, minimum=0)
     ranked = not top or whole.workload.placement is Placement.SEARCHED
     require(ranked, "top", top, "0 for a workload that brings its distribution over the chips")
+    if front:
+        priced = front_metric(front, whole.system)
+        require(metric is priced, "objective", metric.value, f"{priced} for this front")
     if tokens is not None:
         require_quantity("tokens", tokens, "1", above_zero=True)
         tokens_of_iteration(whole.workload)
-    if front:
-        require(metric is Objective.TIME, "front", metric.value, "with the time as objective alone")
-        checked_metrics(front, whole.system.chip)
-        require_whole("front_points", front_points)
-
-    def asked_of(task: Task) -> Callable[..., tuple[Mapping, Certificate]]:
-        return partial(
-            search,
-            *(task.workload, task.system, task.constraints, chosen),
-            work_limit=work_limit,
-            time_limit=time_limit,
-            jobs=jobs,
-            progress=progress,
-        )
-
-    asked = asked_of(whole)
+    limited = partial(search, jobs=jobs, progress=progress)
+    asked = partial(
+        limited,
+        *(whole.workload, whole.system, whole.constraints, chosen),
+        work_limit=work_limit,
+        time_limit=time_limit,
+    )
     uses: dict[Use, float] = {}
     try:
         if metric is Objective.ENERGY_DELAY:
@@ -434,21 +342,40 @@ def optimise(
         tokens=tokens,
     )
     if top:
-        from crosstack.evaluate.ranking import with_next_plans
+        answer = _with_next_plans(answer, top, gap, uses)
+    if front:
+        share = {"work_limit": work_limit / OF_FRONT, "time_limit": time_limit / OF_FRONT}
+        answer = _with_front(answer, front, gap, partial(limited, gap=gap, **share))
+    return answer
 
-        answer = with_next_plans(answer, top, gap, uses)
-    if not front:
-        return answer
-    if "price" in front:
-        require(not evaluation.price.missing, "front", "price", "where all prices are given")
 
-    def found(task: Task) -> Found:
-        other, known = asked_of(task)(gap=gap)
-        other = soonest(task, other, chosen)
-        return other, evaluate(task.workload, task.system, other, chosen), known
+def _with_next_plans(answer: Plan, count: int, gap: float, uses: dict[Use, float]) -> Plan:
+    """Return an answer with the plans next to it; the fastest of them where it is slower.
 
-    first = answer.mapping, answer.evaluation, answer.certificate
-    return replace(answer, front=front_below(answer.task, first, front_points, found))
+    ``uses``: what no mapping of each use of the network takes less than, as far as known. [s]
+    """
+    from crosstack.evaluate.ranking import Answer, next_plans
+
+    before = Answer(answer.mapping, answer.evaluation, answer.certificate)
+    found, ranked = next_plans(answer.task, answer.rules, before, count, gap=gap, known=uses)
+    return replace(answer, **found._asdict(), next_plans=ranked)
+
+
+def _with_front(
+    answer: Plan, metrics: Sequence[str], gap: float, search: Callable[..., Any]
+) -> Plan:
+    """Return an answer with the front that it ends; the last of that where it is worse."""
+    from crosstack.evaluate.ranking import certified
+
+    first = answer.mapping, answer.certificate.bound
+    front = memory_front(answer.task, answer.rules, search, first, metrics=metrics)
+    best = front.points[-1]
+    if best.value < answer.certificate.objective:
+        proved = certified(answer.certificate, best.value, gap, "the best within less memory")
+        answer = replace(
+            answer, mapping=best.mapping, evaluation=best.evaluation, certificate=proved
+        )
+    return replace(answer, front=front)
 
 
 def value_under(metric: Objective, system: System, mapping: Mapping, found: Evaluation) -> float:

@@ -22,14 +22,14 @@ import heapq
 from collections.abc import Mapping as Table
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 
 from crosstack.errors import InfeasibleError, InputError, LimitError, require_whole
-from crosstack.evaluate.blocks import BlockTable
+from crosstack.evaluate.blocks import BLOCK_WORK, BlockTable
 from crosstack.evaluate.evaluation import Evaluation
-from crosstack.evaluate.next_plans import PROVED, RankedStrategies
+from crosstack.evaluate.next_plans import RankedStrategies
 from crosstack.evaluate.strategy_times import (
     mapping_of,
     memory_used,
@@ -54,14 +54,72 @@ from crosstack.model.partition import ROUNDING
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.workload.kernel_graph import Floats, Ints
 
-if TYPE_CHECKING:
-    from crosstack.evaluate.plan import Plan
-
-SETTLED = 2  # strategies searched by themselves, for each that is listed [1]
 RANKED_WORK = 1e5  # units of work of the search of a block: about a second
 # Strategies of a block that are searched with the memory that there is; those that are proved not
 # to fit are none of them.
 MOST_SEARCHED = 3
+SETTLED = 1  # strategies searched by themselves, for each that is listed [1]
+PROVED = 1e-9  # gap of a plan that is proved optimal
+OF_BLOCKS = "the fastest of all strategies with the kernels of their blocks"
+
+
+class Answer(NamedTuple):
+    """The answer of a search: what it decides, what that takes, and what is proved of it."""
+
+    mapping: Mapping
+    evaluation: Evaluation
+    certificate: Certificate
+
+
+def next_plans(
+    task: Task,
+    rules: Rules,
+    answer: Answer,
+    count: int,
+    *,
+    gap: float = 0.0,
+    known: Table[Use, float] | None = None,
+) -> tuple[Answer, RankedStrategies]:
+    """Return the plans next to an answer; with the fastest of them where the answer is slower.
+
+    The certificate is then of that plan: the bound is as good as it was, the gap smaller.
+
+    Parameters
+    ----------
+    count : int
+        Plans next to it. [1]
+    gap : float
+        Relative gap at which the search was to stop. [1]
+    known : mapping, optional
+        As `fastest_strategies`. [s]
+    """
+    by_time = answer.certificate.metric is Objective.TIME
+    try:
+        ranked = fastest_strategies(
+            *(task, count + 1),
+            rules=rules,
+            searches=SETTLED * (count + 1),
+            known=known,
+            answer=answer if by_time else None,
+        )
+    except InputError:  # the task was mapped: no strategy of stages with whole copies is left
+        ranked = RankedStrategies(found=(), total=0, blocks=0)
+    if by_time and ranked.found:
+        mapping, found = ranked.found[0]
+        if found.time < answer.evaluation.time:
+            proved = certified(answer.certificate, found.time, gap, OF_BLOCKS)
+            answer = Answer(mapping, found, proved)
+    return answer, ranked.without(answer.mapping, count)
+
+
+def certified(before: Certificate, value: float, gap: float, found_by: str) -> Certificate:
+    """Return what is proved of a plan that is better than the one that a search ended with."""
+    method = f"{before.method}; {found_by}"
+    found = replace(before, objective=value, bound=min(before.bound, value), method=method)
+    if found.status is Status.LIMIT and found.gap <= max(gap, PROVED):
+        status = Status.OPTIMAL if found.gap <= PROVED else Status.FEASIBLE
+        return replace(found, status=status, stopped=None)
+    return found
 
 
 def fastest_strategies(
@@ -73,6 +131,7 @@ def fastest_strategies(
     among: Strategies | None = None,
     searches: int = 0,
     known: Table[Use, float] | None = None,
+    answer: Answer | None = None,
 ) -> RankedStrategies:
     """Return the fastest strategies of a task; fewer than ``count`` where fewer fit.
 
@@ -83,13 +142,17 @@ def fastest_strategies(
     rules : Rules or str, optional
         What is counted; by name, that of the task, or ``crosstack``.
     work_limit : float
-        Units of work of the search of each block. [1]
+        Units of work of the search of a strategy by itself, and of a block, which has no more than
+        finds a mapping: what that lacks is settled. [1]
     among : Strategies, optional
         Of which; all of the task if left out.
     searches : int
         Of strategies by themselves, to settle the list. [1]
     known : mapping, optional
         What no mapping of a use of the network takes less than, as a search has bounded them. [s]
+    answer : Answer, optional
+        Of a search of the task for the least time: it is listed from the start, and its bound
+        holds for all.
 
     Raises
     ------
@@ -105,49 +168,19 @@ def fastest_strategies(
         system=system,
         rules=chosen,
         constraints=task.constraints,
-        work_limit=work_limit,
+        work_limit=min(work_limit, 3 * BLOCK_WORK),
     )
     state = search_state(workload, system, task.constraints, chosen)
     strategies = state.room.eased(strategies, task.constraints)
     ranking = _listed(strategies, table, state, count)
+    table.work_limit = work_limit
     ranking.raise_to(known or {})
+    if answer is not None:
+        ranking.join(answer)
     for _ in range(searches):
         if not ranking.settle(table, task.constraints):
             break
     return ranking.ranked(len(table.solved))
-
-
-def with_next_plans(answer: Plan, count: int, gap: float, uses: dict[Use, float]) -> Plan:
-    """Return an answer with the plans next to it; the fastest of them where it is slower.
-
-    The certificate is then of that plan: the bound is as good as it was, the gap smaller. ``uses``
-    are what no mapping of each use of the network takes less than, as far as that is known. [s]
-    """
-    try:
-        ranked = fastest_strategies(
-            *(answer.task, count + 1),
-            rules=answer.rules,
-            searches=SETTLED * (count + 1),
-            known=uses,
-        )
-    except InputError:  # the task was mapped: no strategy of stages with whole copies is left
-        ranked = RankedStrategies(found=(), total=0, blocks=0)
-    if answer.certificate.metric is Objective.TIME and ranked.found:
-        mapping, found = ranked.found[0]
-        if found.time < answer.evaluation.time:
-            certificate = _certified(answer.certificate, found.time, gap)
-            answer = replace(answer, mapping=mapping, evaluation=found, certificate=certificate)
-    return replace(answer, next_plans=ranked.without(answer.mapping, count))
-
-
-def _certified(before: Certificate, value: float, gap: float) -> Certificate:
-    """Return what is proved of a plan that is faster than the one that a search ended with."""
-    method = f"{before.method}; the fastest of all strategies with the kernels of their blocks"
-    found = replace(before, objective=value, bound=min(before.bound, value), method=method)
-    if found.status is Status.LIMIT and found.gap <= max(gap, PROVED):
-        status = Status.OPTIMAL if found.gap <= PROVED else Status.FEASIBLE
-        return replace(found, status=status, stopped=None)
-    return found
 
 
 @dataclass(slots=True)
@@ -183,13 +216,25 @@ class _Ranking:
         each = np.array([least.get(_of_use(plan), 0.0) for plan in self.strategies.plans])
         np.maximum(self.bounds, each[self.strategies.use], out=self.bounds)
 
+    def join(self, answer: Answer) -> None:
+        """Add the answer of a search of all strategies, whose bound holds for each."""
+        certificate, mapping = answer.certificate, answer.mapping
+        np.maximum(self.bounds, certificate.bound, out=self.bounds)
+        place = self.strategies.place_of(mapping)
+        if place is not None:
+            self.add(place, mapping, answer.evaluation)
+
+    def _proved(self) -> set[int]:
+        """Return those of the list that have the time of their best mapping."""
+        return {p for p, _, found in self.listed if self.bounds[p] >= found.time * (1 - PROVED)}
+
     def settle(self, table: BlockTable, constraints: Constraints) -> bool:
         """Search a strategy by itself; return whether there was one that may change the list.
 
         Those that are listed first, then that of the least bound.
         """
         open_ = self.bounds < self.worst
-        open_[list(self.settled)] = False
+        open_[list(self.settled | self._proved())] = False
         if not open_.any():
             return False
         places = [one for one, *_ in self.listed if open_[one]]
@@ -241,7 +286,7 @@ def _of_use(one: Use | MeshPlan) -> tuple[object, ...]:
 def _listed(strategies: Strategies, table: BlockTable, state: SearchState, count: int) -> _Ranking:
     """Return the fastest strategies by the mappings of their blocks."""
     given = table.workload, table.system, table.rules
-    groups = np.array([table.group(plan) for plan in strategies.plans])[strategies.use]
+    groups = table.groups_of(strategies.plans)[strategies.use]
     columns = np.stack([groups, strategies.microbatch_size, strategies.recompute])
     _, block = np.unique(columns, axis=1, return_inverse=True)
     least, chip = state.room.of_many(strategies), table.system.chip

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from crosstack.errors import InfeasibleError, InputError, Problem, require_quantity, require_whole
-from crosstack.evaluate.fronts import Front, FrontPoint
 from crosstack.evaluate.next_plans import RankedStrategies
 from crosstack.evaluate.plan import SAME, Plan, given_plan, value_under
 from crosstack.evaluate.saved import mapping_from_dict
@@ -32,10 +31,7 @@ def saved_plan(data: dict[str, Any], task: Task, rules: Rules | str | None = Non
     """
     answer = given_plan(task, mapping_from_dict(data, task), rules)
     answer = replace(
-        answer,
-        tokens=_saved_tokens(data, task),
-        next_plans=_saved_plans(data, answer),
-        front=_saved_front(data, answer),
+        answer, tokens=_saved_tokens(data, task), next_plans=_saved_plans(data, answer)
     )
     saved = data.get("certificate")
     if not isinstance(saved, dict):
@@ -115,33 +111,3 @@ def _saved_plans(data: dict[str, Any], answer: Plan) -> RankedStrategies | None:
         bounds=tuple(bound for *_, bound in found),
         left=math.inf if left is None else left,
     )
-
-
-def _saved_front(data: dict[str, Any], answer: Plan) -> Front | None:
-    """Return the front of a saved answer, priced again; points that no longer fit are left out."""
-    saved = data.get("memory_front")
-    if saved is None:
-        return None
-    rows = saved.get("points") if isinstance(saved, dict) else None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise InputError(Problem("memory_front.points", "missing; allowed: a list of mappings."))
-    task, found = answer.task, []
-    for number, row in enumerate(rows):
-        try:
-            mapping = mapping_from_dict(row, task)
-            limit, bound = row.get("limit_b"), row.get("bound_s", 0.0)
-            require_quantity("limit_b", limit, "B", above_zero=True)
-            require_quantity("bound_s", bound, "s")
-            priced = evaluate(task.workload, task.system, mapping, answer.rules)
-        except InfeasibleError:
-            continue
-        except InputError as error:
-            raise error.under(f"memory_front.points[{number}]") from None
-        point = FrontPoint(
-            mapping=mapping, evaluation=priced, limit=limit, bound=min(bound, priced.time)
-        )
-        found.append(point)
-    nothing = saved.get("nothing_fits_b")
-    if nothing is not None:
-        require_quantity("memory_front.nothing_fits_b", nothing, "B")
-    return Front(points=tuple(found), nothing=nothing) if found else None

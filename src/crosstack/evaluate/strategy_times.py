@@ -148,7 +148,7 @@ def _layer_times(
 
 def _rows(strategies: Strategies, table: BlockTable, *, spilled: bool) -> Ints:
     """Return the row of every strategy among the block terms of a table."""
-    groups = np.array([table.group(plan) for plan in strategies.plans])
+    groups = table.groups_of(strategies.plans)
     spatial = table.system.chip.execution is Execution.SPATIAL
     columns = (
         groups[strategies.use],

@@ -108,6 +108,7 @@ def search(
     bounds: dict[Use, float] | None = None,
     objective: Objective = Objective.TIME,
     weights: Weights | None = None,
+    tables: TableCache | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> tuple[Mapping, Certificate]:
     """Find the fastest mapping within what is given, and prove it.
@@ -132,6 +133,8 @@ def search(
         What is minimised.
     weights : Weights, optional
         Prices of time and energy to minimise a sum of; those of the objective if left out.
+    tables : dict, optional
+        What is known of the shapes of graphs from searches of the same workload, and is added to.
     progress : callable, optional
         Called now and then with a `Progress`.
 
@@ -148,7 +151,7 @@ def search(
     workload, system = constraints.as_run(counted(workload, rules), system)
     check_given(workload, system, constraints, rules)
     weights = Weights.of(objective) if weights is None else weights
-    state = search_state(workload, system, constraints, rules, gap, weights)
+    state = search_state(workload, system, constraints, rules, gap, weights, tables)
     state.only, state.budget = uses, Budget(work=work_limit, deadline=started + time_limit)
     state.known = {} if bounds is None else bounds
     if start is not None:

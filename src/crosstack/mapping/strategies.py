@@ -17,7 +17,7 @@ import numpy as np
 from crosstack.errors import require
 from crosstack.machine.chip import Overlap
 from crosstack.machine.system import System
-from crosstack.mapping.mapping import Constraints
+from crosstack.mapping.mapping import Constraints, Mapping
 from crosstack.mapping.parallelism import workload_uses
 from crosstack.model.choices import least_summing
 from crosstack.model.collectives import AffineTime, ConcaveTime, NearShards, Replicas
@@ -108,6 +108,21 @@ class Strategies:
             "use", "microbatch_size", "recompute", "again", "schedule", "interleave", "left",
         )  # fmt: skip
         return replace(self, **{name: getattr(self, name)[places] for name in names})
+
+    def place_of(self, mapping: Mapping) -> int | None:
+        """Return the place of the strategy of a mapping, however many layers compute again.
+
+        None where it is none of these.
+        """
+        wanted = _of_use(mapping), mapping.zero.number
+        uses = [n for n, plan in enumerate(self.plans) if (_of_use(plan), plan.zero) == wanted]
+        alike = np.isin(self.use, uses)
+        alike &= self.microbatch_size == mapping.microbatch_size
+        alike &= self.recompute == RECOMPUTED.index(mapping.recompute)
+        alike &= self.schedule == ORDERS.index(mapping.schedule)
+        alike &= self.interleave == mapping.interleave
+        found = np.flatnonzero(alike)
+        return int(found[0]) if found.size else None
 
     def counts(self, workload: Workload, schedule: Schedule) -> MeshPlan:
         """Return the plan of all of them by one schedule, as far as that asks who may follow it."""
@@ -287,6 +302,11 @@ class Strategies:
             plan = replace(plan, schedule=order, interleave=pieces)
         kind, again = RECOMPUTED[self.recompute[number]], float(self.again[number])
         return with_recompute(plan, workload.graph, kind, again)
+
+
+def _of_use(one: MeshPlan | Mapping) -> tuple[object, ...]:
+    """Return what tells a use of the network from others."""
+    return one.sizes, one.parallelism, one.dimensions, one.context_exchange, one.expert_tensor
 
 
 def with_shares(plan: MeshPlan, rules: Rules, given: Constraints) -> list[MeshPlan]:

@@ -11,6 +11,7 @@ from crosstack.report import step_words, wording
 from crosstack.report.certificate_words import certificate_sentence, closing_sentence, is_open
 from crosstack.report.drawing import attribute
 from crosstack.report.layer_figure import layer_sentence
+from crosstack.report.memory_front_words import front_rows, front_title
 from crosstack.report.sources import cited, rule_rows
 from crosstack.report.svg import piece_svg
 from crosstack.version import __version__
@@ -120,9 +121,10 @@ def step_sections(answer: Plan) -> list[str]:
         found.append(f"<h2>{attribute(step_words.next_title(answer, ranked))}</h2>")
         if ranked.found:
             found.append(page.html_table(step_words.next_rows(answer, ranked), wrap=9))
-    if (front := answer.front) is not None:
-        found.append(f"<h2>{attribute(step_words.front_title(front))}</h2>")
-        found.append(page.html_table(step_words.front_rows(answer, front), wrap=7))
+    if answer.front is not None:
+        found.append(f"<h2>{attribute(front_title(answer, answer.front))}</h2>")
+        found.append(_piece(answer, "front", "front of time and memory"))
+        found.append(page.html_table(front_rows(answer, answer.front), wrap=5))
     return found
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from crosstack.evaluate.comparisons import COMPARED_RULES, is_of_tokens
 from crosstack.evaluate.evaluation import Evaluation
-from crosstack.evaluate.fronts import Front, FrontPoint
 from crosstack.evaluate.next_plans import (
     PLACES,
     PROVED,
@@ -364,48 +363,6 @@ def next_rows(answer: Plan, ranked: RankedStrategies) -> Table:
         ("memory", ">", lambda one: format_quantity(one[1].memory_used, "B", 3)),
         ("more", ">", lambda one: memory(one[1])),
         ("decides otherwise", "<", lambda one: one[2]),
-    )
-
-
-# ---------------------------------------------------------------- the front of time and memory
-
-
-def front_title(front: Front) -> str:
-    """Return what a front is of, and how sure it is."""
-    sure = "each proved the fastest in that memory" if front.exact else "each with its gap"
-    ends = ""
-    if front.nothing is not None:
-        ends = f"; nothing fits in {format_quantity(front.nothing, 'B', 3)}"
-    return f"Front of time and memory of a chip, {sure}{ends}"
-
-
-def front_rows(answer: Plan, front: Front) -> Table:
-    """Return what each point of a front takes, fills, and decides against the answer."""
-    own, first = answer.evaluation, front.points[0]
-
-    def gap(point: FrontPoint) -> str:
-        return "none" if point.gap <= PROVED else f"{100 * point.gap:.2f} %"
-
-    def price(point: FrontPoint) -> str:
-        paid = cost_of(answer.task, point.evaluation).price
-        return "" if paid is None else usd(paid)
-
-    return table_of(
-        front.points,
-        ("in", ">", lambda point: format_quantity(point.limit, "B", 3)),
-        ("fills", ">", lambda point: format_quantity(point.evaluation.memory_used, "B", 3)),
-        ("time", ">", lambda point: time_words(point.evaluation.time)),
-        ("slower", ">", lambda point: f"{100 * (point.evaluation.time / own.time - 1):+.2f} %"),
-        ("gap", ">", gap),
-        ("MFU", ">", lambda point: percent(point.evaluation.utilization)),
-        ("price of a step", ">", price),
-        (
-            "decides otherwise",
-            "<",
-            lambda point: (
-                "" if point is first else differences_words(answer.mapping, point.mapping)
-            ),
-        ),
     )
 
 

@@ -12,6 +12,7 @@ from crosstack.report.certificate_words import certificate_sentence, closing_sen
 from crosstack.report.drawing import Canvas, Figure, standalone, text_width
 from crosstack.report.layer_figure import layer_figure
 from crosstack.report.machine_figure import machine_figure
+from crosstack.report.memory_front_words import front_figure
 from crosstack.report.roofline_figure import roofline_figure
 from crosstack.report.scales import round_scale
 from crosstack.report.step_figures import memory_stack, stage_timeline
@@ -149,6 +150,7 @@ PIECES: dict[str, tuple[str, Callable[[Plan], Figure | None]]] = {
     "memory": ("memory used", memory_figure),
     "stages": ("what stages do when", stage_timeline),
     "held": ("memory of a chip by stage", memory_stack),
+    "front": ("front of what a step takes and memory", front_figure),
     "roofline": ("partitions under the roofs of the chip", roofline_figure),
 }
 """What a page shows of an answer: what it is called for those who cannot see it, and how drawn."""

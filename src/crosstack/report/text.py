@@ -23,6 +23,7 @@ from crosstack.mapping.mapping import Task
 from crosstack.mapping.search import Progress
 from crosstack.report import step_words, wording
 from crosstack.report.certificate_words import certificate_sentence, closing_sentence, is_open
+from crosstack.report.memory_front_words import front_rows, front_title
 from crosstack.report.wording import Table, percent, plural
 from crosstack.units import format_quantity
 from crosstack.workload.kernels import ComputeUnit, Direction, KernelKind, Placement
@@ -96,9 +97,9 @@ def step_tables(answer: Plan) -> tuple[RenderableType, ...]:
         found.append(
             titled(step_words.next_title(answer, ranked), *([rows] if ranked.found else []))
         )
-    if (front := answer.front) is not None:
-        rows = rows_table(step_words.front_rows(answer, front), wraps=7)
-        found.append(titled(step_words.front_title(front), rows))
+    if answer.front is not None:
+        front = rows_table(front_rows(answer, answer.front), wraps=5)
+        found.append(titled(front_title(answer, answer.front), front))
     return tuple(found)
 
 
