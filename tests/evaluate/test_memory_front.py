@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from crosstack import InputError, optimise, system
 from crosstack.errors import InfeasibleError
 from crosstack.evaluate.memory_front import front_metric, memory_front
+from crosstack.evaluate.saved_plan import saved_plan
 from crosstack.evaluate.time import evaluate
 from crosstack.explore.pareto import pareto_rows
 from crosstack.io.library.machines import system_on
@@ -105,7 +107,7 @@ def test_the_front_is_said_drawn_and_saved(answer):
     assert "proved" in front_title(answer, front)
     assert len(front_rows(answer, front).rows) == len(front.points)
     assert front_figure(answer) is not None
-    saved = answer.to_dict()["front"]
+    saved = answer.to_dict()["memory_front"]
     assert saved["exact"]
     assert saved["metrics"] == list(METRICS)
     assert [one["time_s"] for one in saved["points"]] == [p.value for p in front.points]
@@ -132,3 +134,17 @@ def test_a_front_of_energy_needs_it_as_the_objective():
     assert front_metric(("energy", "memory"), system("h100-dgx")) is Objective.ENERGY
     with pytest.raises(InputError, match="energy for this front"):
         optimise(a_task(**NARROW), front=("energy", "memory"))
+
+
+def test_a_front_is_saved_and_read_again(answer):
+    saved = json.loads(answer.to_json())
+    again = saved_plan(saved, answer.task).front
+    assert (again.metrics, again.searches) == (answer.front.metrics, answer.front.searches)
+    assert again.least_memory == answer.front.least_memory
+    for before, after in zip(answer.front.points, again.points, strict=True):
+        assert before.mapping == after.mapping
+        assert after.value == pytest.approx(before.value, rel=1e-12)
+        assert after.bound == pytest.approx(before.bound, rel=1e-12)
+    for wrong in ({"points": [{}]}, {"points": 3}, {"metrics": ["time"], "points": []}):
+        with pytest.raises(InputError, match="memory_front"):
+            saved_plan(saved | {"memory_front": saved["memory_front"] | wrong}, answer.task)

@@ -161,7 +161,7 @@ class Plan:
         if self.next_plans is not None:
             found["next_plans"] = next_plans_data(self, self.next_plans)
         if self.front is not None:
-            found["front"] = front_data(self, self.front)
+            found["memory_front"] = front_data(self, self.front)
         return found
 
     def to_json(self, *, indent: int | None = 2) -> str:

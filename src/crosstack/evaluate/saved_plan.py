@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from crosstack.errors import InfeasibleError, InputError, Problem, require_quantity, require_whole
+from crosstack.evaluate.memory_front import FrontPoint, MemoryFront, front_metric
 from crosstack.evaluate.next_plans import RankedStrategies
 from crosstack.evaluate.plan import SAME, Plan, given_plan, value_under
 from crosstack.evaluate.saved import mapping_from_dict
@@ -31,7 +32,10 @@ def saved_plan(data: dict[str, Any], task: Task, rules: Rules | str | None = Non
     """
     answer = given_plan(task, mapping_from_dict(data, task), rules)
     answer = replace(
-        answer, tokens=_saved_tokens(data, task), next_plans=_saved_plans(data, answer)
+        answer,
+        tokens=_saved_tokens(data, task),
+        next_plans=_saved_plans(data, answer),
+        front=_saved_front(data, answer),
     )
     saved = data.get("certificate")
     if not isinstance(saved, dict):
@@ -110,4 +114,44 @@ def _saved_plans(data: dict[str, Any], answer: Plan) -> RankedStrategies | None:
         blocks=counts["blocks"],
         bounds=tuple(bound for *_, bound in found),
         left=math.inf if left is None else left,
+    )
+
+
+def _saved_front(data: dict[str, Any], answer: Plan) -> MemoryFront | None:
+    """Return the front of a saved answer, priced again; points that no longer fit are left out."""
+    saved = data.get("memory_front")
+    if saved is None:
+        return None
+    rows = saved.get("points") if isinstance(saved, dict) else None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise InputError(Problem("memory_front.points", "missing; allowed: a list of mappings."))
+    task = answer.task
+    try:
+        metrics = tuple(map(str, saved.get("metrics", ())))
+        metric = front_metric(metrics, task.system)
+        least, searches = saved.get("least_memory_b", 0.0), saved.get("searches", 0)
+        require_quantity("least_memory_b", least, "B")
+        require_whole("searches", searches, minimum=0)
+    except InputError as error:
+        raise error.under("memory_front") from None
+    points = []
+    for number, row in enumerate(rows):
+        try:
+            mapping, bound = mapping_from_dict(row, task), row.get("bound", 0.0)
+            priced = evaluate(task.workload, task.system, mapping, answer.rules)
+            require_quantity("bound", bound, metric.unit)
+        except InfeasibleError:
+            continue
+        except InputError as error:
+            raise error.under(f"memory_front.points[{number}]") from None
+        value = value_under(metric, task.system, mapping, priced)
+        points.append(
+            FrontPoint(mapping=mapping, evaluation=priced, value=value, bound=min(bound, value))
+        )
+    return MemoryFront(
+        metrics=metrics,
+        metric=metric,
+        points=tuple(points),
+        least_memory=least,
+        searches=searches,
     )
