@@ -10,7 +10,7 @@ import pytest
 from crosstack.errors import CrosstackError, InfeasibleError, InputError, LimitError
 from crosstack.evaluate.blocks import BlockTable
 from crosstack.evaluate.plan import optimise
-from crosstack.evaluate.ranking import MOST_SEARCHED, _Lean, fastest_strategies
+from crosstack.evaluate.ranking import MOST_SEARCHED, Answer, _Lean, fastest_strategies
 from crosstack.evaluate.strategy_times import mapping_of, strategy_times
 from crosstack.evaluate.time import evaluate
 from crosstack.io.library.machines import system_on
@@ -241,3 +241,21 @@ def test_a_list_says_what_is_left_out_takes_at_least():
     fewer = ranked.without(ranked.found[0][0], 1)
     assert len(fewer.found) == len(fewer.bounds) == 1
     assert 0 < fewer.left <= ranked.left
+
+
+def test_the_answer_of_a_search_is_listed_from_the_start(monkeypatch):
+    """With blocks that nothing was found for, what the search found is the list."""
+    given = {"chips": 8, "recompute": Recompute.NONE, "schedule": Schedule.ONE_F_ONE_B}
+    task = a_task(80e9, degrees=Degrees(pipeline=2, context=1), **given)
+    answer = optimise(task)
+    known = Answer(answer.mapping, answer.evaluation, answer.certificate)
+    monkeypatch.setattr(BlockTable, "_solved", lambda *_: None)
+    monkeypatch.setattr(BlockTable, "searched", no_mapping)
+    assert fastest_strategies(task, 3, work_limit=WORK).found == ()
+    ranked = fastest_strategies(task, 3, work_limit=WORK, answer=known)
+    assert [mapping for mapping, _ in ranked.found] == [answer.mapping]
+    assert ranked.left >= answer.certificate.bound * (1 - 1e-12)
+
+
+def no_mapping(*_: object, **__: object) -> None:
+    raise LimitError("nothing was found")

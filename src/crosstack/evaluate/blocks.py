@@ -16,9 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from crosstack.errors import InfeasibleError, LimitError
+from crosstack.errors import InfeasibleError, InputError, LimitError
+from crosstack.evaluate.time import evaluate
 from crosstack.machine.system import System
 from crosstack.mapping.blocks import chips_of_tokens
+from crosstack.mapping.decided import decided
 from crosstack.mapping.degrees import FREE
 from crosstack.mapping.ideals import TableCache
 from crosstack.mapping.incumbent import masks_of
@@ -115,6 +117,7 @@ class BlockTable:
     rows: dict[RowKey, int] = field(default_factory=dict)
     tables: TableCache = field(default_factory=dict)
     _priced: list[BlockTerms] = field(default_factory=list)
+    _alike: dict[tuple[int, int], Mapping] = field(default_factory=dict)
     _stacked: BlockTerms | None = None
     _grouped: tuple[tuple[MeshPlan, ...], Ints] | None = None
 
@@ -143,7 +146,10 @@ class BlockTable:
     def solve(self, key: BlockKey, plan: MeshPlan) -> SolvedBlock | None:
         """Return the answer to the block problem of one of its plans; None: nothing was found."""
         if key not in self.solved:
-            self.solved[key] = self._solved(plan)
+            alike = (key[2], plan.tensor)
+            self.solved[key] = self._solved(plan, self._alike.get(alike))
+            if (found := self.solved[key]) is not None:
+                self._alike[alike] = found.mapping
         return self.solved[key]
 
     def add(self, key: RowKey, plan: MeshPlan, block: SolvedBlock | None) -> int:
@@ -190,13 +196,33 @@ class BlockTable:
         )
         return SolvedBlock(mapping=mapping, certificate=certificate)
 
-    def _solved(self, plan: MeshPlan) -> SolvedBlock | None:
+    def _solved(self, plan: MeshPlan, kernels: Mapping | None) -> SolvedBlock | None:
         alone = self.system.replayed  # behind a host's launches, any block would do
         host = alone.host and replace(alone.host, capacity=math.inf)
         roomy = replace(alone, chip=alone.chip.with_memory(capacity=None), host=host)
+        known = kernels and self._under(plan, kernels, roomy)
+        for start in [known, None] if known else [None]:
+            try:
+                return self.searched(plan, roomy, start, interleave=1)
+            except InputError:  # other kernels may be in an order that is not searched here
+                if start is None:
+                    raise
+            except (InfeasibleError, LimitError):
+                break
+        return None
+
+    def _under(
+        self, plan: MeshPlan, kernels: Mapping, system: System
+    ) -> tuple[Mapping, float] | None:
+        """Return the kernels of another block under a plan, with the time; None: they may not be.
+
+        Blocks that split tensors and compute again alike often have the same kernels. [s]
+        """
+        given = decided(plan) | {"interleave": 1, "recompute_layers": None}
         try:
-            return self.searched(plan, roomy, interleave=1)
-        except (InfeasibleError, LimitError):
+            mapping = replace(kernels, **given)
+            return mapping, evaluate(self.workload, system, mapping, self.rules).time
+        except (InfeasibleError, InputError):
             return None
 
     def _nothing(self) -> BlockTerms:

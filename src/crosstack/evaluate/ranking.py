@@ -168,7 +168,7 @@ def fastest_strategies(
         system=system,
         rules=chosen,
         constraints=task.constraints,
-        work_limit=min(work_limit, 3 * BLOCK_WORK),
+        work_limit=min(work_limit, BLOCK_WORK),
     )
     state = search_state(workload, system, task.constraints, chosen)
     strategies = state.room.eased(strategies, task.constraints)
