@@ -66,6 +66,17 @@ def test_the_fastest_strategies_are_listed(run):
     assert "--top" in refused.err
 
 
+def test_a_front_is_listed_and_its_metrics_are_checked(run):
+    asked = ("llama3-8b", "--train", "--batch", "8", "--sequence", "512", "--microbatch-size", "1")
+    given = ("--on", "h100-dgx", "--recompute", "none", "--work-limit", "1000")
+    outcome = run("map", *asked, *given, "--front", "time,memory")
+    assert "Traceback" not in outcome.err
+    assert "on the front of time, memory" in " ".join(outcome.out.split())
+    refused = run("map", *asked, *given, "--front", "time,price")
+    assert refused.code == 2
+    assert "--front: of time,price is a single plan" in " ".join(refused.err.split())
+
+
 def test_a_type_that_the_chip_has_no_rate_for_is_bad_input(run, tmp_path):
     text = ONE_KERNEL.format(n_layers=1)
     start = text.index("  chip:")
