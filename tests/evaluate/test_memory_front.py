@@ -136,6 +136,13 @@ def test_a_front_of_energy_needs_it_as_the_objective():
         optimise(a_task(**NARROW), front=("energy", "memory"))
 
 
+def test_a_front_whose_end_is_not_known_says_so(answer):
+    known = replace(answer.front, least_memory=1e9, searches=3)
+    assert "none takes less memory than 1 GB" in front_title(answer, known)
+    open_ = replace(known, least_memory=0.0)
+    assert front_title(answer, open_).endswith("and some may take less than the last")
+
+
 def test_a_front_is_saved_and_read_again(answer):
     saved = json.loads(answer.to_json())
     again = saved_plan(saved, answer.task).front

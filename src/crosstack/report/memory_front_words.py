@@ -28,9 +28,11 @@ def front_title(answer: Plan, front: MemoryFront) -> str:
     if front.exact:
         return f"{said}: proved, there are no others"
     least = "the last" if front.ends else format_quantity(front.least_memory, "B", 4)
+    known = front.ends or front.least_memory > 0
+    ends = f"none takes less memory than {least}" if known else "some may take less than the last"
     return (
         f"{said}, of {plural(front.searches, 'limit')} of memory searched: a plan between two of "
-        f"them is better by the gap at most, and none takes less memory than {least}"
+        f"them is better by the gap at most, and {ends}"
     )
 
 
