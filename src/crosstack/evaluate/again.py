@@ -1,26 +1,28 @@
 """A task searched again on a machine that is much like others it was searched on.
 
-The uses of the network are those of any machine with as many chips, and each was bounded there.
-Where no mapping is faster here than a share of what it takes there, so much of a bound holds here:
-a use whose bound is no better than a mapping that is known is left out, and a machine whose bound
-meets that needs no search. What is found is as sure as a search of all uses.
+The strategies are those of any machine with as many chips and as much room, and each was bounded
+there. Where no mapping is faster here than a share of what it takes there, so much of a bound holds
+here: a strategy whose bound is no better than a mapping that is known is left out, and a machine
+whose bound meets that needs no search. What is found is as sure as a search of all strategies.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping as Table
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from crosstack.errors import InfeasibleError, LimitError
 from crosstack.evaluate.plan import PROVED, Plan, soonest
 from crosstack.evaluate.time import evaluate
 from crosstack.mapping.incumbent import PROOF
 from crosstack.mapping.mapping import Certificate, Mapping, Status, Task
-from crosstack.mapping.parallelism import Use
 from crosstack.mapping.search import search
+from crosstack.mapping.strategy_bounds import StrategyBounds
 from crosstack.model.rules import Rules
+from crosstack.workload.kernel_graph import Bools
 
 __all__ = ["Limits", "Searched", "search_again"]
 
@@ -40,17 +42,23 @@ class Limits:
 class Searched:
     """What a search found: its ``plan``, None where there is none; infeasible then if ``proved``.
 
-    ``bound`` is one on every mapping, infinite where none fits, ``uses`` has one for each use of
-    the network [s]; ``error`` says why there is no plan. ``ran``: whether anything was searched.
+    ``bound`` is one on every mapping, infinite where none fits [s], ``known`` those on strategies
+    where any were looked at; ``error`` says why there is no plan. ``ran``: whether anything was
+    searched.
     """
 
     task: Task
     plan: Plan | None
     bound: float
-    uses: Table[Use, float] = field(default_factory=dict)
+    known: StrategyBounds | None = None
     proved: bool = True
     error: InfeasibleError | LimitError | None = None
     ran: bool = True
+
+    @property
+    def n_uses(self) -> int:
+        """How many uses of the network there are, as far as strategies are known. [1]"""
+        return 0 if self.known is None else len(self.known.uses)
 
     @property
     def reason(self) -> str:
@@ -84,23 +92,21 @@ def search_again(
         If the task contradicts itself.
     """
     best = _fastest(task, rules, starts)
-    known = _known_uses(like)
     least = max((one.bound * share for one, share in like if share > 0), default=0.0)
     if math.isinf(least):
-        error = next(one.error for one, share in like if share > 0 and math.isinf(one.bound))
-        return Searched(task=task, plan=None, bound=math.inf, uses=known, error=error, ran=False)
+        return _none(task, next(o.error for o, s in like if s > 0 and math.isinf(o.bound)))
     # As a search counts what is of interest, see `SearchState.target`.
     target = math.inf if best is None else best[1] * (1 - max(limits.gap, PROOF / 10))
-    open_ = [use for use, bound in known.items() if bound < target] if known else None
-    closed = min((bound for bound in known.values() if bound >= target), default=math.inf)
-    if best is None and open_ == []:
-        error = next(one.error for one, share in like if share > 0)
-        return Searched(task=task, plan=None, bound=math.inf, uses=known, error=error, ran=False)
-    if best is not None and (least >= target or open_ == []):
-        bound = max(least, closed if open_ == [] else 0.0)
-        plan = _plan(task, rules, best[0], bound, limits.gap, None)
-        return Searched(task=task, plan=plan, bound=plan.certificate.bound, uses=known, ran=False)
-    bounds: dict[Use, float] = {}
+    known = _tightest(like, target)
+    open_ = None if known is None else known.bounds < target
+    left = 0 if open_ is None else np.count_nonzero(open_)
+    if best is None and open_ is not None and not left:
+        return _none(task, next(one.error for one, share in like if share > 0))
+    if best is not None and (least >= target or (open_ is not None and not left)):
+        least = least if known is None or left else max(least, known.least)
+        plan = _plan(task, rules, best[0], least, limits.gap, None)
+        return Searched(task=task, plan=plan, bound=plan.certificate.bound, ran=False)
+    noted: list[StrategyBounds | None] = []
     try:
         mapping, found = search(
             *(task.workload, task.system, task.constraints, rules),
@@ -108,19 +114,25 @@ def search_again(
             work_limit=limits.work_limit,
             time_limit=limits.time_limit,
             start=best,
-            uses=open_,
-            bounds=bounds,
+            among=None if known is None else known.at(open_),
+            noted=noted.append,
         )
     except InfeasibleError as error:
-        # Uses that are left out fit nowhere where more fits.
-        return Searched(task=task, plan=None, bound=math.inf, uses=known, error=error)
+        # Strategies that are left out fit nowhere where more fits.
+        return _none(task, error, ran=True)
     except LimitError as error:
-        return Searched(task=task, plan=None, bound=least, uses=known, proved=False, error=error)
-    for use, bound in bounds.items():
-        known[use] = max(bound, known.get(use, 0.0))
-    bound = max(least, min(found.bound, closed))
+        return Searched(task=task, plan=None, bound=least, proved=False, error=error)
+    bound = max(least, found.bound if known is None else min(found.bound, known.at(~open_).least))
     plan = _plan(task, rules, soonest(task, mapping, rules), bound, limits.gap, found)
-    return Searched(task=task, plan=plan, bound=plan.certificate.bound, uses=known)
+    now = _raised(known, open_, noted[0])
+    return Searched(task=task, plan=plan, bound=plan.certificate.bound, known=now)
+
+
+def _none(
+    task: Task, error: InfeasibleError | LimitError | None, *, ran: bool = False
+) -> Searched:
+    """Return that nothing fits, and why."""
+    return Searched(task=task, plan=None, bound=math.inf, error=error, ran=ran)
 
 
 def _fastest(task: Task, rules: Rules, starts: Sequence[Mapping]) -> tuple[Mapping, float] | None:
@@ -135,14 +147,41 @@ def _fastest(task: Task, rules: Rules, starts: Sequence[Mapping]) -> tuple[Mappi
     return (starts[min(found)[1]], min(found)[0]) if found else None
 
 
-def _known_uses(like: Sequence[tuple[Searched, float]]) -> dict[Use, float]:
-    """Return the tightest bound of every use that all of some searches say. [s]"""
-    known: dict[Use, float] = {}
+def _tightest(like: Sequence[tuple[Searched, float]], target: float) -> StrategyBounds | None:
+    """Return bounds on strategies that leave the fewest open below a target; None: there are none.
+
+    Where several searches are of the same strategies, the tightest of their bounds on each. [s]
+    """
+    found: list[StrategyBounds] = []
     for one, share in like:
-        if share > 0:
-            for use, bound in one.uses.items():
-                known[use] = max(known.get(use, 0.0), bound * share)
-    return known
+        if one.known is None or share <= 0:
+            continue
+        here = replace(one.known, bounds=one.known.bounds * share, rest=one.known.rest * share)
+        for i, other in enumerate(found):
+            if other.same_as(here):
+                found[i] = replace(
+                    other,
+                    bounds=np.maximum(other.bounds, here.bounds),
+                    rest=max(other.rest, here.rest),
+                )
+                break
+        else:
+            found.append(here)
+    whole = [one for one in found if one.rest >= target]
+    return min(whole, key=lambda one: np.count_nonzero(one.bounds < target), default=None)
+
+
+def _raised(
+    known: StrategyBounds | None, open_: Bools | None, noted: StrategyBounds | None
+) -> StrategyBounds | None:
+    """Return bounds on strategies with those on some of them that a search has noted."""
+    if known is None or open_ is None:
+        return None if noted is None else noted.at(np.isfinite(noted.bounds))
+    if noted is None:
+        return known
+    bounds = known.bounds.copy()
+    bounds[open_] = np.maximum(bounds[open_], noted.bounds)
+    return replace(known, bounds=bounds)
 
 
 def _plan(

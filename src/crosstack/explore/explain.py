@@ -317,7 +317,7 @@ def explain(
     answer = base.plan
     assert answer is not None  # it would have been an error
     known = _known(base, changed, step, chosen, limits)
-    if work_limit is None and math.isinf(time_limit) and gap == 0 and len(base.uses) > MANY_USES:
+    if work_limit is None and math.isinf(time_limit) and gap == 0 and base.n_uses > MANY_USES:
         limits = Limits(gap=SIDE_GAP, work_limit=SIDE_WORK)
     values = [_values(resource, step) for resource in changed]
     asked = [(r, value) for r, both in zip(changed, values, strict=True) for value in both]
@@ -343,12 +343,12 @@ def _values(resource: Resource, step: float) -> tuple[float, float]:
 def _base(task: Task, answer: Plan | None, rules: Rules, limits: Limits) -> Searched:
     """Return what is known of a task on the machine as it is; raises where nothing fits there."""
     if answer is not None:
-        uses: Mapping[Use, float] = {}
+        known = None
         if answer.certificate.status is Status.OPTIMAL and rules.iteration.has_schedules:
             wide = replace(limits, gap=max(limits.gap, SIDE_GAP))
-            uses = search_again(answer.task, rules, wide, starts=(answer.mapping,)).uses
+            known = search_again(answer.task, rules, wide, starts=(answer.mapping,)).known
         bound = answer.certificate.bound
-        return Searched(task=answer.task, plan=answer, bound=bound, uses=uses)
+        return Searched(task=answer.task, plan=answer, bound=bound, known=known)
     try:
         found = search_again(task, rules, limits)
     except InputError as error:

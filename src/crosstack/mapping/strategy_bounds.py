@@ -1,0 +1,63 @@
+"""What a search knows of each strategy, for searches of the same task on machines like its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from crosstack.mapping.parallelism import Use
+from crosstack.mapping.strategies import Strategies
+from crosstack.workload.kernel_graph import Bools, Floats, Ints
+
+__all__ = ["StrategyBounds"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StrategyBounds:
+    """Strategies of a task that may fit a machine, each with what it takes there at least.
+
+    ``of`` is the place among the ``uses`` of the network of the plan of each strategy there is;
+    ``bounds``, shape (n,), are those of the objective [s], and ``rest`` is one on every strategy
+    that may fit and is not here. [s]
+    """
+
+    uses: tuple[Use, ...]
+    of: Ints
+    strategies: Strategies
+    bounds: Floats
+    rest: float = math.inf
+
+    @classmethod
+    def joined(cls, found: Sequence[StrategyBounds], rest: float) -> StrategyBounds | None:
+        """Return those of several groups of uses as one; None where there are none."""
+        if not found:
+            return None
+        first = [len(one.uses) for one in found], [len(one.of) for one in found]
+        uses, plans = (np.concatenate(([0], np.cumsum(counts)[:-1])) for counts in first)
+        strategies = [
+            replace(one.strategies, use=one.strategies.use + start)
+            for one, start in zip(found, plans.tolist(), strict=True)
+        ]
+        return cls(
+            uses=tuple(use for one in found for use in one.uses),
+            of=np.concatenate([one.of + start for one, start in zip(found, uses, strict=True)]),
+            strategies=Strategies.joined(strategies),
+            bounds=np.concatenate([one.bounds for one in found]),
+            rest=rest,
+        )
+
+    def at(self, places: Ints | Bools) -> StrategyBounds:
+        """Return some of them."""
+        return replace(self, strategies=self.strategies.at(places), bounds=self.bounds[places])
+
+    @property
+    def least(self) -> float:
+        """A bound on all strategies, those that are not here, too. [s]"""
+        return min(float(self.bounds.min(initial=math.inf)), self.rest)
+
+    def same_as(self, other: StrategyBounds) -> bool:
+        """Whether both are of the same strategies, in the same order."""
+        return self.strategies is other.strategies
