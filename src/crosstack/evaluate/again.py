@@ -17,6 +17,7 @@ import numpy as np
 from crosstack.errors import InfeasibleError, LimitError
 from crosstack.evaluate.plan import PROVED, Plan, soonest
 from crosstack.evaluate.time import evaluate
+from crosstack.mapping.ideals import TableCache
 from crosstack.mapping.incumbent import PROOF
 from crosstack.mapping.mapping import Certificate, Mapping, Status, Task
 from crosstack.mapping.search import search
@@ -24,7 +25,7 @@ from crosstack.mapping.strategy_bounds import StrategyBounds
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Bools
 
-__all__ = ["Limits", "Searched", "search_again"]
+__all__ = ["Likeness", "Limits", "Searched", "search_again"]
 
 KNOWN = "bounds of searches on machines like this one"
 
@@ -66,13 +67,38 @@ class Searched:
         return "" if self.error is None else str(self.error)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Likeness:
+    """What was ``searched`` on another machine, and how much of it holds on this one.
+
+    ``share`` of what any mapping takes there it takes here at least, 0: nothing is known. [1]
+    ``floors`` is the share of what compute and links take alone, where it is another: of machines
+    that differ in memories on the chip; what fits the main memory of this one fits the other's. [1]
+    """
+
+    searched: Searched
+    share: float
+    floors: float | None = None
+
+    @property
+    def of_floors(self) -> float:
+        """Share of what compute and links take alone. [1]"""
+        return self.share if self.floors is None else self.floors
+
+    @property
+    def bound(self) -> float:
+        """What no mapping takes less than here. [s]"""
+        return self.searched.bound * self.share if self.share > 0 else 0.0
+
+
 def search_again(
     task: Task,
     rules: Rules,
     limits: Limits,
     *,
     starts: Sequence[Mapping] = (),
-    like: Sequence[tuple[Searched, float]] = (),
+    like: Sequence[Likeness] = (),
+    tables: TableCache | None = None,
 ) -> Searched:
     """Search a task for the fastest mapping, with what is known of it on other machines.
 
@@ -82,9 +108,10 @@ def search_again(
         What is mapped, what is counted, and when to stop.
     starts : sequence of Mapping
         Mappings of other machines: the fastest here is started from.
-    like : sequence of (Searched, float)
-        What was found on other machines, and the share of what any mapping takes there that it
-        takes here at least. [1]
+    like : sequence of Likeness
+        What was found on other machines.
+    tables : dict, optional
+        What searches of the same graphs know of their shapes, one of the other.
 
     Raises
     ------
@@ -92,16 +119,16 @@ def search_again(
         If the task contradicts itself.
     """
     best = _fastest(task, rules, starts)
-    least = max((one.bound * share for one, share in like if share > 0), default=0.0)
+    least = max((one.bound for one in like), default=0.0)
     if math.isinf(least):
-        return _none(task, next(o.error for o, s in like if s > 0 and math.isinf(o.bound)))
+        return _none(task, next(o.searched.error for o in like if math.isinf(o.bound)))
     # As a search counts what is of interest, see `SearchState.target`.
     target = math.inf if best is None else best[1] * (1 - max(limits.gap, PROOF / 10))
     known = _tightest(like, target)
     open_ = None if known is None else known.bounds < target
     left = 0 if open_ is None else np.count_nonzero(open_)
     if best is None and open_ is not None and not left:
-        return _none(task, next(one.error for one, share in like if share > 0))
+        return _none(task, next(one.searched.error for one in like if one.of_floors > 0))
     if best is not None and (least >= target or (open_ is not None and not left)):
         least = least if known is None or left else max(least, known.least)
         plan = _plan(task, rules, best[0], least, limits.gap, None)
@@ -115,6 +142,7 @@ def search_again(
             time_limit=limits.time_limit,
             start=best,
             among=None if known is None else known.at(open_),
+            tables=tables,
             noted=noted.append,
         )
     except InfeasibleError as error:
@@ -147,26 +175,22 @@ def _fastest(task: Task, rules: Rules, starts: Sequence[Mapping]) -> tuple[Mappi
     return (starts[min(found)[1]], min(found)[0]) if found else None
 
 
-def _tightest(like: Sequence[tuple[Searched, float]], target: float) -> StrategyBounds | None:
+def _tightest(like: Sequence[Likeness], target: float) -> StrategyBounds | None:
     """Return bounds on strategies that leave the fewest open below a target; None: there are none.
 
     Where several searches are of the same strategies, the tightest of their bounds on each. [s]
     """
     found: list[StrategyBounds] = []
-    for one, share in like:
-        if one.known is None or share <= 0:
+    for one in like:
+        known, of_floors = one.searched.known, one.of_floors
+        if known is None or of_floors <= 0:
             continue
-        here = replace(one.known, bounds=one.known.bounds * share, rest=one.known.rest * share)
-        for i, other in enumerate(found):
-            if other.same_as(here):
-                found[i] = replace(
-                    other,
-                    bounds=np.maximum(other.bounds, here.bounds),
-                    rest=max(other.rest, here.rest),
-                )
-                break
-        else:
+        here = known.elsewhere(one.share, of_floors)
+        same = next((i for i, other in enumerate(found) if other.same_as(here)), None)
+        if same is None:
             found.append(here)
+        else:
+            found[same] = found[same].with_others(here)
     whole = [one for one in found if one.rest >= target]
     return min(whole, key=lambda one: np.count_nonzero(one.bounds < target), default=None)
 

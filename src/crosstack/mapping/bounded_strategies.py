@@ -56,7 +56,8 @@ class BoundedStrategies:
     """Strategies of some uses of the network, with what is known before their plans are made.
 
     ``uses`` are those of the network, ``of`` the place there of each plan of the strategies.
-    ``floors`` is the least of the objective by compute alone; ``held`` what main memory holds at
+    ``floors`` is the least of the objective by compute and links alone, ``least`` no less than that
+    where more is known; ``held`` what main memory holds at
     least, of ``capacity`` [B]; ``blocks`` numbers the block of each; ``prices`` are arrays where
     time is not all that counts. ``known`` are bounds with the block of some, by the first of them;
     ``bends``, shape (n, 3), lines below the objective as of `Bend`, 0 where ``sharp`` does not say
@@ -67,6 +68,7 @@ class BoundedStrategies:
     strategies: Strategies
     of: Ints
     floors: Floats
+    least: Floats
     held: Floats
     capacity: Floats
     blocks: Ints
@@ -86,7 +88,7 @@ class BoundedStrategies:
 
     def bounds(self, state: SearchState) -> Floats:
         """Bound the objective of each that is light, with its block where it is open; else inf."""
-        bounds = np.where(self.light, self.floors, math.inf)
+        bounds = np.where(self.light, self.least, math.inf)
         open_ = [own for own in self.by_block() if bounds[own].min() < state.target()]
         self.know_blocks(state, open_)
         for own in open_:
@@ -96,7 +98,11 @@ class BoundedStrategies:
     def note(self, state: SearchState, bounds: Floats) -> None:
         """Keep what is known of each strategy, for searches of machines like this one."""
         noted = StrategyBounds(
-            uses=self.uses, of=self.of, strategies=self.strategies, bounds=bounds
+            uses=self.uses,
+            of=self.of,
+            strategies=self.strategies,
+            bounds=bounds,
+            floors=self.floors,
         )
         state.noted.append(noted)
 
@@ -111,9 +117,9 @@ class BoundedStrategies:
         Of strategies that what is known of them leaves open; others keep their bounds.
         """
         new = [own for own in blocks if int(own[0]) not in self.known]
-        left = [own[self.floors[own] < state.target()] for own in new]
+        left = [own[self.least[own] < state.target()] for own in new]
         pairs = [self._layers(state, own) for own in left if len(own)]
-        bounds = self.floors.copy()
+        bounds = self.least.copy()
         if pairs:
             layers, together = (np.concatenate(columns) for columns in zip(*pairs, strict=True))
             places = np.concatenate(left)
@@ -249,7 +255,7 @@ def bounded_again(state: SearchState, known: StrategyBounds) -> RestOfUses:
     place_of[order] = np.arange(len(order))
     found = replace(known.strategies, plans=tuple(plans), use=place_of[use.ravel()])
     state.rest = 0.0 if anew else math.inf
-    return RestOfUses(iter(anew), _bounded(state, known.uses, of[order], found, known.bounds))
+    return RestOfUses(iter(anew), _bounded(state, known.uses, of[order], found, known))
 
 
 def _bounded(
@@ -257,9 +263,9 @@ def _bounded(
     uses: tuple[Use, ...],
     of: Ints,
     strategies: Strategies,
-    known: Floats | float = 0.0,
+    known: StrategyBounds | None = None,
 ) -> BoundedStrategies:
-    """Bound strategies of uses of the network; ``known`` are bounds on them. [s]
+    """Bound strategies of uses of the network; ``known`` are bounds on the same of other machines.
 
     Parameters
     ----------
@@ -278,7 +284,8 @@ def _bounded(
         uses=uses,
         of=of,
         strategies=found,
-        floors=np.maximum(floors, known),
+        floors=floors,
+        least=floors if known is None else np.maximum(floors, known.bounds),
         held=least.held,
         capacity=capacity,
         blocks=_blocks(state, found),

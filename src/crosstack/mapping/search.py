@@ -44,6 +44,7 @@ from crosstack.mapping.bounded_strategies import (
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.checks import check_given
 from crosstack.mapping.coverage import covered, nothing_found
+from crosstack.mapping.fusion import WIDE
 from crosstack.mapping.ideals import TableCache
 from crosstack.mapping.incumbent import PROOF, Incumbent, Lack, masks_of
 from crosstack.mapping.mapping import Certificate, Constraints, EndMapping, Mapping, Status, Stop
@@ -108,6 +109,7 @@ def search(
     uses: Sequence[Use] | None = None,
     among: StrategyBounds | None = None,
     noted: Callable[[StrategyBounds | None], None] | None = None,
+    tables: TableCache | None = None,
     objective: Objective = Objective.TIME,
     weights: Weights | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -133,6 +135,8 @@ def search(
     noted : callable, optional
         Told in the end what is known of all strategies; of those of ``among``, in their order, and
         nothing where others had to be looked at, too.
+    tables : dict, optional
+        What searches of the same graphs know of their shapes, one of the other.
     objective : Objective
         What is minimised.
     weights : Weights, optional
@@ -153,7 +157,8 @@ def search(
     workload, system = constraints.as_run(counted(workload, rules), system)
     check_given(workload, system, constraints, rules)
     weights = Weights.of(objective) if weights is None else weights
-    state = search_state(workload, system, constraints, rules, gap, weights)
+    state = search_state(workload, system, constraints, rules, gap, weights, tables)
+    state.tables.pop(WIDE, None)  # what takes work is found anew
     state.only, state.among = uses, among
     state.budget = Budget(work=work_limit, deadline=started + time_limit)
     if start is not None:

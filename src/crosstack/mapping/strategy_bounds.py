@@ -21,13 +21,15 @@ class StrategyBounds:
 
     ``of`` is the place among the ``uses`` of the network of the plan of each strategy there is;
     ``bounds``, shape (n,), are those of the objective [s], and ``rest`` is one on every strategy
-    that may fit and is not here. [s]
+    that may fit and is not here [s]; ``floors``, shape (n,), hold whatever memories on the chip
+    hold: they are by compute and links alone. [s]
     """
 
     uses: tuple[Use, ...]
     of: Ints
     strategies: Strategies
     bounds: Floats
+    floors: Floats
     rest: float = math.inf
 
     @classmethod
@@ -46,12 +48,40 @@ class StrategyBounds:
             of=np.concatenate([one.of + start for one, start in zip(found, uses, strict=True)]),
             strategies=Strategies.joined(strategies),
             bounds=np.concatenate([one.bounds for one in found]),
+            floors=np.concatenate([one.floors for one in found]),
             rest=rest,
         )
 
     def at(self, places: Ints | Bools) -> StrategyBounds:
         """Return some of them."""
-        return replace(self, strategies=self.strategies.at(places), bounds=self.bounds[places])
+        return replace(
+            self,
+            strategies=self.strategies.at(places),
+            bounds=self.bounds[places],
+            floors=self.floors[places],
+        )
+
+    def elsewhere(self, share: float, of_floors: float) -> StrategyBounds:
+        """Return what holds on a machine where strategies take a share of what they take here.
+
+        Parameters
+        ----------
+        share, of_floors : float
+            Of bounds, and of floors. [1]
+        """
+        bounds = self.bounds * share if share > 0 else np.zeros_like(self.bounds)
+        floors = self.floors * of_floors if of_floors > 0 else np.zeros_like(self.floors)
+        rest = self.rest if math.isinf(self.rest) else self.rest * share
+        return replace(self, bounds=np.maximum(bounds, floors), floors=floors, rest=rest)
+
+    def with_others(self, other: StrategyBounds) -> StrategyBounds:
+        """Return the tighter of two bounds on each of the same strategies."""
+        return replace(
+            self,
+            bounds=np.maximum(self.bounds, other.bounds),
+            floors=np.maximum(self.floors, other.floors),
+            rest=max(self.rest, other.rest),
+        )
 
     @property
     def least(self) -> float:
