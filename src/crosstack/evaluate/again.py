@@ -20,6 +20,7 @@ from crosstack.evaluate.time import evaluate
 from crosstack.mapping.ideals import TableCache
 from crosstack.mapping.incumbent import PROOF
 from crosstack.mapping.mapping import Certificate, Mapping, Status, Task
+from crosstack.mapping.parallelism import Use
 from crosstack.mapping.search import search
 from crosstack.mapping.strategy_bounds import StrategyBounds
 from crosstack.model.rules import Rules
@@ -96,6 +97,7 @@ def search_again(
     rules: Rules,
     limits: Limits,
     *,
+    start: Plan | None = None,
     starts: Sequence[Mapping] = (),
     like: Sequence[Likeness] = (),
     tables: TableCache | None = None,
@@ -106,8 +108,10 @@ def search_again(
     ----------
     task, rules, limits
         What is mapped, what is counted, and when to stop.
+    start : Plan, optional
+        A plan of this task.
     starts : sequence of Mapping
-        Mappings of other machines: the fastest here is started from.
+        Mappings of other machines: the fastest here of all is started from.
     like : sequence of Likeness
         What was found on other machines.
     tables : dict, optional
@@ -118,20 +122,20 @@ def search_again(
     InputError
         If the task contradicts itself.
     """
-    best = _fastest(task, rules, starts)
+    best = _fastest(task, rules, start, starts)
     least = max((one.bound for one in like), default=0.0)
     if math.isinf(least):
         return _none(task, next(o.searched.error for o in like if math.isinf(o.bound)))
     # As a search counts what is of interest, see `SearchState.target`.
     target = math.inf if best is None else best[1] * (1 - max(limits.gap, PROOF / 10))
     known = _tightest(like, target)
-    open_ = None if known is None else known.bounds < target
-    left = 0 if open_ is None else np.count_nonzero(open_)
-    if best is None and open_ is not None and not left:
+    open_ = np.zeros(0, np.bool_) if known is None else known.bounds < target
+    closed = known is not None and not open_.any()
+    if best is None and closed:
         return _none(task, next(one.searched.error for one in like if one.of_floors > 0))
-    if best is not None and (least >= target or (open_ is not None and not left)):
-        least = least if known is None or left else max(least, known.least)
-        plan = _plan(task, rules, best[0], least, limits.gap, None)
+    if best is not None and (least >= target or closed):
+        least = max(least, known.least) if known is not None and closed else least
+        plan = _plan(task, rules, best[0], least, limits.gap, None, start)
         return Searched(task=task, plan=plan, bound=plan.certificate.bound, ran=False)
     noted: list[StrategyBounds | None] = []
     try:
@@ -141,6 +145,7 @@ def search_again(
             work_limit=limits.work_limit,
             time_limit=limits.time_limit,
             start=best,
+            uses=_uses(like) if best is not None and known is None else None,
             among=None if known is None else known.at(open_),
             tables=tables,
             noted=noted.append,
@@ -156,23 +161,26 @@ def search_again(
     return Searched(task=task, plan=plan, bound=plan.certificate.bound, known=now)
 
 
-def _none(
-    task: Task, error: InfeasibleError | LimitError | None, *, ran: bool = False
-) -> Searched:
+def _none(task: Task, error: InfeasibleError | LimitError | None, *, ran: bool = False) -> Searched:
     """Return that nothing fits, and why."""
     return Searched(task=task, plan=None, bound=math.inf, error=error, ran=ran)
 
 
-def _fastest(task: Task, rules: Rules, starts: Sequence[Mapping]) -> tuple[Mapping, float] | None:
+def _fastest(
+    task: Task, rules: Rules, start: Plan | None, starts: Sequence[Mapping]
+) -> tuple[Mapping, float] | None:
     """Return the fastest of some mappings with its time; None where none fits. [s]"""
-    found = list[tuple[float, int]]()
-    for number, start in enumerate(starts):
+    found = [] if start is None else [(start.evaluation.time, 0, start.mapping)]
+    for number, mapping in enumerate(starts, start=1):
         try:
-            time = evaluate(task.workload, task.system, start, rules).time
+            time = evaluate(task.workload, task.system, mapping, rules).time
         except InfeasibleError:
             continue
-        found.append((time, number))
-    return (starts[min(found)[1]], min(found)[0]) if found else None
+        found.append((time, number, mapping))
+    if not found:
+        return None
+    time, _, mapping = min(found, key=lambda one: one[:2])
+    return mapping, time
 
 
 def _tightest(like: Sequence[Likeness], target: float) -> StrategyBounds | None:
@@ -195,11 +203,17 @@ def _tightest(like: Sequence[Likeness], target: float) -> StrategyBounds | None:
     return min(whole, key=lambda one: np.count_nonzero(one.bounds < target), default=None)
 
 
+def _uses(like: Sequence[Likeness]) -> tuple[Use, ...] | None:
+    """Return all uses of the network; None where no search looked at all of them."""
+    known = (one.searched.known for one in like)
+    return next((one.uses for one in known if one is not None and math.isinf(one.rest)), None)
+
+
 def _raised(
-    known: StrategyBounds | None, open_: Bools | None, noted: StrategyBounds | None
+    known: StrategyBounds | None, open_: Bools, noted: StrategyBounds | None
 ) -> StrategyBounds | None:
     """Return bounds on strategies with those on some of them that a search has noted."""
-    if known is None or open_ is None:
+    if known is None:
         return None if noted is None else noted.at(np.isfinite(noted.bounds))
     if noted is None:
         return known
@@ -215,12 +229,16 @@ def _plan(
     bound: float,
     gap: float,
     found: Certificate | None,
+    start: Plan | None = None,
 ) -> Plan:
     """Return the answer of a mapping with a bound on all others [s]; ``found``: how, if searched.
 
-    ``gap`` is what was asked for. [1]
+    ``gap`` is what was asked for [1]; ``start`` may be the plan of the mapping.
     """
-    evaluation = evaluate(task.workload, task.system, mapping, rules)
+    if start is not None and start.mapping == mapping:
+        evaluation = start.evaluation
+    else:
+        evaluation = evaluate(task.workload, task.system, mapping, rules)
     value = evaluation.time
     left = max(0.0, 1 - bound / value)
     proved, inside = left <= PROVED, left <= gap + PROVED

@@ -51,8 +51,8 @@ from crosstack.workload.workload import Workload
 
 if TYPE_CHECKING:
     from crosstack.evaluate.step_account import StepAccount
-    from crosstack.mapping.parallelism import Use
     from crosstack.mapping.search import Progress
+    from crosstack.mapping.strategy_bounds import StrategyBounds
 
 __all__ = [
     "Plan", "as_task", "evaluate_task", "given_plan", "mapping_from_dict", "optimise",
@@ -370,7 +370,7 @@ def optimise(
         jobs=jobs,
         progress=progress,
     )
-    uses: dict[Use, float] = {}
+    noted: list[StrategyBounds | None] = []
     try:
         if metric is Objective.ENERGY_DELAY:
             mapping, certificate = _least_product(asked, whole, chosen, gap)
@@ -380,7 +380,7 @@ def optimise(
                 gap=gap,
                 start=known,
                 objective=metric,
-                bounds=uses if metric is Objective.TIME else None,
+                noted=noted.append if metric is Objective.TIME else None,
             )
             mapping = soonest(whole, mapping, chosen) if metric is Objective.TIME else mapping
     except InputError as error:
@@ -398,14 +398,14 @@ def optimise(
         evaluation=evaluation,
         tokens=tokens,
     )
-    return _ranked(answer, top, gap, uses) if top else answer
+    return _ranked(answer, top, gap, next(iter(noted), None)) if top else answer
 
 
-def _ranked(answer: Plan, count: int, gap: float, uses: dict[Use, float]) -> Plan:
+def _ranked(answer: Plan, count: int, gap: float, known: StrategyBounds | None) -> Plan:
     """Return an answer with the plans next to it; the fastest of them where it is slower.
 
-    The certificate is then of that plan: the bound is as good as it was, the gap smaller. ``uses``
-    are what no mapping of each use of the network takes less than, as far as that is known. [s]
+    The certificate is then of that plan: the bound is as good as it was, the gap smaller. ``known``
+    is what the search knows of strategies.
     """
     from crosstack.evaluate.ranking import fastest_strategies
 
@@ -414,7 +414,7 @@ def _ranked(answer: Plan, count: int, gap: float, uses: dict[Use, float]) -> Pla
             *(answer.task, count + 1),
             rules=answer.rules,
             searches=SETTLED * (count + 1),
-            known=uses,
+            known={} if known is None else known.of_uses(),
         )
     except InputError:  # the task was mapped: no strategy of stages with whole copies is left
         ranked = RankedStrategies(found=(), total=0, blocks=0)

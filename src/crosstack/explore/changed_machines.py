@@ -37,6 +37,7 @@ from crosstack.model.rules import Rules
 __all__ = ["Asked", "ChangedMachines", "Side", "sides_of"]
 
 NO_ROOM = "the mapping does not fit there"
+CORNER_WORK = 3  # times the work of the search of one machine [1]
 NEAR = 0.01  # relative, of bounds of strategies whose use of the network is tried elsewhere
 MOST_NEAR = 3  # uses of the network that are tried, besides the mapping's own [1]
 SLACK = 0.25  # share of the gap that a corner's bound needs, to be searched
@@ -88,46 +89,46 @@ class ChangedMachines:
         if not (self.proved and self.rules.iteration.has_schedules):
             return
         self.near = _near_mappings(self.base, self.rules)
-        times = [(one, self._time(one)) for one in asked if self._improves(one)]
-        group = {one: time for one, time in times if time is not None and not self._met(one, time)}
-        while len(group := self._group(group)) > 1:
-            corner = self._corner(list(group))
-            if corner is None:
+        gap, left = self.limits.gap, dict[Asked, float]()
+        for one in filter(self._improves, asked):
+            time = self._time([one])
+            if self.base.bound * self.share(one) < time * (1 - gap) < math.inf:
+                left[one] = time
+        while len(group := self._group(left)) > 1:
+            corner = self._corner(list(group), self._needed(group))
+            if corner.plan is None:
                 return
-            found = corner.plan
-            if found is None:
-                return
-            before = len(group)
-            for one in group:
-                group[one] = min(self._time(one, found.mapping) or math.inf, group[one])
-            gap = self.limits.gap
-            group = {
-                one: time for one, time in group.items() if corner.bound < time * (1 - gap)
+            mapping, before = corner.plan.mapping, group
+            left = {
+                one: min(time, self._time([one], mapping))
+                for one, time in group.items()
+                if corner.bound < time * (1 - gap)
             }
-            if len(group) == before and len(self._group(group)) == before:
+            if left == before:
                 return
 
     def _improves(self, one: Asked) -> bool:
-        """Whether a machine has more of something whose optimum others bound."""
+        """Whether a machine has more of something, whose optimum others bound."""
         resource, value = one
         # With more room in main memory others fit.
         better = value != resource.value and (value < resource.value) is resource.cost
         return better and resource.name != ROOM and not resource.priced
 
-    def _met(self, one: Asked, time: float) -> bool:
-        """Whether the bound of the machine as it is closes another one."""
-        return self.base.bound * self.share(one) >= time * (1 - self.limits.gap)
+    def starts(self, changed: Sequence[Asked]) -> tuple[Mapping, ...]:
+        """Return what may be faster than the mapping of the machine as it is on another one."""
+        return self.near if any(one[0].of_links for one in changed) else ()
 
-    def _time(self, one: Asked, *more: Mapping) -> float | None:
-        """Time of the best mapping that is known on a changed machine; None: none fits. [s]"""
-        task = self.plan.task
-        system, times = one[0].scaled(task.system, one[1]), list[float]()
-        for mapping in more or (self.plan.mapping, *self.near):
+    def _time(self, changed: Sequence[Asked], mapping: Mapping | None = None) -> float:
+        """Time of a mapping, or the best that is known, on a machine; infinite: none fits. [s]"""
+        task, times = self.plan.task, list[float]()
+        system = _with_all(task.system, changed)
+        known = self.plan.mapping, *self.starts(changed)
+        for one in known if mapping is None else (mapping,):
             try:
-                times.append(evaluate(task.workload, system, mapping, self.rules).time)
+                times.append(evaluate(task.workload, system, one, self.rules).time)
             except InfeasibleError:
                 continue
-        return min(times, default=None)
+        return min(times, default=math.inf)
 
     def _group(self, times: dict[Asked, float]) -> dict[Asked, float]:
         """Return those machines whose corner may bound all of them closely enough.
@@ -135,31 +136,24 @@ class ChangedMachines:
         Those that gain most are left out, until the mapping's time on the corner says so.
         """
         left = dict(sorted(times.items(), key=lambda item: -item[1]))
-        while len(left) > 1:
-            if self._open(left) >= SLACK * self.limits.gap:
-                return left
+        while len(left) > 1 and self._needed(left) < SLACK * self.limits.gap:
             left.popitem()
-        return {}
+        return left
 
-    def _open(self, times: dict[Asked, float]) -> float:
-        """Return the gap at which the search of a corner would close machines of some times. [1]"""
-        task, system = self.plan.task, _with_all(self.plan.task.system, list(times))
-        known = [
-            evaluate(task.workload, system, mapping, self.rules).time
-            for mapping in (self.plan.mapping, *self.near)
-        ]
-        return 1 - (1 - self.limits.gap) * max(times.values()) / min(known)
+    def _needed(self, times: dict[Asked, float]) -> float:
+        """Return the gap at which the search of a corner closes machines of some times. [1]"""
+        corner = self._time(list(times))
+        return 1 - (1 - self.limits.gap) * max(times.values()) / corner
 
-    def _corner(self, group: Sequence[Asked]) -> Searched | None:
-        """Search a machine with more of all that a group has more of."""
-        task = self.plan.task
-        system = _with_all(task.system, group)
-        times = {one: self._time(one) or math.inf for one in group}
+    def _corner(self, group: Sequence[Asked], gap: float) -> Searched:
+        """Search a machine with more of all that a group has more of, to a share of a gap. [1]"""
+        task, work = self.plan.task, CORNER_WORK * self.limits.work_limit
+        limits = replace(self.limits, gap=max(CORNER_GAP * gap, 0.0), work_limit=work)
         found = search_again(
-            replace(task, system=system),
+            replace(task, system=_with_all(task.system, group)),
             self.rules,
-            replace(self.limits, gap=max(CORNER_GAP * self._open(times), 0.0)),
-            starts=(self.plan.mapping, *self.near),
+            limits,
+            starts=(self.plan.mapping, *self.starts(group)),
             like=[self._like(group)],
             tables=self.tables,
         )
@@ -230,7 +224,8 @@ class ChangedMachines:
                 replace(self.plan.task, system=system),
                 self.rules,
                 self.limits,
-                starts=(*([] if kept is None else [kept.mapping]), *self.near),
+                start=kept,
+                starts=self.starts([one]),
                 like=like,
                 tables=self.tables,
             )

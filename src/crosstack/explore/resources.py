@@ -38,6 +38,11 @@ class Resource:
         """Whether it is a price, which changes no mapping."""
         return "USD" in self.unit
 
+    @property
+    def of_links(self) -> bool:
+        """Whether it is a number of the network's links."""
+        return self.place[0] == "network" and not self.priced
+
     def scaled(self, system: System, value: float) -> System:
         """Return the machine with another value."""
         changed: System = _with(system, self.place, value)

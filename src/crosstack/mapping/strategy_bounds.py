@@ -83,6 +83,12 @@ class StrategyBounds:
             rest=max(self.rest, other.rest),
         )
 
+    def of_uses(self) -> dict[Use, float]:
+        """Return what no strategy of each use of the network takes less than. [s]"""
+        least = np.full(len(self.uses), math.inf)
+        np.minimum.at(least, self.of[self.strategies.use], self.bounds)
+        return dict(zip(self.uses, least.tolist(), strict=True))
+
     @property
     def least(self) -> float:
         """A bound on all strategies, those that are not here, too. [s]"""
