@@ -12,12 +12,12 @@ import pytest
 import crosstack
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.explore.codesign import least_time, search_front
-from crosstack.explore.explain import resources_of
 from crosstack.explore.machines import machines_at, never_slower
 from crosstack.explore.pareto import pareto_rows
 from crosstack.explore.pool import Processes
 from crosstack.explore.question import question_in
 from crosstack.explore.read_codesign import read_codesign
+from crosstack.explore.resources import resources_of
 from crosstack.explore.store import Store
 from crosstack.explore.tables import pareto, within
 from crosstack.machine.chip import Execution

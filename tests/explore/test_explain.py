@@ -7,7 +7,8 @@ import pytest
 import crosstack
 from crosstack.errors import InputError
 from crosstack.evaluate.again import search_again
-from crosstack.explore.explain import explain, resources_of
+from crosstack.explore.explain import explain
+from crosstack.explore.resources import resources_of
 from crosstack.io.library.machines import system_on
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Prices, System
@@ -190,7 +191,7 @@ def test_a_search_without_an_end_on_a_changed_machine_leaves_the_mapping(task, m
         plan = replace(found.plan, certificate=certificate)
         return replace(found, plan=plan, bound=0.9 * time)
 
-    monkeypatch.setattr("crosstack.explore.explain.search_again", stopped)
+    monkeypatch.setattr("crosstack.explore.changed_machines.search_again", stopped)
     found = explain(task, answer=answer)
     clock = by_name(found)["clock"]
     assert clock.of_mapping

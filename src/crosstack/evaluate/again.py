@@ -1,29 +1,33 @@
 """A task searched again on a machine that is much like others it was searched on.
 
-The uses of the network are those of any machine with as many chips, and each was bounded there.
-Where no mapping is faster here than a share of what it takes there, so much of a bound holds here:
-a use whose bound is no better than a mapping that is known is left out, and a machine whose bound
-meets that needs no search. What is found is as sure as a search of all uses.
+The strategies are those of any machine with as many chips and as much room, and each was bounded
+there. Where no mapping is faster here than a share of what it takes there, so much of a bound holds
+here: a strategy whose bound is no better than a mapping that is known is left out, and a machine
+whose bound meets that needs no search. What is found is as sure as a search of all strategies.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping as Table
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from crosstack.errors import InfeasibleError, LimitError
 from crosstack.evaluate.next_plans import PROVED
 from crosstack.evaluate.plan import Plan, soonest
 from crosstack.evaluate.time import evaluate
+from crosstack.mapping.ideals import TableCache
 from crosstack.mapping.incumbent import PROOF
 from crosstack.mapping.mapping import Certificate, Mapping, Status, Task
 from crosstack.mapping.parallelism import Use
 from crosstack.mapping.search import search
+from crosstack.mapping.strategy_bounds import StrategyBounds
 from crosstack.model.rules import Rules
+from crosstack.workload.kernel_graph import Bools
 
-__all__ = ["Limits", "Searched", "search_again"]
+__all__ = ["Likeness", "Limits", "Searched", "search_again"]
 
 KNOWN = "bounds of searches on machines like this one"
 
@@ -41,17 +45,23 @@ class Limits:
 class Searched:
     """What a search found: its ``plan``, None where there is none; infeasible then if ``proved``.
 
-    ``bound`` is one on every mapping, infinite where none fits, ``uses`` has one for each use of
-    the network [s]; ``error`` says why there is no plan. ``ran``: whether anything was searched.
+    ``bound`` is one on every mapping, infinite where none fits [s], ``known`` those on strategies
+    where any were looked at; ``error`` says why there is no plan. ``ran``: whether anything was
+    searched.
     """
 
     task: Task
     plan: Plan | None
     bound: float
-    uses: Table[Use, float] = field(default_factory=dict)
+    known: StrategyBounds | None = None
     proved: bool = True
     error: InfeasibleError | LimitError | None = None
     ran: bool = True
+
+    @property
+    def n_uses(self) -> int:
+        """How many uses of the network there are, as far as strategies are known. [1]"""
+        return 0 if self.known is None else len(self.known.uses)
 
     @property
     def reason(self) -> str:
@@ -59,13 +69,39 @@ class Searched:
         return "" if self.error is None else str(self.error)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Likeness:
+    """What was ``searched`` on another machine, and how much of it holds on this one.
+
+    ``share`` of what any mapping takes there it takes here at least, 0: nothing is known. [1]
+    ``floors`` is the share of what compute and links take alone, where it is another: of machines
+    that differ in memories on the chip; what fits the main memory of this one fits the other's. [1]
+    """
+
+    searched: Searched
+    share: float
+    floors: float | None = None
+
+    @property
+    def of_floors(self) -> float:
+        """Share of what compute and links take alone. [1]"""
+        return self.share if self.floors is None else self.floors
+
+    @property
+    def bound(self) -> float:
+        """What no mapping takes less than here. [s]"""
+        return self.searched.bound * self.share if self.share > 0 else 0.0
+
+
 def search_again(
     task: Task,
     rules: Rules,
     limits: Limits,
     *,
+    start: Plan | None = None,
     starts: Sequence[Mapping] = (),
-    like: Sequence[tuple[Searched, float]] = (),
+    like: Sequence[Likeness] = (),
+    tables: TableCache | None = None,
 ) -> Searched:
     """Search a task for the fastest mapping, with what is known of it on other machines.
 
@@ -73,35 +109,36 @@ def search_again(
     ----------
     task, rules, limits
         What is mapped, what is counted, and when to stop.
+    start : Plan, optional
+        A plan of this task.
     starts : sequence of Mapping
-        Mappings of other machines: the fastest here is started from.
-    like : sequence of (Searched, float)
-        What was found on other machines, and the share of what any mapping takes there that it
-        takes here at least. [1]
+        Mappings of other machines: the fastest here of all is started from.
+    like : sequence of Likeness
+        What was found on other machines.
+    tables : dict, optional
+        What searches of the same graphs know of their shapes, one of the other.
 
     Raises
     ------
     InputError
         If the task contradicts itself.
     """
-    best = _fastest(task, rules, starts)
-    known = _known_uses(like)
-    least = max((one.bound * share for one, share in like if share > 0), default=0.0)
+    best = _fastest(task, rules, start, starts)
+    least = max((one.bound for one in like), default=0.0)
     if math.isinf(least):
-        error = next(one.error for one, share in like if share > 0 and math.isinf(one.bound))
-        return Searched(task=task, plan=None, bound=math.inf, uses=known, error=error, ran=False)
+        return _none(task, next(o.searched.error for o in like if math.isinf(o.bound)))
     # As a search counts what is of interest, see `SearchState.target`.
     target = math.inf if best is None else best[1] * (1 - max(limits.gap, PROOF / 10))
-    open_ = [use for use, bound in known.items() if bound < target] if known else None
-    closed = min((bound for bound in known.values() if bound >= target), default=math.inf)
-    if best is None and open_ == []:
-        error = next(one.error for one, share in like if share > 0)
-        return Searched(task=task, plan=None, bound=math.inf, uses=known, error=error, ran=False)
-    if best is not None and (least >= target or open_ == []):
-        bound = max(least, closed if open_ == [] else 0.0)
-        plan = _plan(task, rules, best[0], bound, limits.gap, None)
-        return Searched(task=task, plan=plan, bound=plan.certificate.bound, uses=known, ran=False)
-    bounds: dict[Use, float] = {}
+    known = _tightest(like, target)
+    open_ = np.zeros(0, np.bool_) if known is None else known.bounds < target
+    closed = known is not None and not open_.any()
+    if best is None and closed:
+        return _none(task, next(one.searched.error for one in like if one.of_floors > 0))
+    if best is not None and (least >= target or closed):
+        least = max(least, known.least) if known is not None and closed else least
+        plan = _plan(task, rules, best[0], least, limits.gap, None, start)
+        return Searched(task=task, plan=plan, bound=plan.certificate.bound, ran=False)
+    noted: list[StrategyBounds | None] = []
     try:
         mapping, found = search(
             *(task.workload, task.system, task.constraints, rules),
@@ -109,41 +146,81 @@ def search_again(
             work_limit=limits.work_limit,
             time_limit=limits.time_limit,
             start=best,
-            uses=open_,
-            bounds=bounds,
+            uses=_uses(like) if best is not None and known is None else None,
+            among=None if known is None else known.at(open_),
+            tables=tables,
+            noted=noted.append,
         )
     except InfeasibleError as error:
-        # Uses that are left out fit nowhere where more fits.
-        return Searched(task=task, plan=None, bound=math.inf, uses=known, error=error)
+        # Strategies that are left out fit nowhere where more fits.
+        return _none(task, error, ran=True)
     except LimitError as error:
-        return Searched(task=task, plan=None, bound=least, uses=known, proved=False, error=error)
-    for use, bound in bounds.items():
-        known[use] = max(bound, known.get(use, 0.0))
-    bound = max(least, min(found.bound, closed))
+        return Searched(task=task, plan=None, bound=least, proved=False, error=error)
+    bound = max(least, found.bound if known is None else min(found.bound, known.at(~open_).least))
     plan = _plan(task, rules, soonest(task, mapping, rules), bound, limits.gap, found)
-    return Searched(task=task, plan=plan, bound=plan.certificate.bound, uses=known)
+    now = _raised(known, open_, noted[0])
+    return Searched(task=task, plan=plan, bound=plan.certificate.bound, known=now)
 
 
-def _fastest(task: Task, rules: Rules, starts: Sequence[Mapping]) -> tuple[Mapping, float] | None:
+def _none(task: Task, error: InfeasibleError | LimitError | None, *, ran: bool = False) -> Searched:
+    """Return that nothing fits, and why."""
+    return Searched(task=task, plan=None, bound=math.inf, error=error, ran=ran)
+
+
+def _fastest(
+    task: Task, rules: Rules, start: Plan | None, starts: Sequence[Mapping]
+) -> tuple[Mapping, float] | None:
     """Return the fastest of some mappings with its time; None where none fits. [s]"""
-    found = list[tuple[float, int]]()
-    for number, start in enumerate(starts):
+    found = [] if start is None else [(start.evaluation.time, 0, start.mapping)]
+    for number, mapping in enumerate(starts, start=1):
         try:
-            time = evaluate(task.workload, task.system, start, rules).time
+            time = evaluate(task.workload, task.system, mapping, rules).time
         except InfeasibleError:
             continue
-        found.append((time, number))
-    return (starts[min(found)[1]], min(found)[0]) if found else None
+        found.append((time, number, mapping))
+    if not found:
+        return None
+    time, _, mapping = min(found, key=lambda one: one[:2])
+    return mapping, time
 
 
-def _known_uses(like: Sequence[tuple[Searched, float]]) -> dict[Use, float]:
-    """Return the tightest bound of every use that all of some searches say. [s]"""
-    known: dict[Use, float] = {}
-    for one, share in like:
-        if share > 0:
-            for use, bound in one.uses.items():
-                known[use] = max(known.get(use, 0.0), bound * share)
-    return known
+def _tightest(like: Sequence[Likeness], target: float) -> StrategyBounds | None:
+    """Return bounds on strategies that leave the fewest open below a target; None: there are none.
+
+    Where several searches are of the same strategies, the tightest of their bounds on each. [s]
+    """
+    found: list[StrategyBounds] = []
+    for one in like:
+        known, of_floors = one.searched.known, one.of_floors
+        if known is None or of_floors <= 0:
+            continue
+        here = known.elsewhere(one.share, of_floors)
+        same = next((i for i, other in enumerate(found) if other.same_as(here)), None)
+        if same is None:
+            found.append(here)
+        else:
+            found[same] = found[same].with_others(here)
+    whole = [one for one in found if one.rest >= target]
+    return min(whole, key=lambda one: np.count_nonzero(one.bounds < target), default=None)
+
+
+def _uses(like: Sequence[Likeness]) -> tuple[Use, ...] | None:
+    """Return all uses of the network; None where no search looked at all of them."""
+    known = (one.searched.known for one in like)
+    return next((one.uses for one in known if one is not None and math.isinf(one.rest)), None)
+
+
+def _raised(
+    known: StrategyBounds | None, open_: Bools, noted: StrategyBounds | None
+) -> StrategyBounds | None:
+    """Return bounds on strategies with those on some of them that a search has noted."""
+    if known is None:
+        return None if noted is None else noted.at(np.isfinite(noted.bounds))
+    if noted is None:
+        return known
+    bounds = known.bounds.copy()
+    bounds[open_] = np.maximum(bounds[open_], noted.bounds)
+    return replace(known, bounds=bounds)
 
 
 def _plan(
@@ -153,12 +230,16 @@ def _plan(
     bound: float,
     gap: float,
     found: Certificate | None,
+    start: Plan | None = None,
 ) -> Plan:
     """Return the answer of a mapping with a bound on all others [s]; ``found``: how, if searched.
 
-    ``gap`` is what was asked for. [1]
+    ``gap`` is what was asked for [1]; ``start`` may be the plan of the mapping.
     """
-    evaluation = evaluate(task.workload, task.system, mapping, rules)
+    if start is not None and start.mapping == mapping:
+        evaluation = start.evaluation
+    else:
+        evaluation = evaluate(task.workload, task.system, mapping, rules)
     value = evaluation.time
     left = max(0.0, 1 - bound / value)
     proved, inside = left <= PROVED, left <= gap + PROVED

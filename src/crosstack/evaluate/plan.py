@@ -52,8 +52,8 @@ from crosstack.workload.workload import Workload
 
 if TYPE_CHECKING:
     from crosstack.evaluate.step_account import StepAccount
-    from crosstack.mapping.parallelism import Use
     from crosstack.mapping.search import Progress
+    from crosstack.mapping.strategy_bounds import StrategyBounds
 
 __all__ = [
     "Plan", "as_task", "evaluate_task", "given_plan", "mapping_from_dict", "optimise",
@@ -313,7 +313,7 @@ def optimise(
         work_limit=work_limit,
         time_limit=time_limit,
     )
-    uses: dict[Use, float] = {}
+    noted: list[StrategyBounds | None] = []
     try:
         if metric is Objective.ENERGY_DELAY:
             mapping, certificate = _least_product(asked, whole, chosen, gap)
@@ -323,7 +323,7 @@ def optimise(
                 gap=gap,
                 start=known,
                 objective=metric,
-                bounds=uses if metric is Objective.TIME else None,
+                noted=noted.append if metric is Objective.TIME and top else None,
             )
             mapping = soonest(whole, mapping, chosen) if metric is Objective.TIME else mapping
     except InputError as error:
@@ -342,21 +342,22 @@ def optimise(
         tokens=tokens,
     )
     if top:
-        answer = _with_next_plans(answer, top, gap, uses)
+        answer = _with_next_plans(answer, top, gap, next(iter(noted), None))
     if front:
         share = {"work_limit": work_limit / OF_FRONT, "time_limit": time_limit / OF_FRONT}
         answer = _with_front(answer, front, gap, partial(limited, gap=gap, **share))
     return answer
 
 
-def _with_next_plans(answer: Plan, count: int, gap: float, uses: dict[Use, float]) -> Plan:
+def _with_next_plans(answer: Plan, count: int, gap: float, known: StrategyBounds | None) -> Plan:
     """Return an answer with the plans next to it; the fastest of them where it is slower.
 
-    ``uses``: what no mapping of each use of the network takes less than, as far as known. [s]
+    ``known`` is what the search knows of strategies.
     """
     from crosstack.evaluate.ranking import Answer, next_plans
 
     before = Answer(answer.mapping, answer.evaluation, answer.certificate)
+    uses = {} if known is None else known.of_uses()
     found, ranked = next_plans(answer.task, answer.rules, before, count, gap=gap, known=uses)
     return replace(answer, **found._asdict(), next_plans=ranked)
 

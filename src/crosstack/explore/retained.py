@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.errors import InfeasibleError
-from crosstack.evaluate.again import Limits, Searched, search_again
+from crosstack.evaluate.again import Likeness, Limits, Searched, search_again
 from crosstack.evaluate.machines import (
     OTHERS,
     ROOM,
@@ -133,7 +133,9 @@ class _Retained:
         if corner not in self.corners:
             here = np.array(corner)
             like = [
-                (one, float(relative_costs(np.array(other), here, self.paths)))
+                Likeness(
+                    searched=one, share=float(relative_costs(np.array(other), here, self.paths))
+                )
                 for other, one in self.corners.items()
             ]
             found = search_again(

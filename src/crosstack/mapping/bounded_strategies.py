@@ -35,6 +35,7 @@ from crosstack.mapping.strategies import (
     strategies_of,
     with_shares,
 )
+from crosstack.mapping.strategy_bounds import StrategyBounds
 from crosstack.model.attention import iteration_work
 from crosstack.model.energy import static_power
 from crosstack.model.mesh_plan import MeshPlan
@@ -54,8 +55,9 @@ REST, OF_USE, PLAN, ROOT = 3, 2, 1, 0  # depth; parts of a root are below 0
 class BoundedStrategies:
     """Strategies of some uses of the network, with what is known before their plans are made.
 
-    ``uses`` are those of the network, ``of``, shape (n,), the place of each strategy's there.
-    ``floors`` is the least of the objective by compute alone; ``held`` what main memory holds at
+    ``uses`` are those of the network, ``of`` the place there of each plan of the strategies.
+    ``floors`` is the least of the objective by compute and links alone, ``least`` no less than that
+    where more is known; ``held`` what main memory holds at
     least, of ``capacity`` [B]; ``blocks`` numbers the block of each; ``prices`` are arrays where
     time is not all that counts. ``known`` are bounds with the block of some, by the first of them;
     ``bends``, shape (n, 3), lines below the objective as of `Bend`, 0 where ``sharp`` does not say
@@ -66,6 +68,7 @@ class BoundedStrategies:
     strategies: Strategies
     of: Ints
     floors: Floats
+    least: Floats
     held: Floats
     capacity: Floats
     blocks: Ints
@@ -85,7 +88,7 @@ class BoundedStrategies:
 
     def bounds(self, state: SearchState) -> Floats:
         """Bound the objective of each that is light, with its block where it is open; else inf."""
-        bounds = np.where(self.light, self.floors, math.inf)
+        bounds = np.where(self.light, self.least, math.inf)
         open_ = [own for own in self.by_block() if bounds[own].min() < state.target()]
         self.know_blocks(state, open_)
         for own in open_:
@@ -93,10 +96,15 @@ class BoundedStrategies:
         return bounds
 
     def note(self, state: SearchState, bounds: Floats) -> None:
-        """Keep the least objective of each use of the network, of all of its strategies."""
-        least = np.full(len(self.uses), math.inf)
-        np.minimum.at(least, self.of, bounds)
-        state.known.update(zip(self.uses, least.tolist(), strict=True))
+        """Keep what is known of each strategy, for searches of machines like this one."""
+        noted = StrategyBounds(
+            uses=self.uses,
+            of=self.of,
+            strategies=self.strategies,
+            bounds=bounds,
+            floors=self.floors,
+        )
+        state.noted.append(noted)
 
     def with_block(self, state: SearchState, own: Ints) -> Floats:
         """Bound the objective of some that have a block in common, with what it takes."""
@@ -109,9 +117,9 @@ class BoundedStrategies:
         Of strategies that what is known of them leaves open; others keep their bounds.
         """
         new = [own for own in blocks if int(own[0]) not in self.known]
-        left = [own[self.floors[own] < state.target()] for own in new]
+        left = [own[self.least[own] < state.target()] for own in new]
         pairs = [self._layers(state, own) for own in left if len(own)]
-        bounds = self.floors.copy()
+        bounds = self.least.copy()
         if pairs:
             layers, together = (np.concatenate(columns) for columns in zip(*pairs, strict=True))
             places = np.concatenate(left)
@@ -221,18 +229,63 @@ def bounded(state: SearchState, uses: Iterator[Use | None]) -> BoundedStrategies
     found = strategies_of(plans, sizes, state.workload, state.rules, state.constraints)
     if not len(found):
         return bounded(state, uses)
-    found = state.room.eased(found, state.constraints)
+    return _bounded(state, tuple(chosen), np.array(of, dtype=np.int64), found)
+
+
+def bounded_again(state: SearchState, known: StrategyBounds) -> RestOfUses:
+    """Return strategies that were bounded on another machine, with their plans on this one.
+
+    Uses whose chips may share something of use on this machine alone are looked at anew besides.
+    """
+    open_, use = np.unique(known.strategies.use, return_inverse=True)
+    others, of = [known.strategies.plans[i] for i in open_.tolist()], known.of[open_]
+    plans, anew = list[MeshPlan](), list[Use]()
+    for place in np.unique(of).tolist():
+        its = known.uses[place]
+        state.budget.spend(CALL)
+        bare = {plan.spilled: plan for plan in state.bare_plans(its, its.microbatches[0])}
+        here = np.flatnonzero(of == place).tolist()
+        plans += [replace(bare[others[i].spilled], zero=others[i].zero) for i in here]
+        every = (with_shares(plan, state.rules, state.constraints) for plan in bare.values())
+        shared = {known.strategies.plans[i].zero for i in np.flatnonzero(known.of == place)}
+        if not {plan.zero for some in every for plan in some} <= shared:
+            anew.append(its)
+    order = np.argsort(of, kind="stable")  # that in which plans were made
+    place_of = np.empty_like(order)
+    place_of[order] = np.arange(len(order))
+    found = replace(known.strategies, plans=tuple(plans), use=place_of[use.ravel()])
+    state.rest = 0.0 if anew else math.inf
+    return RestOfUses(iter(anew), _bounded(state, known.uses, of[order], found, known))
+
+
+def _bounded(
+    state: SearchState,
+    uses: tuple[Use, ...],
+    of: Ints,
+    strategies: Strategies,
+    known: StrategyBounds | None = None,
+) -> BoundedStrategies:
+    """Bound strategies of uses of the network; ``known`` are bounds on the same of other machines.
+
+    Parameters
+    ----------
+    of : array
+        The place of the use of each of their plans.
+    """
+    found = state.room.eased(strategies, state.constraints)
     state.incumbent.plans_made += len(found)
     state.budget.spend(CALL + len(found) // STRATEGIES_A_UNIT)
     least = state.room.of_many(found)
     found = replace(found, left=least.left)
     prices = state.pricing.of_many(found)
-    capacity = np.array([state.room.capacity(plan) for plan in plans])[found.use]
+    capacity = np.array([state.room.capacity(plan) for plan in found.plans])[found.use]
+    floors = _floors(state, found, least, prices, least.held <= capacity * (1 + FITTING))
     return BoundedStrategies(
-        uses=tuple(chosen),
+        uses=uses,
+        of=of,
         strategies=found,
-        of=np.array(of, dtype=np.int64)[found.use],
-        floors=_floors(state, found, least, prices, least.held <= capacity * (1 + FITTING)),
+        floors=floors,
+        least=floors if known is None else np.maximum(floors, known.bounds),
         held=least.held,
         capacity=capacity,
         blocks=_blocks(state, found),
@@ -297,6 +350,8 @@ def _blocks(state: SearchState, strategies: Strategies) -> Ints:
 
 def all_plans(state: SearchState) -> RestOfUses:
     """Return all plans, the strategies of the first uses of the network bounded."""
+    if state.among is not None:
+        return bounded_again(state, state.among)
     uses = state.uses()
     return RestOfUses(uses, bounded(state, uses))
 
@@ -332,19 +387,22 @@ def unrolled(
         return
     some, rest.first = rest.first or bounded(state, rest.uses), None
     if some is None:
+        state.rest = math.inf
         return
     bounds = some.bounds(state)
     some.note(state, bounds)
     sizes = some.strategies.microbatch_size
     open_ = np.flatnonzero(np.isfinite(bounds))
-    order = open_[np.lexsort((sizes[open_], some.of[open_]))]
-    borders = np.flatnonzero(np.diff(some.of[order]) | np.diff(sizes[order])) + 1
+    use = some.of[some.strategies.use]
+    order = open_[np.lexsort((sizes[open_], use[open_]))]
+    borders = np.flatnonzero(np.diff(use[order]) | np.diff(sizes[order])) + 1
     for own in np.split(order, borders) if order.size else []:
         yield _above(bound, float(bounds[own].min())), OF_USE, OfUse(some, own, bounds[own])
     some.tell_lack(state)
     following = next(rest.uses, _NO_MORE)
     if not isinstance(following, _NoMore):
-        rest.uses = itertools.chain([following], rest.uses)
+        rest.uses, state.rest = itertools.chain([following], rest.uses), bound
     elif state.rules.iteration.has_schedules:
+        state.rest = math.inf
         return  # searches by rules of a release end where they always did
     yield bound, REST, rest

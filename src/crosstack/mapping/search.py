@@ -44,6 +44,7 @@ from crosstack.mapping.bounded_strategies import (
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.checks import check_given
 from crosstack.mapping.coverage import covered, nothing_found
+from crosstack.mapping.fusion import WIDE
 from crosstack.mapping.ideals import TableCache
 from crosstack.mapping.incumbent import PROOF, Incumbent, Lack, masks_of
 from crosstack.mapping.mapping import Certificate, Constraints, EndMapping, Mapping, Status, Stop
@@ -53,6 +54,7 @@ from crosstack.mapping.search_node import EndSearch, SearchNode, SearchState
 from crosstack.mapping.seeds import plant
 from crosstack.mapping.sharding import given_choices
 from crosstack.mapping.slots import make_slots
+from crosstack.mapping.strategy_bounds import StrategyBounds
 from crosstack.mapping.tiles import useful_tiles
 from crosstack.model.choice_index import choice_index
 from crosstack.model.end_cost import EndCost
@@ -105,10 +107,11 @@ def search(
     jobs: int = 1,
     start: tuple[Mapping, float] | None = None,
     uses: Sequence[Use] | None = None,
-    bounds: dict[Use, float] | None = None,
+    among: StrategyBounds | None = None,
+    noted: Callable[[StrategyBounds | None], None] | None = None,
+    tables: TableCache | None = None,
     objective: Objective = Objective.TIME,
     weights: Weights | None = None,
-    tables: TableCache | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> tuple[Mapping, Certificate]:
     """Find the fastest mapping within what is given, and prove it.
@@ -127,8 +130,11 @@ def search(
     uses : sequence of Use, optional
         The only uses of the network that are searched; all if left out. Where there is a ``start``,
         too, nothing is made to start from.
-    bounds : dict, optional
-        What is filled with the least objective of each use, as far as uses are bounded.
+    among : StrategyBounds, optional
+        The only strategies that are searched, with bounds on this machine; as ``uses``.
+    noted : callable, optional
+        Told in the end what is known of all strategies; of those of ``among``, in their order, and
+        nothing where others had to be looked at, too.
     objective : Objective
         What is minimised.
     weights : Weights, optional
@@ -152,8 +158,9 @@ def search(
     check_given(workload, system, constraints, rules)
     weights = Weights.of(objective) if weights is None else weights
     state = search_state(workload, system, constraints, rules, gap, weights, tables)
-    state.only, state.budget = uses, Budget(work=work_limit, deadline=started + time_limit)
-    state.known = {} if bounds is None else bounds
+    state.tables.pop(WIDE, None)  # what takes work is found anew
+    state.only, state.among = uses, among
+    state.budget = Budget(work=work_limit, deadline=started + time_limit)
     if start is not None:
         _offer_start(state, *start)
     run, found = _Run(state, progress, objective.unit), state.incumbent
@@ -168,6 +175,9 @@ def search(
             run.leave()
             if workers is not None:
                 workers.shutdown(wait=False, cancel_futures=True)
+    if noted is not None:
+        alike = among is None or len(state.noted) == 1
+        noted(StrategyBounds.joined(state.noted, state.rest) if alike else None)
     if found.mapping is None:
         raise nothing_found(state, objective)
     bound = min(found.left_bound, found.best)
@@ -355,7 +365,8 @@ class _Run:
         rest = all_plans(self.state)
         self.add([(least_floor(self.state), REST, rest)])
         self._tell()
-        if self.state.only is None or self.state.incumbent.mapping is None:
+        whole = self.state.only is None and self.state.among is None
+        if whole or self.state.incumbent.mapping is None:
             plant(self.state, rest.first, self._tell)
         self.down(workers)
 

@@ -39,6 +39,7 @@ from crosstack.mapping.room import Demand, Room
 from crosstack.mapping.sharding import given_choices, with_given
 from crosstack.mapping.slots import Slots
 from crosstack.mapping.stage_times import on_one_chip
+from crosstack.mapping.strategy_bounds import StrategyBounds
 from crosstack.model.choice_index import ChoiceIndex, choice_index, sharding_codes
 from crosstack.model.choices import Choices, least_summing, make_choices, summing
 from crosstack.model.end_cost import EndCost
@@ -110,7 +111,9 @@ class SearchState:
     unfused: bool
     roomy: bool = False  # main memory holds whatever a mapping needs
     only: Sequence[Use] | None = None  # uses of the network that are searched; None: all
-    known: dict[Use, float] = field(default_factory=dict)  # the least objective of each
+    among: StrategyBounds | None = None  # the only strategies that are searched; None: all
+    noted: list[StrategyBounds] = field(default_factory=list)  # what is known of strategies
+    rest: float = 0.0  # a bound on those that are not looked at yet
     room: Room = field(init=False)
     first: FirstCosts = field(init=False)
     budget: Budget = field(default_factory=Budget)

@@ -41,6 +41,7 @@ from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
 
 RECOMPUTED, ORDERS = tuple(Recompute), tuple(Schedule)
+COLUMNS = "use", "microbatch_size", "recompute", "again", "schedule", "interleave", "left"
 
 
 @known_again(64, by_value=1)
@@ -104,10 +105,15 @@ class Strategies:
 
     def at(self, places: Ints | Bools) -> Strategies:
         """Return some of them."""
-        names = (
-            "use", "microbatch_size", "recompute", "again", "schedule", "interleave", "left",
-        )  # fmt: skip
-        return replace(self, **{name: getattr(self, name)[places] for name in names})
+        return replace(self, **{name: getattr(self, name)[places] for name in COLUMNS})
+
+    @classmethod
+    def joined(cls, each: Sequence[Strategies]) -> Strategies:
+        """Return those of several as one, whose ``use`` counts the plans of all of them."""
+        columns: dict[str, Any] = {
+            name: np.concatenate([getattr(one, name) for one in each]) for name in COLUMNS
+        }
+        return cls(plans=tuple(plan for one in each for plan in one.plans), **columns)
 
     def place_of(self, mapping: Mapping) -> int | None:
         """Return the place of the strategy of a mapping, however many layers compute again.

@@ -8,7 +8,8 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from crosstack.explore.explain import Effect, Explanation, Resource
+from crosstack.explore.explain import Effect, Explanation
+from crosstack.explore.resources import Resource
 from crosstack.report.drawing import Canvas, standalone, text_width
 from crosstack.report.text import pairs_table, rows_table, titled
 from crosstack.report.wording import NOT_GIVEN, percent, table_of, time_words, usd

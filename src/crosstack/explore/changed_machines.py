@@ -1,0 +1,323 @@
+"""A task mapped anew on machines that have another value of one resource each.
+
+Sets: changes (a resource with another value); corners (machines with more of several resources).
+Every change has a best known time, of the mapping of the machine as it is or of one that is near
+it, and a bound, of searches of other machines: with a share of what any mapping takes there. It is
+searched where both are further apart than the gap that is asked for.
+
+A *corner* has more of all resources of a group: what no mapping takes less than there, none takes
+less than on a machine with more of one of them. A group is those whose mapping gains so little that
+the corner's bound may close them all; what the search of a corner finds is tried on each, and those
+that it makes faster leave the group, which is then searched again.
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from crosstack.errors import InfeasibleError, InputError
+from crosstack.evaluate.again import Likeness, Limits, Searched, search_again
+from crosstack.evaluate.plan import Plan, given_plan
+from crosstack.evaluate.time import evaluate
+from crosstack.explore.resources import ROOM, Resource, resources_of
+from crosstack.machine.system import Parallelism, System
+from crosstack.mapping.decided import decided
+from crosstack.mapping.ideals import TableCache
+from crosstack.mapping.mapping import Mapping, Status
+from crosstack.model.rules import Rules
+
+__all__ = ["Asked", "ChangedMachines", "Side", "sides_of"]
+
+NO_ROOM = "the mapping does not fit there"
+CORNER_WORK = 3  # times the work of the search of one machine [1]
+NEAR = 0.01  # relative, of bounds of strategies whose use of the network is tried elsewhere
+MOST_NEAR = 3  # uses of the network that are tried, besides the mapping's own [1]
+SLACK = 0.25  # share of the gap that a corner's bound needs, to be searched
+CORNER_GAP = 1 / 3  # of a corner's search, of what would close its group
+
+Asked = tuple[Resource, float]  # a resource with another value
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The answer with less or more of a resource; None: none fits, or none before a limit.
+
+    ``bound`` is what no mapping takes less than there [s]; ``of_mapping`` whether the answer is the
+    mapping of the machine as it is, because none is proved; ``reason`` why there is none.
+    """
+
+    answer: Plan | None
+    bound: float = 0.0
+    of_mapping: bool = False
+    reason: str = ""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class ChangedMachines:
+    """What is known of a task on the machine as it is, and on corners of changed ones."""
+
+    base: Searched
+    rules: Rules
+    limits: Limits
+    tables: TableCache = field(default_factory=dict)
+    near: tuple[Mapping, ...] = ()
+    corners: list[Searched] = field(default_factory=list)
+
+    @property
+    def plan(self) -> Plan:
+        """The answer on the machine as it is."""
+        assert self.base.plan is not None  # or nothing would be asked
+        return self.base.plan
+
+    @property
+    def proved(self) -> bool:
+        """Whether no mapping is better on the machine as it is."""
+        return self.plan.certificate.status is Status.OPTIMAL
+
+    # ------------------------------------------------------------ corners
+
+    def find_corners(self, asked: Sequence[Asked]) -> None:
+        """Search machines with more of several resources, as long as that settles any."""
+        if not (self.proved and self.rules.iteration.has_schedules):
+            return
+        self.near = _near_mappings(self.base, self.rules)
+        gap, left = self.limits.gap, dict[Asked, float]()
+        for one in filter(self._improves, asked):
+            time = self._time([one])
+            if self.base.bound * self.share(one) < time * (1 - gap) < math.inf:
+                left[one] = time
+        while len(group := self._group(left)) > 1:
+            corner = self._corner(list(group), self._needed(group))
+            if corner.plan is None:
+                return
+            mapping, before = corner.plan.mapping, group
+            left = {
+                one: min(time, self._time([one], mapping))
+                for one, time in group.items()
+                if corner.bound < time * (1 - gap)
+            }
+            if left == before:
+                return
+
+    def _improves(self, one: Asked) -> bool:
+        """Whether a machine has more of something, whose optimum others bound."""
+        resource, value = one
+        # With more room in main memory others fit.
+        better = value != resource.value and (value < resource.value) is resource.cost
+        return better and resource.name != ROOM and not resource.priced
+
+    def starts(self, changed: Sequence[Asked]) -> tuple[Mapping, ...]:
+        """Return what may be faster than the mapping of the machine as it is on another one."""
+        return self.near if any(one[0].of_links for one in changed) else ()
+
+    def _time(self, changed: Sequence[Asked], mapping: Mapping | None = None) -> float:
+        """Time of a mapping, or the best that is known, on a machine; infinite: none fits. [s]"""
+        task, times = self.plan.task, list[float]()
+        system = _with_all(task.system, changed)
+        known = self.plan.mapping, *self.starts(changed)
+        for one in known if mapping is None else (mapping,):
+            try:
+                times.append(evaluate(task.workload, system, one, self.rules).time)
+            except InfeasibleError:
+                continue
+        return min(times, default=math.inf)
+
+    def _group(self, times: dict[Asked, float]) -> dict[Asked, float]:
+        """Return those machines whose corner may bound all of them closely enough.
+
+        Those that gain most are left out, until the mapping's time on the corner says so.
+        """
+        left = dict(sorted(times.items(), key=lambda item: -item[1]))
+        while len(left) > 1 and self._needed(left) < SLACK * self.limits.gap:
+            left.popitem()
+        return left
+
+    def _needed(self, times: dict[Asked, float]) -> float:
+        """Return the gap at which the search of a corner closes machines of some times. [1]"""
+        corner = self._time(list(times))
+        return 1 - (1 - self.limits.gap) * max(times.values()) / corner
+
+    def _corner(self, group: Sequence[Asked], gap: float) -> Searched:
+        """Search a machine with more of all that a group has more of, to a share of a gap. [1]"""
+        task, work = self.plan.task, CORNER_WORK * self.limits.work_limit
+        limits = replace(self.limits, gap=max(CORNER_GAP * gap, 0.0), work_limit=work)
+        found = search_again(
+            replace(task, system=_with_all(task.system, group)),
+            self.rules,
+            limits,
+            starts=(self.plan.mapping, *self.starts(group)),
+            like=[self._like(group)],
+            tables=self.tables,
+        )
+        self.corners.append(found)
+        return found
+
+    def _like(self, group: Sequence[Asked]) -> Likeness:
+        """Return how much of what is known of the machine as it is holds on another one."""
+        links = [one for one in group if one[0].unit != "B" or one[0].name == ROOM]
+        share, floors = (min(map(self.share, some), default=1.0) for some in (group, links))
+        known = self.rules.iteration.has_schedules
+        return Likeness(searched=self.base, share=share, floors=floors if known else 0.0)
+
+    # ------------------------------------------------------------ one machine
+
+    def share(self, one: Asked) -> float:
+        """Return the share of what any mapping takes that it takes with another value at least. [1]
+
+        As of `crosstack.evaluate.machines.relative_costs`: 0 where there is more room, or nothing
+        is known of rules of a release, and of a second memory.
+        """
+        resource, value = one
+        if self.plan.task.system.chip.has_second_memory or not self.rules.iteration.has_schedules:
+            return 0.0
+        if resource.priced:
+            return 1.0
+        if resource.unit == "B":
+            return 1.0 if value <= resource.value else 0.0
+        if resource.value == 0:
+            return 1.0
+        return min(1.0, value / resource.value if resource.cost else resource.value / value)
+
+    def side(self, one: Asked) -> Side:
+        """Map the task anew with another value of a resource, from the mapping it has."""
+        resource, value = one
+        if value == resource.value:
+            return Side(self.plan, self.base.bound)
+        system = resource.scaled(self.plan.task.system, value)
+        kept, least = _kept(self.plan, system), self.base.bound * self.share(one)
+        if not self.proved:
+            return Side(kept, least, of_mapping=True, reason="" if kept else NO_ROOM)
+        if kept is not None and (same := self._same(one, kept)) is not None:
+            return same
+        return self._searched(one, system, kept, least)
+
+    def _same(self, one: Asked, kept: Plan) -> Side | None:
+        """Return the mapping on another machine, where that is known to be the best; else None."""
+        resource, value = one
+        found = replace(kept, certificate=self.plan.certificate)
+        if resource.priced:
+            return Side(found, self.base.bound)
+        # The optimum of a worse machine is no better than this one's, so a mapping that is as fast
+        # on both stays the best. With a second memory behind the first, more of the first may
+        # change what is used of both.
+        worse = (value < resource.value) is not resource.cost
+        same = kept.evaluation.time <= self.plan.evaluation.time * (1 + 1e-12)
+        if worse and same and not self.plan.task.system.chip.has_second_memory:
+            return Side(found, kept.evaluation.time)
+        return None
+
+    def _searched(self, one: Asked, system: System, kept: Plan | None, least: float) -> Side:
+        """Search another machine, with what is known of others."""
+        like = [self._like([one])]
+        for corner in self.corners:
+            like.append(Likeness(searched=corner, share=_dominated(system, corner.task.system)))
+        try:
+            found = search_again(
+                replace(self.plan.task, system=system),
+                self.rules,
+                self.limits,
+                start=kept,
+                starts=self.starts([one]),
+                like=like,
+                tables=self.tables,
+            )
+        except InputError as error:
+            return Side(None, reason=str(error))
+        plan = found.plan
+        if plan is None:
+            return Side(None, found.bound if found.proved else least, reason=found.reason)
+        proved = plan.certificate.status is Status.OPTIMAL
+        same = kept is not None and plan.mapping == kept.mapping
+        return Side(plan, found.bound, of_mapping=same and not proved)
+
+
+def _near_mappings(base: Searched, rules: Rules) -> tuple[Mapping, ...]:
+    """Return the mapping of a machine by other uses of its network, nearly as fast there.
+
+    Where links of one dimension change, the best use is often the same of another.
+    """
+    plan, known = base.plan, base.known
+    assert plan is not None
+    if known is None:
+        return ()
+    own, found = plan.mapping, list[Mapping]()
+    order = np.argsort(known.bounds, kind="stable")
+    near = order[known.bounds[order] <= plan.evaluation.time * (1 + NEAR)]
+    tried = {(own.sizes, own.parallelism, own.dimensions)}
+    for place in near.tolist():
+        strategy = known.strategies.one(place, plan.task.workload, whole=True)
+        use = strategy.sizes, strategy.parallelism, strategy.dimensions
+        if use in tried or strategy.tensor != own.degree(Parallelism.TENSOR):
+            continue
+        tried.add(use)
+        other = replace(own, **decided(strategy))
+        if _kept(replace(plan, mapping=other), plan.task.system) is not None:
+            found.append(other)
+        if len(found) == MOST_NEAR:
+            break
+    return tuple(found)
+
+
+def _with_all(system: System, asked: Iterable[Asked]) -> System:
+    """Return a machine with other values of several resources."""
+    for resource, value in asked:
+        system = resource.scaled(system, value)
+    return system
+
+
+def _dominated(system: System, other: System) -> float:
+    """Return 1 where another machine has no less of anything but is alike, 0 elsewhere. [1]"""
+    pairs = zip(resources_of(system), resources_of(other), strict=True)
+    same = all(a.value >= b.value if a.cost else a.value <= b.value for a, b in pairs)
+    return float(same)
+
+
+def _kept(answer: Plan, system: System) -> Plan | None:
+    """Return the same mapping on another machine; None where it does not fit there."""
+    try:
+        return given_plan(replace(answer.task, system=system), answer.mapping, answer.rules)
+    except (InfeasibleError, InputError):
+        return None
+
+
+# ---------------------------------------------------------------- several processes
+
+
+@contextmanager
+def sides_of(
+    machines: ChangedMachines, jobs: int
+) -> Iterator[Callable[[Sequence[Asked]], Iterable[Side]]]:
+    """Give what maps a task with other values of resources, on so many processes.
+
+    Parameters
+    ----------
+    jobs : int
+        Processes. [1]
+    """
+    if jobs == 1:
+        yield lambda asked: map(machines.side, asked)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(
+        jobs, context, initializer=_begin, initargs=(replace(machines, tables={}),)
+    ) as pool:
+        yield lambda asked: pool.map(_work, asked)
+
+
+_own: list[ChangedMachines] = []  # what a process works on, set once in each
+
+
+def _begin(machines: Any) -> None:
+    _own[:] = [machines]
+
+
+def _work(asked: Asked) -> Side:
+    return _own[0].side(asked)

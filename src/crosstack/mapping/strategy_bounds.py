@@ -1,0 +1,99 @@
+"""What a search knows of each strategy, for searches of the same task on machines like its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from crosstack.mapping.parallelism import Use
+from crosstack.mapping.strategies import Strategies
+from crosstack.workload.kernel_graph import Bools, Floats, Ints
+
+__all__ = ["StrategyBounds"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StrategyBounds:
+    """Strategies of a task that may fit a machine, each with what it takes there at least.
+
+    ``of`` is the place among the ``uses`` of the network of the plan of each strategy there is;
+    ``bounds``, shape (n,), are those of the objective [s], and ``rest`` is one on every strategy
+    that may fit and is not here [s]; ``floors``, shape (n,), hold whatever memories on the chip
+    hold: they are by compute and links alone. [s]
+    """
+
+    uses: tuple[Use, ...]
+    of: Ints
+    strategies: Strategies
+    bounds: Floats
+    floors: Floats
+    rest: float = math.inf
+
+    @classmethod
+    def joined(cls, found: Sequence[StrategyBounds], rest: float) -> StrategyBounds | None:
+        """Return those of several groups of uses as one; None where there are none."""
+        if not found:
+            return None
+        first = [len(one.uses) for one in found], [len(one.of) for one in found]
+        uses, plans = (np.concatenate(([0], np.cumsum(counts)[:-1])) for counts in first)
+        strategies = [
+            replace(one.strategies, use=one.strategies.use + start)
+            for one, start in zip(found, plans.tolist(), strict=True)
+        ]
+        return cls(
+            uses=tuple(use for one in found for use in one.uses),
+            of=np.concatenate([one.of + start for one, start in zip(found, uses, strict=True)]),
+            strategies=Strategies.joined(strategies),
+            bounds=np.concatenate([one.bounds for one in found]),
+            floors=np.concatenate([one.floors for one in found]),
+            rest=rest,
+        )
+
+    def at(self, places: Ints | Bools) -> StrategyBounds:
+        """Return some of them."""
+        return replace(
+            self,
+            strategies=self.strategies.at(places),
+            bounds=self.bounds[places],
+            floors=self.floors[places],
+        )
+
+    def elsewhere(self, share: float, of_floors: float) -> StrategyBounds:
+        """Return what holds on a machine where strategies take a share of what they take here.
+
+        Parameters
+        ----------
+        share, of_floors : float
+            Of bounds, and of floors. [1]
+        """
+        bounds = self.bounds * share if share > 0 else np.zeros_like(self.bounds)
+        floors = self.floors * of_floors if of_floors > 0 else np.zeros_like(self.floors)
+        rest = self.rest if math.isinf(self.rest) else self.rest * share
+        return replace(self, bounds=np.maximum(bounds, floors), floors=floors, rest=rest)
+
+    def with_others(self, other: StrategyBounds) -> StrategyBounds:
+        """Return the tighter of two bounds on each of the same strategies."""
+        return replace(
+            self,
+            bounds=np.maximum(self.bounds, other.bounds),
+            floors=np.maximum(self.floors, other.floors),
+            rest=max(self.rest, other.rest),
+        )
+
+    def of_uses(self) -> dict[Use, float]:
+        """Return what no strategy of each use of the network takes less than. [s]"""
+        least = np.full(len(self.uses), math.inf)
+        np.minimum.at(least, self.of[self.strategies.use], self.bounds)
+        return dict(zip(self.uses, least.tolist(), strict=True))
+
+    @property
+    def least(self) -> float:
+        """A bound on all strategies, those that are not here, too. [s]"""
+        return min(float(self.bounds.min(initial=math.inf)), self.rest)
+
+    def same_as(self, other: StrategyBounds) -> bool:
+        """Whether both are of the same strategies, in the same order."""
+        return self.strategies is other.strategies
