@@ -579,13 +579,11 @@ class SearchState:
         if self.unfused or not self.rules.traffic.shares_conversions or not math.isfinite(limit):
             return UNKNOWN
         table = self.table(node.plan, node.n_tiles)
-        choices = make_layout_choices(table, node.domains, load)
-        if choices is None:
+        if (choices := make_layout_choices(table, node.domains, load)) is None:
             return UNKNOWN
         problem = make_problem(load, slots=self.slots, separate_directions=self.separate)
-        found = joint_bound(
-            problem, choices, limit=limit - load.extra, budget=self.budget, with_codes=with_codes
-        )
+        left, budget = limit - load.extra, self.budget
+        found = joint_bound(problem, choices, limit=left, budget=budget, with_codes=with_codes)
         return replace(found, bound=found.bound + load.extra)
 
     def halve(self, node: SearchNode) -> Iterator[SearchNode]:
