@@ -124,20 +124,14 @@ def search_again(
         If the task contradicts itself.
     """
     best = _fastest(task, rules, start, starts)
-    least = max((one.bound for one in like), default=0.0)
-    if math.isinf(least):
-        return _none(task, next(o.searched.error for o in like if math.isinf(o.bound)))
     # As a search counts what is of interest, see `SearchState.target`.
     target = math.inf if best is None else best[1] * (1 - max(limits.gap, PROOF / 10))
     known = _tightest(like, target)
+    settled = _settled(task, rules, limits.gap, like, known, target, best, start)
+    if settled is not None:
+        return settled
     open_ = np.zeros(0, np.bool_) if known is None else known.bounds < target
-    closed = known is not None and not open_.any()
-    if best is None and closed:
-        return _none(task, next(one.searched.error for one in like if one.of_floors > 0))
-    if best is not None and (least >= target or closed):
-        least = max(least, known.least) if known is not None and closed else least
-        plan = _plan(task, rules, best[0], least, limits.gap, None, start)
-        return Searched(task=task, plan=plan, bound=plan.certificate.bound, ran=False)
+    least = max((one.bound for one in like), default=0.0)
     noted: list[StrategyBounds | None] = []
     try:
         mapping, found = search(
@@ -160,6 +154,31 @@ def search_again(
     plan = _plan(task, rules, soonest(task, mapping, rules), bound, limits.gap, found)
     now = _raised(known, open_, noted[0])
     return Searched(task=task, plan=plan, bound=plan.certificate.bound, known=now)
+
+
+def _settled(
+    task: Task,
+    rules: Rules,
+    gap: float,
+    like: Sequence[Likeness],
+    known: StrategyBounds | None,
+    target: float,
+    best: tuple[Mapping, float] | None,
+    start: Plan | None,
+) -> Searched | None:
+    """Return what searches of other machines leave nothing open of; None where they do."""
+    least = max((one.bound for one in like), default=0.0)
+    closed = known is not None and not (known.bounds < target).any()
+    if math.isinf(least):
+        return _none(task, next(o.searched.error for o in like if math.isinf(o.bound)))
+    if best is None:
+        error = next((one.searched.error for one in like if one.of_floors > 0), None)
+        return _none(task, error) if closed else None
+    if least < target and not closed:
+        return None
+    least = max(least, known.least) if known is not None and closed else least
+    plan = _plan(task, rules, best[0], least, gap, None, start)
+    return Searched(task=task, plan=plan, bound=plan.certificate.bound, ran=False)
 
 
 def _none(task: Task, error: InfeasibleError | LimitError | None, *, ran: bool = False) -> Searched:

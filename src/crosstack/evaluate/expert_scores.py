@@ -112,8 +112,8 @@ class MeasuredExperts:
 class MeasuredGroups:
     """As many products of M x K by K x N, one kernel each, as measured. [1], [s]
 
-    ``result`` is what moves of each number of a result as it is put down, that of ``dtype`` if
-    None. [B]
+    ``result`` is what moves of each number of a result as it is put down, if more than it has
+    itself. [B]
     """
 
     groups: int
@@ -122,7 +122,7 @@ class MeasuredGroups:
     n: int
     dtype: Dtype
     time: float
-    result: float | None = None
+    result: float = 0.0
 
 
 def experts_said(rows: Sequence[MeasuredExperts], chip: Chip) -> Floats:
@@ -221,7 +221,7 @@ def groups_said(rows: Sequence[MeasuredGroups], chip: Chip) -> Floats:
     found = []
     for row in rows:
         one = product_time(Roofline(), chip, row.m, row.k, row.n, dtype=row.dtype).time
-        numbers, moved = np.array(float(row.m * row.n)), np.array(row.result or row.dtype.size)
+        numbers, moved = np.array(float(row.m * row.n)), np.array(row.result)
         put_down = Roofline().result_time(chip, row.dtype, numbers, moved)
         found.append(row.groups * float(one + put_down))
     return np.array(found)

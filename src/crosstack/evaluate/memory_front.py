@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from crosstack.errors import InfeasibleError, InputError, LimitError, Problem, require
 from crosstack.evaluate.evaluation import Evaluation
+from crosstack.evaluate.next_plans import PROVED
 from crosstack.evaluate.time import evaluate
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Certificate, Mapping, Task
@@ -28,7 +29,6 @@ MEMORY = "memory"  # of the fullest chip, next to the objectives
 SEARCHES = 24  # limits that are searched if not said otherwise
 WIDE = 1 / 16  # of all memory: what is left open is halved while it is wider
 BELOW = 1e-9  # relative; how far below the memory of a point a limit lies that it does not keep
-PROVED = 1e-9  # relative gap that counts as none
 MOST_OPEN = 0.2  # what is open counts as so much at most: few want plans that are far slower
 # The search of limits finds the answers of problems like this.
 Searched = Callable[..., tuple[Mapping, Certificate]]

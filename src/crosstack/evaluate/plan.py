@@ -287,25 +287,9 @@ def optimise(
         raise unknown_name("objective", "objective is", str(objective), list(Objective))
     metric, whole = Objective(objective), as_task(task, system, constraints)
     chosen = _rules(rules, whole)
-    require_quantity("time_limit", time_limit, "s", infinite=True)
-    require_quantity("gap", gap, "1")
-    require(gap < 1, "gap", gap, "0 to below 1")
-    require_jobs(jobs)
-    called = progress is None or callable(progress)
-    require(called, "progress", progress, "None or a function of where the search stands")
-    if work_limit is None:
-        work_limit = usual_work(time_limit)
-    require_quantity("work_limit", work_limit, "1", infinite=True)
     require(start is None or isinstance(start, Mapping), "start", start, "None or a Mapping")
-    require_whole("top", top, minimum=0)
-    ranked = not top or whole.workload.placement is Placement.SEARCHED
-    require(ranked, "top", top, "0 for a workload that brings its distribution over the chips")
-    if front:
-        priced = front_metric(front, whole.system)
-        require(metric is priced, "objective", metric.value, f"{priced} for this front")
-    if tokens is not None:
-        require_quantity("tokens", tokens, "1", above_zero=True)
-        tokens_of_iteration(whole.workload)
+    _check_more(whole, metric, top, front, tokens)
+    work_limit = _checked_limits(work_limit, time_limit, gap, jobs, progress)
     limited = partial(search, jobs=jobs, progress=progress)
     asked = partial(
         limited,
@@ -347,6 +331,41 @@ def optimise(
         share = {"work_limit": work_limit / OF_FRONT, "time_limit": time_limit / OF_FRONT}
         answer = _with_front(answer, front, gap, partial(limited, gap=gap, **share))
     return answer
+
+
+def _checked_limits(
+    work_limit: float | None,
+    time_limit: float,
+    gap: float,
+    jobs: int,
+    progress: Callable[[Progress], None] | None,
+) -> float:
+    """Return the limit on work of a search that may be asked for so."""
+    require_quantity("time_limit", time_limit, "s", infinite=True)
+    require_quantity("gap", gap, "1")
+    require(gap < 1, "gap", gap, "0 to below 1")
+    require_jobs(jobs)
+    called = progress is None or callable(progress)
+    require(called, "progress", progress, "None or a function of where the search stands")
+    if work_limit is None:
+        return usual_work(time_limit)
+    require_quantity("work_limit", work_limit, "1", infinite=True)
+    return work_limit
+
+
+def _check_more(
+    task: Task, metric: Objective, top: int, front: Sequence[str], tokens: float | None
+) -> None:
+    """Refuse what cannot be said of a task besides its best mapping."""
+    require_whole("top", top, minimum=0)
+    ranked = not top or task.workload.placement is Placement.SEARCHED
+    require(ranked, "top", top, "0 for a workload that brings its distribution over the chips")
+    if front:
+        priced = front_metric(front, task.system)
+        require(metric is priced, "objective", metric.value, f"{priced} for this front")
+    if tokens is not None:
+        require_quantity("tokens", tokens, "1", above_zero=True)
+        tokens_of_iteration(task.workload)
 
 
 def _with_next_plans(answer: Plan, count: int, gap: float, known: StrategyBounds | None) -> Plan:

@@ -29,7 +29,7 @@ import numpy as np
 from crosstack.errors import InfeasibleError, InputError, LimitError, require_whole
 from crosstack.evaluate.blocks import BLOCK_WORK, BlockTable
 from crosstack.evaluate.evaluation import Evaluation
-from crosstack.evaluate.next_plans import RankedStrategies
+from crosstack.evaluate.next_plans import PROVED, RankedStrategies
 from crosstack.evaluate.strategy_times import (
     mapping_of,
     memory_used,
@@ -59,7 +59,6 @@ RANKED_WORK = 1e5  # units of work of the search of a block: about a second
 # to fit are none of them.
 MOST_SEARCHED = 3
 SETTLED = 1  # strategies searched by themselves, for each that is listed [1]
-PROVED = 1e-9  # gap of a plan that is proved optimal
 OF_BLOCKS = "the fastest of all strategies with the kernels of their blocks"
 
 

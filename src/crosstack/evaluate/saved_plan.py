@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from crosstack.errors import InfeasibleError, InputError, Problem, require_quantity, require_whole
+from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.memory_front import FrontPoint, MemoryFront, front_metric
 from crosstack.evaluate.next_plans import RankedStrategies
 from crosstack.evaluate.plan import SAME, Plan, given_plan, value_under
 from crosstack.evaluate.saved import mapping_from_dict
 from crosstack.evaluate.time import evaluate
 from crosstack.evaluate.whole_run import tokens_of_iteration
-from crosstack.mapping.mapping import Certificate, Status, Stop, Task
+from crosstack.mapping.mapping import Certificate, Mapping, Status, Stop, Task
 from crosstack.model.objective import Objective
 from crosstack.model.rules import Rules
 from crosstack.units import format_quantity
@@ -86,21 +88,11 @@ def _saved_plans(data: dict[str, Any], answer: Plan) -> RankedStrategies | None:
     saved = data.get("next_plans")
     if saved is None:
         return None
-    rows = saved.get("plans") if isinstance(saved, dict) else None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise InputError(Problem("next_plans.plans", "missing; allowed: a list of mappings."))
-    task, found = answer.task, []
-    for number, row in enumerate(rows):
-        try:
-            mapping = mapping_from_dict(row, task)
-            priced = evaluate(task.workload, task.system, mapping, answer.rules)
-            bound = row.get("bound_s", 0.0)
-            require_quantity("bound_s", bound, "s")
-            found.append((mapping, priced, min(bound, priced.time)))
-        except InfeasibleError:
-            continue
-        except InputError as error:
-            raise error.under(f"next_plans.plans[{number}]") from None
+    rows = _rows(saved, "next_plans", "plans")
+    found = [
+        (mapping, priced, min(bound, priced.time))
+        for mapping, priced, bound in _priced(rows, "next_plans.plans", answer, "bound_s", "s")
+    ]
     found.sort(key=lambda one: one[1].time)
     counts = {name: saved.get(name, 0) for name in ("strategies", "blocks")}
     for name, count in counts.items():
@@ -122,10 +114,7 @@ def _saved_front(data: dict[str, Any], answer: Plan) -> MemoryFront | None:
     saved = data.get("memory_front")
     if saved is None:
         return None
-    rows = saved.get("points") if isinstance(saved, dict) else None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise InputError(Problem("memory_front.points", "missing; allowed: a list of mappings."))
-    task = answer.task
+    task, rows = answer.task, _rows(saved, "memory_front", "points")
     try:
         metrics = tuple(map(str, saved.get("metrics", ())))
         metric = front_metric(metrics, task.system)
@@ -134,16 +123,8 @@ def _saved_front(data: dict[str, Any], answer: Plan) -> MemoryFront | None:
         require_whole("searches", searches, minimum=0)
     except InputError as error:
         raise error.under("memory_front") from None
-    points = []
-    for number, row in enumerate(rows):
-        try:
-            mapping, bound = mapping_from_dict(row, task), row.get("bound", 0.0)
-            priced = evaluate(task.workload, task.system, mapping, answer.rules)
-            require_quantity("bound", bound, metric.unit)
-        except InfeasibleError:
-            continue
-        except InputError as error:
-            raise error.under(f"memory_front.points[{number}]") from None
+    points, found = [], _priced(rows, "memory_front.points", answer, "bound", metric.unit)
+    for mapping, priced, bound in found:
         value = value_under(metric, task.system, mapping, priced)
         points.append(
             FrontPoint(mapping=mapping, evaluation=priced, value=value, bound=min(bound, value))
@@ -155,3 +136,30 @@ def _saved_front(data: dict[str, Any], answer: Plan) -> MemoryFront | None:
         least_memory=least,
         searches=searches,
     )
+
+
+def _rows(saved: Any, field: str, name: str) -> list[dict[str, Any]]:
+    """Return the mappings of a list in a saved answer; raises `InputError` where there is none."""
+    rows = saved.get(name) if isinstance(saved, dict) else None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise InputError(Problem(f"{field}.{name}", "missing; allowed: a list of mappings."))
+    return rows
+
+
+def _priced(
+    rows: list[dict[str, Any]], where: str, answer: Plan, bound: str, unit: str
+) -> Iterator[tuple[Mapping, Evaluation, float]]:
+    """Give mappings that were saved next to an answer as priced now, and their bounds. [``unit``]
+
+    Those that no longer fit are left out.
+    """
+    for number, row in enumerate(rows):
+        try:
+            mapping, least = mapping_from_dict(row, answer.task), row.get(bound, 0.0)
+            priced = evaluate(answer.task.workload, answer.task.system, mapping, answer.rules)
+            require_quantity(bound, least, unit)
+        except InfeasibleError:
+            continue
+        except InputError as error:
+            raise error.under(f"{where}[{number}]") from None
+        yield mapping, priced, least

@@ -46,7 +46,7 @@ class MeasuredProduct:
     """A product of M x K by K x N as it was measured on a chip. [1], [s]
 
     ``cast`` says whether it includes making numbers of ``dtype`` of A, which comes in 16 bits;
-    ``result`` is what moves of each number of C as it is put down, that of ``dtype`` if None. [B]
+    ``result`` is what moves of each number of C as it is put down, if more than it has itself. [B]
     """
 
     m: int
@@ -56,7 +56,7 @@ class MeasuredProduct:
     time: float
     timed: Timed = Timed.LOOP
     cast: bool = False
-    result: float | None = None
+    result: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ def _said(rows: Sequence[MeasuredProduct], chip: Chip, dtype: Dtype, timed: Time
     if timed is Timed.GRAPH:
         short = product_time(Roofline(sustained=False), chip, m, k, n, dtype=dtype).time
         steady = np.where(CALLS * short > STEADY, steady, short)
-    moved = np.array([dtype.size if row.result is None else row.result for row in rows])
+    moved = np.array([row.result for row in rows])
     steady = steady + Roofline().result_time(chip, dtype, m * n, moved)
     cast = np.array([row.cast for row in rows])
     if cast.any():

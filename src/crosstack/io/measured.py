@@ -218,7 +218,7 @@ def _kernel(row: Mapping[str, Any], op: str, dtype: Dtype, where: str) -> Row:
         counts, time = _numbers(row, where, "groups", "m", "k", "n")
         gradient = row.get("gradient_dtype") if row.get("stage") == WEIGHTS_STAGE else None
         adds = gradient == Dtype.FP32  # as main gradients are
-        result = _result({"out_dtype": gradient}, dtype, adds=adds)
+        result = _result(gradient, dtype, adds=adds)
         return MeasuredGroups(**counts, dtype=dtype, time=time, result=result)
     if op not in FUNCTIONS:
         known = [*FUNCTIONS, *AttentionKind, "moe", "grouped gemm"]
@@ -321,12 +321,11 @@ def _product(row: Mapping[str, Any], dtype: Dtype, where: str) -> MeasuredProduc
         time=time,
         timed=Timed.GRAPH if framework else Timed.LOOP,
         cast=framework and dtype.size < Dtype.BF16.size,
-        result=_result(row, dtype, adds=bool(row.get("accumulate"))),
+        result=_result(row.get("out_dtype"), dtype, adds=bool(row.get("accumulate"))),
     )
 
 
-def _result(row: Mapping[str, Any], dtype: Dtype, *, adds: bool) -> float:
+def _result(said: Any, dtype: Dtype, *, adds: bool) -> float:
     """Return what moves of a number of a result: 16 bits or more, twice if it is added to. [B]"""
-    said = row.get("out_dtype")
     size = Dtype(said).size if said in list(Dtype) else max(dtype.size, Dtype.BF16.size)
     return size * (2 if adds else 1)
