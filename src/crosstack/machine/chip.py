@@ -130,6 +130,11 @@ class Chip:
         return self.memories[0]
 
     @property
+    def shared_level(self) -> MemoryLevel | None:
+        """The first level on the chip that all multiprocessors share."""
+        return next((level for level in self.levels if level.scope is Scope.CHIP), None)
+
+    @property
     def fused(self) -> tuple[Fusion, ...]:
         """What is fused on it: what it may fuse, as far as its framework does."""
         if self.framework is None:

@@ -26,7 +26,7 @@ import numpy as np
 
 from crosstack.machine.chip import Chip
 from crosstack.machine.framework import AttentionProgram, Fusion
-from crosstack.machine.memory import MemoryLevel, Scope
+from crosstack.machine.memory import Scope
 from crosstack.model.attention import attentions
 from crosstack.model.kernels.lanes import Instructions, element_time, has_lanes, in_attention
 from crosstack.workload.dtype import Dtype
@@ -81,14 +81,9 @@ def multiplied(chip: Chip, dtype: Dtype, depth: Floats, *, backward: bool = Fals
     return np.maximum(computing, 2 * depth / ROWS * dtype.size / near[-1].speed)
 
 
-def _shared(chip: Chip) -> MemoryLevel | None:
-    """Return the first level on the chip that all multiprocessors share."""
-    return next((level for level in chip.levels if level.scope is Scope.CHIP), None)
-
-
 def summing(chip: Chip, depth: Floats) -> Floats:
     """Time of adding up gradients of queries for a pair, in the cache of the chip. [s]"""
-    if (shared := _shared(chip)) is None:
+    if (shared := chip.shared_level) is None:
         return np.zeros_like(depth)
     return depth / ROWS * Dtype.FP32.size / shared.speed / chip.compute.paired
 
@@ -190,7 +185,7 @@ def waiting_time(
     memory = chip.main_memory
     each = (2 * tile.rows + ROWS) * size * dtype.size * (queries > FEW)
     moved = each * chip.compute.n_multiprocessors
-    return rounds * (WAITS * memory.latency + moved / (_shared(chip) or memory).speed)
+    return rounds * (WAITS * memory.latency + moved / (chip.shared_level or memory).speed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

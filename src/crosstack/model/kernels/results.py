@@ -9,6 +9,7 @@ kernel behind each that reads both and writes the sum; of a first microbatch the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,6 +37,7 @@ class Results:
     wider: Floats
 
 
+@lru_cache(maxsize=1024)
 def results_of(
     arrays: KernelGraph, chip: Chip, clock: KernelClock, microbatches: float, *, shared: bool
 ) -> Results:
@@ -57,8 +59,8 @@ def results_of(
     moved = np.where(apart, alone, element * np.where(summed, 2, 1))
     beside = np.zeros(arrays.n)
     for dtype, those in arrays.kernels_by_dtype:
-        one = clock.result_time(chip, dtype, np.ones(arrays.n), moved)
-        beside[those] = one[those]
+        bytes_ = moved[those]
+        beside[those] = clock.result_time(chip, dtype, np.ones_like(bytes_), bytes_)
     more = np.where(apart, 0.0 if shared else 1 - 1 / microbatches, 0.0)
     again = 1 - 1 / (microbatches * arrays.sharers)  # each but the first adds
     return Results(

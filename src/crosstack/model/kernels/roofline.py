@@ -11,7 +11,6 @@ import numpy as np
 
 from crosstack.errors import InfeasibleError, require, require_quantity, require_whole
 from crosstack.machine.chip import Chip
-from crosstack.machine.memory import Scope
 from crosstack.model.kernels.clock import COMPUTE, KernelClock, KernelTime
 from crosstack.model.kernels.systolic import chosen_dataflow
 from crosstack.model.kernels.throttle import clock_share, reached_share
@@ -141,8 +140,7 @@ class Roofline(KernelClock):
         Nothing hides the bytes of results on their way to the level that all multiprocessors share
         (`crosstack.model.kernels.waves`), those that are read to be added to no more.
         """
-        near = next((level for level in chip.levels if level.scope is Scope.CHIP), None)
-        if near is None:
+        if (near := chip.shared_level) is None:
             return KernelClock.result_time(self, chip, dtype, numbers, moved)
         return np.asarray(np.maximum(moved - dtype.size, 0.0) * numbers / near.speed)
 
