@@ -77,6 +77,25 @@ def test_a_front_is_listed_and_its_metrics_are_checked(run):
     assert "--front: of time,price is a single plan" in " ".join(refused.err.split())
 
 
+def test_memory_is_left_free_and_more_than_there_is_refused(run, tmp_path):
+    asked = ("llama3-8b", "--batch", "64", "--sequence", "4096", "--on", "h100-dgx")
+    times = []
+    for spare in ("0GB", "20GB"):
+        saved = tmp_path / f"{spare}.json"
+        outcome = run("map", *asked, "--spare-memory", spare, "--gap", "0.05", "--json", str(saved))
+        assert outcome.code == 0
+        assert ("20 GB are left free" in outcome.out) == (spare == "20GB")
+        found = json.loads(saved.read_text())
+        assert found["memory_used_b"] <= 85.6e9 - float(spare[:-2]) * 1e9
+        times.append(found["certificate"])
+    assert times[1]["objective"] >= times[0]["bound"]
+    again = run("show", str(saved))
+    assert "20 GB are left free" in " ".join(again.out.split())
+    refused = run("map", *asked, "--spare-memory", "90GB")
+    assert refused.code == 2
+    assert "--spare-memory: got 90000000000" in refused.err
+
+
 def test_a_type_that_the_chip_has_no_rate_for_is_bad_input(run, tmp_path):
     text = ONE_KERNEL.format(n_layers=1)
     start = text.index("  chip:")

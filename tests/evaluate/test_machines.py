@@ -195,3 +195,13 @@ def test_kernels_one_by_one_and_what_runs_around_layers_are_those_of_each(given)
             known[each] = sum(getattr(partition, each) for partition in alone.partitions)
         for name, value in known.items():
             assert found[name][i] == pytest.approx(value, rel=1e-9), name
+
+
+def test_what_is_left_free_of_a_memory_is_no_room_of_any_machine():
+    system, field = system_on("h100-dgx").sparing(5e9), "system.memory.capacity"
+    room = np.array([70e9, 80e9])
+    machines = Machines.of(system, {field: room})
+    assert machines.memory_capacity == pytest.approx(room - 5e9)
+    one = Machines.one(system, {field: 70e9})
+    assert one.chip.main_memory.room == pytest.approx(65e9)
+    assert float(Machines.of(one, {}).memory_capacity) == pytest.approx(65e9)

@@ -60,7 +60,7 @@ def given() -> Ways:
     return ways_found("given")
 
 
-@pytest.fixture(params=["large", "given"])
+@pytest.fixture(params=[pytest.param("large", marks=pytest.mark.slow), "given"])
 def ways(request) -> Ways:
     return ways_found(request.param)
 
@@ -85,12 +85,14 @@ def test_ways_on_the_same_machine_go_first_by_time_and_then_those_of_least_chip_
     assert others == sorted(others, key=lambda way: way.chip_time)
 
 
+@pytest.mark.slow
 def test_weights_and_state_bound_what_a_larger_memory_must_hold(large):
     state = 16 * 70.5e9 / 8  # 2 B of weights, 2 of gradients, 12 of optimizer state; of 8 chips
     (least,) = [way for way in large.found if way.change.kind is WayKind.MEMORY]
     assert state < least.plan.evaluation.memory_capacity < 1.3 * state
 
 
+@pytest.mark.slow
 def test_with_a_step_less_memory_nothing_fits(large):
     (least,) = [way for way in large.found if way.change.kind is WayKind.MEMORY]
     capacity = least.plan.evaluation.memory_capacity / STEP**2
@@ -100,12 +102,14 @@ def test_with_a_step_less_memory_nothing_fits(large):
         crosstack.optimise(less, work_limit=FEW)
 
 
+@pytest.mark.slow
 def test_nodes_of_the_library_hold_what_is_needed_and_are_as_many_chips(large):
     nodes = [way for way in large.found if way.change.kind is WayKind.NODE]
     assert [way.option for way in nodes if way.option == "--on h200-dgx"]
     assert {way.plan.task.system.n_chips for way in nodes} == {8}
 
 
+@pytest.mark.slow
 def test_fewer_chips_have_no_mapping_within_the_same_work(large):
     (more,) = [way for way in large.found if way.change.kind is WayKind.CHIPS]
     assert more.plan.task.system.n_chips % 8 == 0
@@ -131,6 +135,7 @@ def test_ways_are_saved_as_finite_numbers(ways):
     assert [way["option"] for way in data["ways"] if "--chips" in (way["option"] or "")]
 
 
+@pytest.mark.slow
 def test_the_memory_of_the_hosts_is_a_way_with_its_option(large):
     (way,) = [
         way for way in large.found if way.change.option == "--offload optimizer"

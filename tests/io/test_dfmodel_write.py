@@ -373,6 +373,11 @@ def test_what_other_blocks_cannot_say_is_refused(changes, says) -> None:
     assert says in refused(replace(task, workload=replace(task.workload, **changes)))
 
 
+def test_memory_that_is_left_free_is_refused() -> None:
+    task = small()
+    assert "system.memory.spare" in refused(replace(task, system=task.system.sparing(1.0)))
+
+
 def test_uses_and_microbatches_of_other_workloads_are_refused() -> None:
     task = placed()
     network = (replace(task.system.network[0], parallelism=Parallelism.TENSOR),)

@@ -502,6 +502,15 @@ def test_what_is_written_reads_back_equal(task):
     assert read(write_task(task)) == task
 
 
+def test_what_is_left_free_of_a_memory_comes_back():
+    task = read(SMALL, "system.memory.spare=1 kB")
+    assert task.system.chip.main_memory.spare == 1e3
+    assert read(write_task(task)) == task
+    on = SMALL[: SMALL.index("system:")] + "system: {on: h100-dgx, memory: {spare: 8 GB}}\n"
+    chip = read(on).system.chip
+    assert chip.main_memory.room == pytest.approx(85.5e9 - 8e9, rel=1e-3)
+
+
 @pytest.mark.parametrize("training", [False, True])
 def test_a_generated_model_is_written_with_inputs_and_no_sizes(training):
     workload = llm(

@@ -78,6 +78,13 @@ def test_memory_without_a_capacity_is_unlimited():
     assert main_memory(bandwidth=1e9)[0].capacity is None
 
 
+def test_what_is_left_free_of_a_memory_has_no_room():
+    memory = main_memory(bandwidth=1e9, capacity=8e9, spare=3e9)[0]
+    assert (memory.capacity, memory.room) == (8e9, 5e9)
+    with pytest.raises(InputError, match="less than there is, 8 GB"):
+        main_memory(bandwidth=1e9, capacity=8e9, spare=8e9)
+
+
 @pytest.mark.parametrize(
     "changes",
     [

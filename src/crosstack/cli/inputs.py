@@ -193,6 +193,16 @@ def billed(system: System, electricity: str | None) -> System:
     return replace(system, prices=prices)
 
 
+def sparing(system: System, spare: str | None) -> System:
+    """Return a machine of whose chips' main memory ``--spare-memory`` is left free."""
+    from crosstack.units import parse_quantity
+
+    if spare is None:
+        return system
+    with options_named({"": "--spare-memory", "spare": "--spare-memory"}):
+        return system.sparing(parse_quantity(spare, "B"))
+
+
 def zero_given(text: str | None) -> Zero | None:
     """Return what ``--zero`` says that data-parallel chips have shares of; None: left out."""
     from crosstack.records import words_of

@@ -33,6 +33,7 @@ def map_(
     top: int = 0,
     front: str | None = None,
     tokens: str | None = None,
+    spare_memory: str | None = None,
     electricity: str | None = None,
     trace_out: Path | None = None,
 ) -> None:
@@ -42,7 +43,8 @@ def map_(
     pages.check(file, {"--trace": trace_out})
     chosen, count = inputs.rules_given(rules), inputs.many_tokens(tokens)
     task = asked_task(file, set_, machine, job, given)
-    task = replace(task, system=inputs.billed(task.system, electricity))
+    system = inputs.sparing(task.system, spare_memory)
+    task = replace(task, system=inputs.billed(system, electricity))
     inputs.check_tokens(task, count)
     first = None
     if start is not None:

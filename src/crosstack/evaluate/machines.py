@@ -118,6 +118,8 @@ class Machines:
             numbers = left.pop(path, math.nan if usual is None else usual)
             return np.asarray(numbers, dtype=float)
 
+        if ROOM in left:
+            left[ROOM] = left[ROOM] - system.chip.main_memory.spare
         given = {name: taken(path, of(system)) for path, (name, _, of) in _FIELDS.items()}
         network = tuple(
             DimensionArrays.of(

@@ -30,7 +30,8 @@ class MemoryLevel:
     ``static_power`` [W]. ``latency`` is from the request to the first byte [s], ``energy_per_bit``
     moves one [J]; ``line_size`` bytes move together, 1 where traffic is not rounded up [B].
     ``partitions`` each keep what the multiprocessors near them read: data that all of them read
-    lies in every part, and passes through two on its way to the far ones. [1] Where ``banks`` of
+    lies in every part, and passes through two on its way to the far ones. [1] ``spare`` of the
+    main memory is left free by whatever is mapped. [B] Where ``banks`` of
     ``bank_capacity`` [B] are given a tensor takes whole ones, enough for its bytes and for the
     cores that write it.
     """
@@ -44,6 +45,7 @@ class MemoryLevel:
     static_power: float = 0.0
     line_size: float = 1.0
     partitions: int = 1
+    spare: float = 0.0
     banks: int | None = None
     bank_capacity: float | None = None
 
@@ -57,19 +59,25 @@ class MemoryLevel:
         require_quantity("energy_per_bit", self.energy_per_bit, "J")
         require_quantity("line_size", self.line_size, "B", above_zero=True)
         require_whole("partitions", self.partitions)
+        require_quantity("spare", self.spare, "B")
         if (self.banks, self.bank_capacity) != (None, None):
             both = "given with banks and bank_capacity, or neither"
             given = None not in (self.banks, self.bank_capacity)
             require(given, "bank_capacity", self.bank_capacity, both)
             require_whole("banks", self.banks)
             require_quantity("bank_capacity", self.bank_capacity, "B", above_zero=True)
+        less = f"less than there is, {format_quantity(self.room + self.spare, 'B')}"
+        require(self.spare == 0 or self.room > 0, "spare", self.spare, less)
 
     @property
     def room(self) -> float:
-        """Bytes that fit: those of all banks where there are banks; infinite where no limit. [B]"""
+        """Bytes that fit besides what is left free: of all banks where there are any. [B]
+
+        Infinite where there is no limit.
+        """
         if self.banks is not None and self.bank_capacity is not None:
-            return self.banks * self.bank_capacity
-        return math.inf if self.capacity is None else self.capacity
+            return self.banks * self.bank_capacity - self.spare
+        return math.inf if self.capacity is None else self.capacity - self.spare
 
     @property
     def speed(self) -> float:
@@ -83,6 +91,7 @@ def main_memory(
     capacity: float | None = None,
     second_bandwidth: float | None = None,
     second_capacity: float | None = None,
+    spare: float = 0.0,
     name: str = "memory",
 ) -> tuple[MemoryLevel, ...]:
     """Return the memories of a chip: the main one, and a slower one behind it where one is given.
@@ -96,13 +105,15 @@ def main_memory(
         Above 0 [B/s]; None: not limited. [B]
     second_bandwidth, second_capacity : float or None
         Of the memory that is used once the first is full; both or neither. [B/s], [B]
+    spare : float
+        Of the first, left free. [B]
     name : str
         Of the first.
     """
     require_quantity("bandwidth", bandwidth, "B/s", above_zero=True)
     if capacity is not None:
         require_quantity("capacity", capacity, "B", above_zero=True)
-    first = MemoryLevel(name=name, bandwidth=bandwidth, capacity=capacity)
+    first = MemoryLevel(name=name, bandwidth=bandwidth, capacity=capacity, spare=spare)
     if (second_bandwidth, second_capacity) == (None, None):
         return (first,)
     whole = None not in (second_bandwidth, second_capacity, capacity)

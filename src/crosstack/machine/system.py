@@ -255,6 +255,10 @@ class System:
         """
         return replace(self, chip=replace(self.chip, framework=framework))
 
+    def sparing(self, spare: float) -> System:
+        """Return the system of whose chips' main memory so much is left free. [B]"""
+        return replace(self, chip=self.chip.with_memory(spare=spare))
+
     def slowed(self, times: float) -> System:
         """Return a system on which everything takes so many times as long. [1]
 

@@ -37,6 +37,7 @@ from crosstack.report.wording import (
     peak_words,
     percent,
     plural,
+    room_words,
     table_of,
     time_words,
     usd,
@@ -97,7 +98,7 @@ def step_numbers(answer: Plan) -> Pairs:
     memory = format_quantity(e.memory_used, "B")
     if math.isfinite(e.memory_capacity):
         share = percent(e.memory_used / e.memory_capacity)
-        memory += f" of {format_quantity(e.memory_capacity, 'B')}, {share}"
+        memory += f" of {room_words(answer)}, {share}"
     stages = len(e.memory.stages)
     fullest = f" of stage {e.memory.fullest}, the fullest" if stages > 1 else ""
     found = (

@@ -147,7 +147,7 @@ def key_numbers(answer: Plan) -> tuple[tuple[str, str], ...]:
         time += f", at best {time_words(c.bound)}"
     memory = format_quantity(e.memory_used, "B")
     if math.isfinite(e.memory_capacity):
-        memory += f" of {format_quantity(e.memory_capacity, 'B')}"
+        memory += f" of {room_words(answer)}"
     moved = sum(p.memory_traffic for p in e.partitions)
     crossing = sum(p.boundary_traffic for p in e.partitions)
     crossed = (("of it in and out of the graph", format_quantity(crossing, "B")),)
@@ -342,6 +342,13 @@ def offload_words(kinds: tuple[Offload, ...]) -> str:
     return ", and ".join(OFFLOADED[kind] for kind in kinds)
 
 
+def room_words(answer: Plan) -> str:
+    """Say how much of the main memory of a chip there is for a mapping, and what is left free."""
+    spare = answer.task.system.chip.main_memory.spare
+    free = f" ({format_quantity(spare, 'B')} are left free)" if spare else ""
+    return format_quantity(answer.evaluation.memory_capacity, "B") + free
+
+
 def memory_rows(answer: Plan) -> Table:
     """Return what the main memory of a chip is used for, by stage.
 
@@ -357,7 +364,7 @@ def memory_rows(answer: Plan) -> Table:
         rows.append((row.replace("_", " "), *cells, percent(share)))
     if math.isfinite(capacity):
         full = [percent(account.totals[stage] / capacity) for stage in shown]
-        rows.append((f"of {format_quantity(capacity, 'B')}", *full, ""))
+        rows.append((f"of {room_words(answer)}", *full, ""))
     away = answer.evaluation.host_memory
     for row, sizes in () if away is None else away.rows():
         cells = (format_quantity(sizes[stage], "B") for stage in shown)

@@ -158,6 +158,7 @@ def _network(task: Task, placed: bool) -> Iterator[Problem]:
         ("network", name not in TOPOLOGIES, f"got {name}", ", ".join(TOPOLOGIES)),
         ("network", len({dimension.hop_latency for dimension in network}) > 1,
          "DFModel knows one latency", "the same for all"),
+        ("memory.spare", system.chip.main_memory.spare, "DFModel cannot say it", "0"),
         ("copies", system.copies > 1 and not placed, "DFModel has one copy of a transformer", "1"),
         ("domain_size", far,
          "DFModel looks at it for transformers on three dimensions only", "none"),

@@ -290,12 +290,13 @@ class _Reader:
 def _changed_memories(chip: Chip, given: dict[str, Any]) -> tuple[MemoryLevel, ...]:
     """Return the memories of a chip of the library, with the file's values over them."""
     first, *others = chip.memories
-    values: dict[str, Any] = {"bandwidth": first.speed, "capacity": first.capacity}
+    values: dict[str, Any] = {n: getattr(first, n) for n in ("capacity", "spare")}
+    values["bandwidth"] = first.speed
     for second in others:
         values |= {"second_bandwidth": second.speed, "second_capacity": second.capacity}
     main, *rest = main_memory(**values | given)
-    same = {"name": main.name, "bandwidth": main.bandwidth, "capacity": main.capacity}
-    return (replace(first, **same | {"name": given.get("name", first.name)}), *rest)
+    same = {n: getattr(main, n) for n in ("bandwidth", "capacity", "spare")}
+    return (replace(first, **same, name=given.get("name", first.name)), *rest)
 
 
 def _link_values(found: NetworkLink) -> dict[str, Any]:

@@ -227,6 +227,7 @@ def _memory(chip: Chip) -> dict[str, Any]:
     first, *rest = chip.memories
     fields: dict[str, Any] = {"name": first.name, "bandwidth": first.bandwidth}
     fields["capacity"] = first.capacity
+    fields |= {"spare": first.spare} if first.spare else {}
     for second in rest:
         fields |= {"second_bandwidth": second.bandwidth, "second_capacity": second.capacity}
     if main_memory(**fields) != chip.memories:
