@@ -29,6 +29,7 @@ import numpy as np
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.annealing import anneal
 from crosstack.mapping.budget import CALL, UNLIMITED, Budget
+from crosstack.mapping.covering import least_cover
 from crosstack.mapping.ideals import (
     IdealTables,
     Order,
@@ -69,6 +70,7 @@ from crosstack.workload.kernel_graph import Bools, Floats, Ints
 MOST_CELLS = 6_000_000  # of one table over ideals: about 50 MB
 LONG_GRAPH = 400  # kernels above which orders are cut into segments without tables
 MOST_ROUNDS = 4
+COVER = 20  # units of work of a kernel whose partitions are listed
 IDEALS_A_UNIT = 8  # whose steps are all priced at once
 MANY_IDEALS = 8_000  # above which one round of them has to do
 WIDE = "wide graph"  # what is found of the last one, in the cache
@@ -243,11 +245,11 @@ def fuse(
     limit, bound = incumbent * (1 - TOLERANCE), simple_bound(problem.load)
     if not bound < limit:
         return None
-    only = _only_order(problem)
-    if only is not None:
-        cut, exact = segment(problem.load, only, budget=budget)
-        if exact:
-            return None if cut is None or not cut[0] < limit else Fusion.of(cut)
+    found, least, exact = _without_ideals(problem, budget)
+    if exact:
+        return None if found is None or not found[0] < limit else Fusion.of(found)
+    if not (bound := max(bound, least)) < limit:
+        return None
     if budget.over() and problem.load.n <= LONG_GRAPH:  # no path is looked for any more
         return Fusion.of(None, bound)
     tables = all_ideals(problem, most_ideals, cache)
@@ -290,6 +292,24 @@ def fuse(
     elif best is not None and not bound_only and problem.slots is None:
         best = min(best, improve(load, order, best[1], range(load.n), budget=budget))
     return Fusion.of(best, bound)
+
+
+def _without_ideals(problem: FusionProblem, budget: Budget) -> tuple[_Chain, float, bool]:
+    """Return the best sequence, what all take at least, and whether that is all that is to know.
+
+    Of a long chain, and of kernels few of which run as one: neither takes order ideals. [s]
+    """
+    only = _only_order(problem)
+    if only is not None:
+        cut, exact = segment(problem.load, only, budget=budget)
+        if exact:
+            return cut, math.inf, True
+    if problem.slots is not None or (cover := least_cover(problem.load, problem.order)) is None:
+        return None, 0.0, False
+    budget.spend(COVER * problem.load.n)
+    if not cover.partitions:
+        return None, cover.bound, False
+    return (cover.bound, cover.partitions), cover.bound, True
 
 
 def _key_of(load: ChipLoad) -> tuple[object, ...]:

@@ -46,6 +46,7 @@ TWICE = 2.0  # a number of tiles over the one before, at least
 ALONE = 10  # units of work of pricing a partition of a chip without memory units
 NEAR = 1.5  # times the best, above which a mapping is no start for a better one
 MOST_LANES = 4  # improved
+IMPROVING = 0.75  # share of the work that is left, for all lanes
 MOST_ROUNDS = 8  # of improving one
 NEAR_TILES = (-8, 8, -4, 4, -2, 2, -1, 1)  # places from the best number of tiles that are tried
 
@@ -96,7 +97,11 @@ def plant(state: SearchState, some: BoundedStrategies | None, tell: Callable[[],
         if not _map(state, some, blocks, lanes, split, tell):
             return
     _split(state, some, split)
+    whole = state.budget
+    state.budget = whole.part(IMPROVING)
     _improve(state, lanes, tell)
+    whole.spend(state.budget.used)
+    state.budget = whole
 
 
 def _map(
