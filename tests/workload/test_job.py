@@ -63,7 +63,8 @@ def test_a_type_of_number_may_be_given_by_its_name():
         ("llama3-8b", {"embedding": 1}, {"head": 1}),
         ("deepseek-v3", {"embedding": 1, "dense_layers": 3},
          {"head": 1, "predictors": 1, "loss": 1}),
-        ("gemma3-27b", {"embedding": 1}, {"global_layers": 10, "head": 1}),
+        ("gemma3-27b", {"embedding": 1}, {"last_window_layers": 2, "head": 1}),
+        ("gpt-oss-120b", {"embedding": 1}, {"head": 1}),
     ],
 )  # fmt: skip
 def test_all_blocks_of_a_model_are_mapped(name, before, after):

@@ -264,7 +264,7 @@ class TestRegistry:
             # Attention is found by its structure, once in each direction of a layer.
             for arrays, block in zip(found, blocks, strict=True):
                 directions = 1 + bool(arrays.backward.any())
-                assert len(attentions(arrays)) == (directions if block.axis else 0)
+                assert len(attentions(arrays)) == (directions * block.layers if block.axis else 0)
 
 
 class TestKept:

@@ -96,9 +96,16 @@ def _behind(graph: KernelGraph, new: dict[int, int], edges: list[Edge]) -> list[
     One kernel does all of it then; before, nobody needs it.
     """
     made, first = {*new.values()}, {new[i] for i in new if not {*_read_by(graph, i)} & {*new}}
-    readers = {j for i, j, *_ in edges if i in made and j < graph.n and graph.gemm[j]}
-    gradients = {i for i, j, *_ in edges if j in readers and i not in made and graph.backward[i]}
-    return [(i, j) for i in sorted(gradients) for j in sorted(first)]
+    after: list[tuple[int, int]] = []
+    for start in sorted(first):
+        own, border = {start}, {start}  # what this attention makes once more
+        while border:
+            border = {j for i, j, *_ in edges if i in border and j in made} - own
+            own |= border
+        readers = {j for i, j, *_ in edges if i in own and j < graph.n and graph.gemm[j]}
+        gradients = {i for i, j, *_ in edges if j in readers and i not in made}
+        after += [(i, start) for i in sorted(gradients) if graph.backward[i]]
+    return after
 
 
 def _read_by(graph: KernelGraph, kernel: int) -> list[int]:

@@ -108,9 +108,10 @@ def _expert(workload: Workload, degree: int, even: int | None) -> Iterator[str]:
 
 def _pipeline(workload: Workload, degree: int, even: int | None) -> Iterator[str]:
     """Yield what so many stages would have to be; ``even``: layers that may lack, None: any."""
-    layers = workload.graph_repetitions
+    layers, together = workload.graph_repetitions, workload.layers_in_graph
+    named = "layers" if together == 1 else f"groups of {together} layers"
     if degree > layers:
-        yield f"up to {layers:,} stages, as many as there are layers"
+        yield f"up to {layers:,} stages, as many as there are {named}"
     elif even is not None and -layers % degree > even:
         with_ends = f", or of {layers + 1:,} to {layers + even:,} with ends" if even else ""
-        yield f"a divisor of {layers:,} layers{with_ends}"
+        yield f"a divisor of {layers:,} {named}{with_ends}"

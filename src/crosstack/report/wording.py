@@ -155,12 +155,12 @@ def key_numbers(answer: Plan) -> tuple[tuple[str, str], ...]:
     of_rate = f" of {peak_words(answer.task, answer.rules)}" if typed else ""
     return (
         ("iteration time", time),
-        (f"layer time, one {workload.item}", time_words(e.layer_time)),
+        (f"{layer_words(workload)} time, one {workload.item}", time_words(e.layer_time)),
         ("throughput", throughput_words(workload, e.throughput)),
         ("utilization of the peak", f"{percent(e.utilization)}{of_rate}"),
         ("work of an iteration", format_quantity(e.work, "FLOP")),
         ("main memory used, one chip", memory),
-        ("memory traffic of a layer", format_quantity(moved, "B")),
+        (f"memory traffic of a {layer_words(workload)}", format_quantity(moved, "B")),
         *(crossed if crossing else ()),
         ("FLOP per byte of memory traffic", _intensity(e.memory_intensity)),
         ("FLOP per byte of collectives", _intensity(e.network_intensity)),
@@ -229,6 +229,7 @@ def grouped(value: float) -> str:
 def splits(answer: Plan) -> tuple[tuple[str, str], ...]:
     """Return how the work is split, as (label, value)."""
     e, m, workload = answer.evaluation, answer.mapping, answer.task.workload
+    layer = layer_words(workload)
     again = len(searched_recomputations(workload.graph, answer.rules)) > 1
     batch = plural(workload.global_batch_size, workload.item)
     uses: tuple[Parallelism, ...] = Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA
@@ -253,7 +254,7 @@ def splits(answer: Plan) -> tuple[tuple[str, str], ...]:
         *not_mapped(workload),
         ("stage time, one microbatch", time_words(e.stage_time)),
         ("bubble factor", f"{e.bubble_factor:.4g}"),
-        *([("launching a layer", _launching(e, m.microbatch_size))] if e.host_time else []),
+        *([(f"launching a {layer}", _launching(e, m.microbatch_size))] if e.host_time else []),
     )
 
 
@@ -342,6 +343,12 @@ def offload_words(kinds: tuple[Offload, ...]) -> str:
     return ", and ".join(OFFLOADED[kind] for kind in kinds)
 
 
+def layer_words(workload: Workload) -> str:
+    """Say what the graph of a workload is: a layer, or a group of layers that take turns."""
+    together = workload.layers_in_graph
+    return "layer" if together == 1 else f"group of {together:,} layers"
+
+
 def room_words(answer: Plan) -> str:
     """Say how much of the main memory of a chip there is for a mapping, and what is left free."""
     spare = answer.task.system.chip.main_memory.spare
@@ -381,7 +388,8 @@ def _pipeline(answer: Plan) -> str:
         order = f" in {m.interleave:,} pieces" if m.interleave > 1 else ""
         if m.schedule is not Schedule.ONE_F_ONE_B:
             order = f", {m.schedule}"
-        return f"{stages}, {plural(e.layers_per_stage, 'layer')} each{order}"
+        layers = e.layers_per_stage * answer.task.workload.layers_in_graph
+        return f"{stages}, {plural(layers, 'layer')} each{order}"
     copies = answer.task.workload.graph_repetitions
     used = f"{len(e.stages)} hold" + ("s" if len(e.stages) == 1 else "")
     if copies == 1:

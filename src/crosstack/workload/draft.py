@@ -133,15 +133,23 @@ class Draft:
 
     @contextmanager
     def repeated(
-        self, name: str, axis: str, *carries: tuple[str, str], reverse: bool = False
+        self,
+        name: str,
+        axis: str,
+        *carries: tuple[str, str],
+        reverse: bool = False,
+        layers: int = 1,
     ) -> Iterator[None]:
-        """Put the operations that are added meanwhile into a block that repeats along an axis."""
+        """Put the operations that are added meanwhile into a block that repeats along an axis.
+
+        ``reverse`` and ``layers`` as of `Block`.
+        """
         self.close()
         self.along = axis
         yield
         block = Block(
             name=name, operations=tuple(self.operations), axis=axis, carries=carries,
-            reverse=reverse,
+            reverse=reverse, layers=layers,
         )  # fmt: skip
         self.operations, self.along = [], ""
         self.blocks.append(block)

@@ -76,7 +76,8 @@ def workload_of(
     of_tokens = bool(items) and bool(of.token_axes)
     return Workload(
         graph=kernels,
-        n_layers=graph.repeats(chosen),
+        n_layers=graph.repeats(chosen) * chosen.layers,
+        layers_in_graph=chosen.layers,
         global_batch_size=count,
         sequence_length=_tokens(graph, kernels),
         boundary_size=_size(graph, (before for before, _ in chosen.carries)),

@@ -157,7 +157,8 @@ class Block:
     tensors on: the first of a pair is what was made before the block, and from the second time on
     what the time before made as the second. In ``reverse`` it begins at the last place. ``twin`` is
     the block that it is the backward pass of; what that made or carried has the value here that it
-    had there, at the same place of the axis.
+    had there, at the same place of the axis. ``layers`` are how many of a model one time is, more
+    where layers of several kinds take turns. [1]
     """
 
     name: Name
@@ -166,6 +167,7 @@ class Block:
     carries: tuple[tuple[str, str], ...] = ()
     reverse: bool = False
     twin: str = ""
+    layers: Count = 1
 
     def __post_init__(self) -> None:
         require_types(self)

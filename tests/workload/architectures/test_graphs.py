@@ -17,6 +17,7 @@ from crosstack.io.library.entries import names
 from crosstack.workload.architectures import Transformer
 from crosstack.workload.architectures.graphs import decode, forward, prefill, training
 from crosstack.workload.architectures.layer import NormPlace
+from crosstack.workload.architectures.layer_runs import layer_runs
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import Function
@@ -117,12 +118,41 @@ class TestRegistry:
             decode(model, context=1000)
         assert process_time() - start < 20
 
-    def test_layers_of_a_kind_repeat_as_often_as_there_are(self):
+    def test_blocks_repeat_as_often_as_there_are_layers(self):
         for name in REGISTRY:
             model = library.model(name)
             graph = forward(model, sequence=2)
-            repeats = [graph.repeats(block) for block in graph.blocks if block.axis]
-            assert repeats == [count for _, count in model.layer_kinds], name
+            blocks = [block for block in graph.blocks if block.axis]
+            counted = [graph.repeats(block) * block.layers for block in blocks]
+            assert sum(counted) == model.layers, name
+            assert max(counted) > model.layers / 2, name
+
+    def test_layers_of_several_kinds_take_turns_in_their_order(self):
+        kinds = {
+            "gemma3-27b": "wwwwwg" * 10 + "ww",
+            "gpt-oss-20b": "wg" * 12,
+            "llama3-8b": "g" * 32,
+        }
+        for name, wanted in kinds.items():
+            runs = layer_runs(library.model(name))
+            found = [kind for run in runs for _ in range(run.count) for kind in run.kinds]
+            assert "".join("w" if kind.window else "g" for kind in found) == wanted
+        dense, experts = layer_runs(library.model("deepseek-v3"))
+        assert (dense.label, dense.count) == ("dense_", 3)
+        assert (experts.label, experts.count) == ("expert_", 58)
+
+    @pytest.mark.parametrize(
+        ("changes", "runs"),
+        [
+            ({"layers": 7, "global_every": 3}, [("", 2, 3), ("last_window_", 1, 1)]),
+            ({"layers": 5, "global_every": 3}, [("window_", 4, 1), ("global_", 1, 1)]),
+            ({"layers": 6, "global_every": 1}, [("", 6, 1)]),
+        ],
+    )  # fmt: skip
+    def test_groups_that_do_not_repeat_are_blocks_by_kind(self, changes, runs):
+        model = replace(LLAMA, window=4, **changes)
+        found = [(run.label, run.count, len(run.kinds)) for run in layer_runs(model)]
+        assert found == runs
 
 
 class TestWindows:

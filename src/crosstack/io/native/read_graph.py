@@ -215,6 +215,7 @@ class _Written:
                 carries=tuple(said.carries.items()),
                 reverse=said.reverse,
                 twin=said.twin or "",
+                layers=said.layers,
             )
         self.problems += map(self._own, found)
         return block

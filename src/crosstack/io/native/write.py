@@ -281,6 +281,7 @@ def _block(block: Block) -> Section:
         "carries": dict(block.carries),
         "reverse": block.reverse,
         "twin": block.twin,
+        "layers": block.layers * (block.layers > 1),
     }
     given = {name: value for name, value in said.items() if value}
     operations = Rows(map(_operation, block.operations))

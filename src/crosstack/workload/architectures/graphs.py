@@ -1,8 +1,8 @@
 """Graphs of a transformer, all of one record: training, the reading of prompts, and writing.
 
-Tokens become vectors in a block that runs once; layers follow, in a block for each kind of them
-(`Transformer.layer_kinds`) that repeats as often as there are such layers, whichever way the model
-mixes them; then the last norm and the head, once. A graph is of a whole batch.
+Tokens become vectors in a block that runs once; layers follow, in a block of as many as come before
+they repeat (`crosstack.workload.architectures.layer_runs`); then the last norm and the head, once.
+A graph is of a whole batch.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from crosstack.workload.architectures.attention import attention
 from crosstack.workload.architectures.feed_forward import feed_forward
 from crosstack.workload.architectures.layer import LayerKind, NormPlace, Position
 from crosstack.workload.architectures.layer_draft import HIDDEN, TOKENS, LayerDraft
+from crosstack.workload.architectures.layer_runs import layer_runs
 from crosstack.workload.architectures.transformer import Transformer
 from crosstack.workload.axes import AxisUse
 from crosstack.workload.dataflow import Graph
@@ -248,12 +249,14 @@ class _Written:
 
     def layers(self) -> str:
         """Add the tokens and all layers; return what the last one makes."""
-        x, kinds = self._embedded(), self.model.layer_kinds
-        for kind, count in kinds:
-            label = _label(kind, [other for other, _ in kinds])
-            layer = self._layer(kind, label, f"{label}layer", count)
-            with self.draft.repeated(f"{label}layers", layer.axis, (x, layer.named("out"))):
-                x = _layer(layer, x)
+        x = self._embedded()
+        for run in layer_runs(self.model):
+            axis, pairs = f"{run.label}layer", zip(run.kinds, run.labels, strict=True)
+            layers = [self._layer(kind, label, axis, run.count) for kind, label in pairs]
+            carried = x, layers[-1].named("out")
+            with self.draft.repeated(f"{axis}s", axis, carried, layers=len(layers)):
+                for layer in layers:
+                    x = _layer(layer, x)
         return x
 
     def _layer(self, kind: LayerKind, label: str, axis: str, count: int) -> LayerDraft:
@@ -319,16 +322,6 @@ class _Written:
             out = layer.norm("norm", _layer(layer, x))
             logits = self._scores(layer, out, TOKENS)
             return self._loss(layer.named("loss"), layer, logits, labels)
-
-
-def _label(kind: LayerKind, kinds: list[LayerKind]) -> str:
-    """Return what the names of a kind of layer begin with: what tells it from the others."""
-    words = []
-    if len({other.experts for other in kinds}) > 1:
-        words.append("expert_" if kind.experts else "dense_")
-    if len({other.window for other in kinds}) > 1:
-        words.append("window_" if kind.window else "global_")
-    return "".join(words)
 
 
 def _layer(layer: LayerDraft, x: str) -> str:
