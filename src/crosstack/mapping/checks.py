@@ -8,9 +8,11 @@ from typing import Any
 from crosstack.errors import require
 from crosstack.machine.chip import Chip, Execution
 from crosstack.machine.system import Parallelism, System
+from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints, GeneralDecisions
-from crosstack.mapping.parallelism import network_uses
+from crosstack.mapping.parallelism import expert_cuts, network_uses
 from crosstack.model.context import context_refused, shared_tokens
+from crosstack.model.expert_cut import GROUPS_ALLOWED
 from crosstack.model.expert_degrees import cuts_experts, experts_allowed, spread
 from crosstack.model.memory import recomputations, weight_gradients
 from crosstack.model.mesh_plan import MeshPlan
@@ -143,6 +145,28 @@ def _degrees(workload: Workload, system: System, constraints: Constraints, rules
     sizes = " x ".join(str(d.size or "free") for d in system.network)
     allowed = f"degrees that the dimensions of the network, {sizes}, can be used for"
     require(some is not None, field, said, allowed)
+    if cut and degrees.expert_tensor not in (None, 1, degrees.tensor):
+        _groups(system, degrees, experts, shared=shared, tokens=tokens)
+
+
+def _groups(system: System, degrees: Degrees, experts: int, *, shared: bool, tokens: int) -> None:
+    """Check that the network has groups of chips that cut experts, and these divide by them."""
+    free = replace(degrees, expert=None, expert_tensor=None)
+    cuts: set[int] = set()
+    for use in network_uses(
+        system, shared=shared, degrees=free, experts=experts, tokens=tokens, cut=True
+    ):
+        cuts.update(expert_cuts(use, system, experts, whole=False, cut=True))
+    asked = degrees.expert_tensor or 1
+    near = sorted({1, *cuts})
+    near = [*[n for n in near if n < asked][-1:], *[n for n in near if n > asked][:1]]
+    levels = " x ".join(str(d.size or "free") for d in system.network)
+    close = " or ".join(f"etp={n}" for n in near)
+    allowed = (
+        f"{GROUPS_ALLOWED}, {levels}, in as many groups as divide the {experts} experts; "
+        f"nearest: {close}"
+    )
+    require(asked in cuts, "constraints.degrees", str(degrees), allowed)
 
 
 def require_layers_again(
