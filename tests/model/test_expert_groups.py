@@ -11,6 +11,7 @@ from builders.small_models import SMALL
 from crosstack.errors import InputError
 from crosstack.evaluate.plan import optimise
 from crosstack.evaluate.saved_plan import saved_plan
+from crosstack.evaluate.time import evaluate
 from crosstack.machine.system import DimensionKind, Parallelism
 from crosstack.mapping.checks import check_given
 from crosstack.mapping.degrees import parse_degrees
@@ -24,6 +25,7 @@ from crosstack.model.mesh_plan import MeshPlan, make_plan
 from crosstack.model.rules import rules_named
 from crosstack.model.tokens import tokens_of, with_tokens
 from crosstack.workload.dtype import Dtype
+from crosstack.workload.job import Job, JobKind
 from crosstack.workload.kernels import Axis
 from crosstack.workload.passes.expert_parallel import cut_experts
 from crosstack.workload.transformer_training import Schedule
@@ -35,6 +37,10 @@ TENSOR, PIPELINE, DATA, EXPERT, CONTEXT = Parallelism
 SIZE = 2 * 8 * 6 * 2  # bytes of two copies of eight tokens of six numbers
 MODEL = SMALL["mixtral"]
 EVEN = replace(MODEL, experts=replace(MODEL.experts, feed_forward=8))  # of 4 parts, as wide each
+
+
+def trained_of(model):
+    return Job(model=model, kind=JobKind.TRAIN, batch=8, sequence=8).workload
 
 
 def plan_of(workload, system, sizes, uses, etp, places=()) -> MeshPlan:
@@ -311,6 +317,24 @@ class TestAnswers:
         again = saved_plan(answer.to_dict(), task)
         assert again.mapping == answer.mapping
         assert again.evaluation.time == answer.evaluation.time
+
+    @pytest.mark.parametrize(
+        "said",
+        ["tp=4,pp=1,dp=1,ep=2,etp=2", "tp=4,pp=1,dp=2,ep=4,etp=2", "tp=8,pp=1,dp=1,ep=2,etp=4"],
+    )
+    def test_no_sharding_that_is_drawn_beats_what_is_proved(self, said):
+        mapping, found, certificate = planned(said, EVEN)
+        workload, system = trained_of(EVEN), levels(parse_degrees(said).n_chips)
+        index = choice_index(cut_experts(workload.graph), named=True)
+        best, rng = index.codes(mapping.sharding), np.random.default_rng(1)
+        for changed in (0.02, 0.1, 1.0):  # of all kernels
+            for _ in range(50):
+                drawn = rng.integers(index.start[:-1], index.start[1:])
+                codes = np.where(rng.random(index.n) < changed, drawn, best)
+                one = replace(mapping, sharding=index.sharding(codes))
+                time = evaluate(workload, system, one, RULES).time
+                assert certificate.bound * (1 - 1e-9) <= time
+                assert found.time <= time * (1 + 1e-9)
 
     def test_fewer_chips_that_cut_experts_send_less(self):
         two, all_ = (planned(f"tp=4,pp=1,dp=1,ep={4 // n},etp={n}")[1].time for n in (2, 4))

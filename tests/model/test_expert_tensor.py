@@ -131,10 +131,11 @@ class TestUses:
         # Of 8 experts on 4 x 4 chips, whole ones would be 16 and those of pairs are 8.
         assert uses_of("mixtral-8x22b", 16, "tp=4,pp=1,dp=4,ep=4") == {(4, 4, 2)}
 
-    @pytest.mark.parametrize(("etp", "ep"), [(1, 4), (2, 2), (4, 1)])
+    @pytest.mark.parametrize(("etp", "ep"), [(1, 8), (2, 4), (4, 2), (8, 1)])
     def test_any_divisor_is_searched_where_it_is_given(self, etp, ep):
-        found = uses_of("mixtral-8x22b", 16, f"tp=4,pp=1,dp=4,ep={ep},etp={etp}")
-        assert found == {(4, 1, etp)}
+        found = uses_of("mixtral-8x22b", 16, f"tp=8,pp=1,dp=2,ep={ep},etp={etp}")
+        assert found == {(8, 1, etp)}
+        assert {use[2] for use in uses_of("mixtral-8x22b", 16, f"etp={etp}")} == {etp}
 
     @pytest.mark.parametrize(("etp", "ep"), [(1, 8), (2, 4)])
     def test_either_is_searched_where_it_is_given(self, etp, ep):

@@ -62,7 +62,7 @@ _OUTER = (
 _INNER = (Parallelism.TENSOR, Parallelism.CONTEXT, Parallelism.EXPERT)
 
 # Where it is free whether tensor-parallel chips cut experts, as a certificate says it.
-EXPERTS_WHOLE = "experts are cut only where ep x tp does not divide them"
+EXPERTS_WHOLE = "experts are cut only where ep x tp does not divide them, over as few chips as do"
 
 # Where it is free how many chips share a sequence: tokens of one that some do, and of each chip.
 SHARED_TOKENS, LEAST_TOKENS = 8192, 2048
@@ -356,7 +356,8 @@ def expert_cuts(
 
     Where that is free, whole experts come to chips wherever they divide by all: they are larger
     products, and of every token a chip is sent what its own experts need, not what those of all
-    need (`EXPERTS_WHOLE`).
+    need (`EXPERTS_WHOLE`). Where they do not, as few chips as make them divide cut each, for the
+    same reasons: of others of the same network each chip has as many bytes of them.
 
     Parameters
     ----------
@@ -376,18 +377,12 @@ def expert_cuts(
     whole = (whole or tensor == 1) and experts_divide(sizes, uses, experts)
     if whole and given in (None, 1):
         yield 1
-    left = not whole or experts % (expert * tensor) > 0
-    for chips in divisors(tensor)[1:] if cut and (given or left) else ():
-        groups = tensor // chips
-        if given not in (None, chips) or experts % (expert * groups):
-            continue
-        network = NetworkUse(
-            dimensions=system.network, sizes=sizes, parallelism=uses, places=places
-        )
-        if groups == 1 or network.with_groups(chips) is not None:
-            yield chips
-            if given is None:
-                return
+    if given is None and whole and experts % (expert * tensor) == 0:
+        return
+    network = NetworkUse(dimensions=system.network, sizes=sizes, parallelism=uses, places=places)
+    several = (n for n in divisors(tensor)[1:] if given in (None, n)) if cut else iter(())
+    divide = (n for n in several if experts % (expert * tensor // n) == 0)
+    yield from itertools.islice((n for n in divide if network.with_groups(n) is not None), 1)
 
 
 def most_sharing(workload: Workload, system: System, degrees: Degrees) -> float:
