@@ -318,6 +318,19 @@ class TestAnswers:
         assert again.mapping == answer.mapping
         assert again.evaluation.time == answer.evaluation.time
 
+    @pytest.mark.parametrize("etp", [2, 4])
+    def test_tokens_of_a_saved_answer_may_come_back_split_along_sequences(self, etp):
+        workload, system = trained_of(EVEN), levels(4)
+        degrees = parse_degrees(f"tp=4,pp=1,dp=1,ep={4 // etp},etp={etp}")
+        given = Constraints(
+            degrees=degrees, schedule=Schedule.ONE_F_ONE_B, sharding=(("routed", "sequence"),)
+        )
+        task = Task(workload=workload, system=system, constraints=given)
+        answer = optimise(task, work_limit=1e4)
+        saved = answer.to_dict()
+        assert {row["name"]: row["sharding"] for row in saved["kernels"]}["routed"] == "sequence"
+        assert saved_plan(saved, task).mapping == answer.mapping
+
     @pytest.mark.parametrize(
         "said",
         ["tp=4,pp=1,dp=1,ep=2,etp=2", "tp=4,pp=1,dp=2,ep=4,etp=2", "tp=8,pp=1,dp=1,ep=2,etp=4"],
