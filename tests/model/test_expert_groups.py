@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import fields, replace
 
 import numpy as np
@@ -39,8 +40,8 @@ MODEL = SMALL["mixtral"]
 EVEN = replace(MODEL, experts=replace(MODEL.experts, feed_forward=8))  # of 4 parts, as wide each
 
 
-def trained_of(model):
-    return Job(model=model, kind=JobKind.TRAIN, batch=8, sequence=8).workload
+def trained_of(model, sequence: int = 8):
+    return Job(model=model, kind=JobKind.TRAIN, batch=8, sequence=sequence).workload
 
 
 def plan_of(workload, system, sizes, uses, etp, places=()) -> MeshPlan:
@@ -245,6 +246,30 @@ class TestTime:
         gathered = 1e-6 + SIZE / 2 / 2 / 4e11
         assert network["taken"] == pytest.approx(gathered + sent, rel=1e-12)
         assert network["weighted"] == pytest.approx(sent, rel=1e-12)
+
+    @pytest.mark.parametrize(("tensor", "spread", "etp"), [(4, 1, 2), (4, 2, 2), (8, 1, 4)])
+    def test_chips_send_and_get_what_tokens_that_are_dealt_one_by_one_do(self, tensor, spread, etp):
+        model = replace(EVEN, experts=replace(EVEN.experts, active=1))
+        workload, system = trained_of(model, 32), levels(tensor * spread)
+        uses = (TENSOR, EXPERT)
+        plan = plan_of(workload, system, (tensor, spread), uses, etp, places=(0, 0))
+        groups, chips = tensor // etp, list(itertools.product(range(spread), range(tensor)))
+        left, got = dict.fromkeys(chips, 0.0), dict.fromkeys(chips, 0.0)
+        for (data, place), there in itertools.product(chips, range(groups * spread)):
+            # Of the tokens of a chip as many go to each group: to the chip that has its place.
+            size = 32 / tensor * model.hidden * 2 / (groups * spread)
+            to = there // groups, there % groups * etp + place % etp
+            left[data, place] += size * (to != (data, place))
+            got[to] += size
+        choices = choices_of(workload, plan)
+        sent = column(choices, workload, "taken", Axis.N, "exchange_time")
+        places = column(choices, workload, "taken", Axis.N, "output_total")
+        latency = (groups * spread - 1) * 1e-6
+        for chip in chips:
+            assert left[chip] == pytest.approx((sent - latency) * 4e11, rel=1e-6)
+            assert got[chip] == pytest.approx(places, rel=1e-12)
+        # A group has what all its chips got.
+        assert column(choices, workload, "taken", Axis.NONE, "output_total") == etp * places
 
     def test_between_servers_each_level_has_its_part_at_the_same_time(self):
         workload, system = trained("mixtral-8x22b"), levels(4, 2)
