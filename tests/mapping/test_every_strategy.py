@@ -51,8 +51,9 @@ def trained(model: Transformer, batch: int) -> Workload:
 def every_strategy(model: Transformer, batch: int) -> Iterator[dict[str, Any]]:
     """Yield degrees, microbatch sizes, what is computed again and what is shared; all there are.
 
-    Tensor-parallel chips cut experts, or are free to: a search that is free cuts them only where
-    they do not divide, and this is what shows that it loses nothing by that.
+    All tensor-parallel chips cut experts, or some, or are free to: a search that is free cuts them
+    only where they do not divide, over as few as it can, and this is what shows that it loses
+    nothing by that.
     """
     experts = 1 if model.experts is None else model.experts.count
     for tensor, pipeline in itertools.product(DEGREES, repeat=2):
@@ -64,11 +65,14 @@ def every_strategy(model: Transformer, batch: int) -> Iterator[dict[str, Any]]:
             degrees = replace(degrees, expert=expert) if experts > 1 else degrees
             sizes = [n for n in DEGREES if n * data <= batch]
             shares = ZEROS if data > 1 else (Zero.NONE,)
-            cuts = (None, tensor) if experts > 1 and tensor > 1 else (None,)
-            for size, again, zero, cut in itertools.product(sizes, Recompute, shares, cuts):
+            cuts = [replace(degrees, expert_tensor=None)]
+            for cut in (n for n in DEGREES[1:] if tensor % n == 0 and experts > 1):
+                parts = expert * tensor // cut
+                if experts % parts == 0:
+                    cuts.append(replace(degrees, expert=parts, expert_tensor=cut))
+            for size, again, zero, own in itertools.product(sizes, Recompute, shares, cuts):
                 yield {
-                    "degrees": replace(degrees, expert_tensor=cut), "microbatch_size": size,
-                    "recompute": again, "zero": zero,
+                    "degrees": own, "microbatch_size": size, "recompute": again, "zero": zero,
                 }  # fmt: skip
 
 

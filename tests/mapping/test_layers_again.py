@@ -153,6 +153,16 @@ def test_links_are_waited_for_as_two_machines_say(again, zero, bandwidth):
     assert longest == pytest.approx(there + back, rel=1e-12)
 
 
+def test_links_are_waited_for_where_no_layer_computes_again():
+    from crosstack.model.stage_paths import exchange_paths
+
+    system = machine(None, 1e4)
+    plan = mapped_plan(WORKLOAD, system, mapped(FULL, 1, zero=Zero.WEIGHTS), RULES)
+    none, never = (replace(plan, again=share, rerun=0.0) for share in (0.0, 1.0))
+    longest = [max(a + b for a, b in exchange_paths(one)) for one in (none, never)]
+    assert longest[0] == pytest.approx(longest[1], rel=1e-12)
+
+
 # ---------------------------------------------------------------- against everything
 
 

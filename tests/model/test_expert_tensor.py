@@ -41,10 +41,11 @@ CUT = (
 )  # fmt: skip
 
 
-def planned(said: str, **given):
+def planned(said: str, model=MODEL, **given):
     """Return a mapping of a small mixture by degrees, what it costs, and its certificate."""
     degrees = parse_degrees(said)
-    workload, system = trained("mixtral", batch=8, sequence=8), levels(degrees.n_chips)
+    workload = Job(model=model, kind=JobKind.TRAIN, batch=8, sequence=8).workload
+    system = levels(degrees.n_chips)
     asked = Constraints(
         degrees=degrees, zero=Zero.NONE, microbatch_size=1, kernel_by_kernel=True, **given
     )
@@ -65,6 +66,9 @@ class TestDegrees:
             ("tp=8,dp=16,ep=8,etp=8", 8),  # the same
             ("tp=8,dp=16,ep=64,etp=1", 8),  # 64 parts, eight of them on tensor-parallel chips
             ("tp=8,dp=1,ep=8,etp=1", 1),
+            ("tp=8,dp=16,ep=32,etp=2", 8),  # four groups of two tensor-parallel chips each
+            ("tp=8,dp=16,ep=16,etp=4", 8),
+            ("tp=8,dp=1,ep=4,etp=2", 1),
         ],
     )
     def test_ep_times_etp_chips_have_all_experts(self, said, chips):
@@ -77,7 +81,11 @@ class TestDegrees:
     @pytest.mark.parametrize(
         ("said", "words"),
         [
-            ("tp=8,dp=8,ep=8,etp=2", "allowed: 1, or tp=8"),
+            ("tp=8,dp=8,ep=8,etp=3", "etp|expert_tensor: got 3; .* of tp=8, .*: etp=2 or etp=4"),
+            ("tp=8,dp=8,ep=8,etp=16", "got 16; .* nearest: etp=8$"),
+            ("tp=8,dp=8,ep=6,etp=2", "a multiple of tp/etp=4 with etp=2, .*: ep=4 or ep=8"),
+            ("tp=8,dp=8,ep=2,etp=2", "each 2 of those chips .*nearest: ep=4$"),
+            ("tp=4,dp=4,ep=16,etp=2", "degree, 4, times tp/etp=2 with etp=2"),
             ("tp=8,dp=8,ep=12,etp=1", "a multiple of tp=8 .*nearest: ep=8 or ep=16"),
             ("tp=8,dp=8,ep=4,etp=1", "nearest: ep=8$"),
             ("tp=2,dp=4,ep=16,etp=1", "the data-parallel degree, 4, times tp=2 with etp=1"),
@@ -88,14 +96,16 @@ class TestDegrees:
             with pytest.raises(InputError, match=words.replace("$", r"\.$")):
                 read(said)
 
-    def test_an_etp_of_one_alone_has_the_fewest_parts_there_are(self):
-        assert parse_strategy("tp=8,dp=2,etp=1").ep == 8
+    @pytest.mark.parametrize(("etp", "parts"), [(1, 8), (2, 4), (4, 2), (8, 1)])
+    def test_an_etp_alone_has_the_fewest_parts_there_are(self, etp, parts):
+        assert parse_strategy(f"tp=8,dp=2,etp={etp}").ep == parts
 
     def test_degrees_are_those_of_chips_that_have_them(self):
         sizes, uses = (8, 2, 4), (TENSOR, EXPERT, DATA)
         for said, same in (
             ("ep=2", True), ("ep=16,etp=1", True), ("ep=2,etp=8", True), ("ep=2,etp=1", False),
-            ("ep=16,etp=8", False), ("ep=2,etp=4", False),
+            ("ep=16,etp=8", False), ("ep=2,etp=4", False), ("ep=4,etp=4", True),
+            ("ep=8,etp=2", True), ("ep=8,etp=4", False), ("ep=8,etp=3", False), ("etp=4", True),
         ):  # fmt: skip
             assert parse_degrees(said).are_those_of(sizes, uses) is same, said
 
@@ -116,6 +126,16 @@ class TestUses:
         # 8 experts on 16 chips: of ep x tp = 16, one expert is on two chips
         assert uses_of("mixtral-8x22b", 16, "tp=2,pp=1,dp=8,ep=8") == {(2, 8, 2)}
         assert uses_of("mixtral-8x22b", 16, "tp=2,pp=1,dp=8,ep=4") == {(2, 4, 1)}
+
+    def test_they_are_cut_over_as_few_chips_as_divide_them(self):
+        # Of 8 experts on 4 x 4 chips, whole ones would be 16 and those of pairs are 8.
+        assert uses_of("mixtral-8x22b", 16, "tp=4,pp=1,dp=4,ep=4") == {(4, 4, 2)}
+
+    @pytest.mark.parametrize(("etp", "ep"), [(1, 8), (2, 4), (4, 2), (8, 1)])
+    def test_any_divisor_is_searched_where_it_is_given(self, etp, ep):
+        found = uses_of("mixtral-8x22b", 16, f"tp=8,pp=1,dp=2,ep={ep},etp={etp}")
+        assert found == {(8, 1, etp)}
+        assert {use[2] for use in uses_of("mixtral-8x22b", 16, f"etp={etp}")} == {etp}
 
     @pytest.mark.parametrize(("etp", "ep"), [(1, 8), (2, 4)])
     def test_either_is_searched_where_it_is_given(self, etp, ep):
@@ -227,7 +247,7 @@ class TestTime:
 
     def test_a_mapping_of_cut_experts_needs_some(self):
         mapping, _, _ = planned("tp=2,pp=1,dp=1,ep=1,etp=2")
-        with pytest.raises(InputError, match="expert_tensor: got 4; allowed: 1, or tp=2"):
+        with pytest.raises(InputError, match="expert_tensor: got 4; .* tp=2, .*nearest: etp=2"):
             replace(mapping, expert_tensor=4)
 
 

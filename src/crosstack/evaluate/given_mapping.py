@@ -62,11 +62,12 @@ def problems_of(
     experts = spread(workload, rules)
     cut = mapping.expert_tensor > 1
     if cut and not cuts_experts(workload, rules):
-        message = f"got {tensor}; allowed: 1, as no chips cut experts of {workload.name}."
+        asked_for = mapping.expert_tensor
+        message = f"got {asked_for}; allowed: 1, as no chips cut experts of {workload.name}."
         yield Problem("mapping.expert_tensor", message)
         return
-    besides = 1 if cut else tensor
-    if expert > 1 and experts % (expert * besides):
+    besides = tensor // mapping.expert_tensor
+    if (expert > 1 or cut) and experts % (expert * besides):
         allowed = experts_allowed(workload, experts, expert, besides)
         yield Problem("mapping.parallelism", f"got ep={expert}; allowed: {allowed}.")
         return

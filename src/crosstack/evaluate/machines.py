@@ -244,9 +244,10 @@ def machine_of(system: System, paths: Sequence[str], costs: Sequence[float]) -> 
 def can_be_arrays(task: Task, mapping: Mapping) -> bool:
     """Return whether `machine_times` covers a mapping; otherwise each machine is priced by itself.
 
-    It does where the mapping is searched, stages hold whole copies, no experts are spread, nothing
-    is on the host, no microbatches enter at both ends, and there is no second memory; of GPipe and
-    of stages whose pieces wait for one another where nothing runs before and behind the layers.
+    It does where the mapping is searched, stages hold whole copies, no tokens are exchanged,
+    nothing is on the host, no microbatches enter at both ends, and there is no second memory; of
+    GPipe and of stages whose pieces wait for one another where nothing runs before and behind the
+    layers.
     """
     several = mapping.degree(Parallelism.PIPELINE) > 1
     gpipe = mapping.schedule is Schedule.GPIPE
@@ -256,6 +257,7 @@ def can_be_arrays(task: Task, mapping: Mapping) -> bool:
         and not mapping.schedule.both_ends
         and not (several and gpipe and task.workload.training and task.workload.ends)
         and mapping.degree(Parallelism.EXPERT) == 1
+        and mapping.expert_tensor in (1, mapping.degree(Parallelism.TENSOR))
         and not mapping.offload
         and not task.system.chip.has_second_memory
     )

@@ -110,8 +110,11 @@ class Plan:
         most = {Parallelism.EXPERT: spread(*job), Parallelism.CONTEXT: shared_tokens(*job)}
         uses = [use for use in Parallelism if most.get(use, 2) > 1]
         found = Degrees(**{use.value: self.mapping.degree(use) for use in uses})
-        cut = self.mapping.expert_tensor
-        return found if cut == 1 else replace(found, expert_tensor=cut)
+        cut, expert = self.mapping.expert_tensor, found.expert or 1
+        if cut == 1:
+            return found
+        parts = expert * self.mapping.degree(Parallelism.TENSOR) // cut
+        return replace(found, expert=parts, expert_tensor=cut)
 
     @property
     def comparison(self) -> Comparison | None:

@@ -12,6 +12,7 @@ from crosstack.mapping.mapping import EndMapping, Mapping, Task
 from crosstack.model.choice_index import named_axis
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Axis
+from crosstack.workload.passes.expert_parallel import cut_experts
 from crosstack.workload.transformer_training import (
     ContextExchange,
     Hidden,
@@ -33,7 +34,7 @@ def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
     InputError
         If fields are missing, of another kind, or do not fit the task.
     """
-    read = _Reader()
+    read = _Reader(cut=_is_whole(data.get("expert_tensor"), 2))
     rows = read.rows(data, task.workload.graph)
     ends = read.ends(data, task)
     uses = read.network(data, task)
@@ -83,8 +84,9 @@ def _is_whole(value: object, least: int) -> bool:
 
 @dataclass(slots=True)
 class _Reader:
-    """What is wrong with an answer so far."""
+    """What is wrong with an answer so far; ``cut``: whether chips cut experts, as that says."""
 
+    cut: bool = False
     problems: list[Problem] = field(default_factory=list)
 
     def wrong(self, path: str, message: str) -> None:
@@ -114,7 +116,7 @@ class _Reader:
 
         That is the name of an axis or its place.
         """
-        axes = []
+        axes, graph = [], cut_experts(graph) if self.cut else graph
         for i, row in enumerate(rows):
             value = row.get("sharding")
             axis = named_axis(graph, i, value) if isinstance(value, str) else None

@@ -11,6 +11,7 @@ from crosstack.model.choices import Choices
 from crosstack.model.collectives import LayoutChange
 from crosstack.model.conversions import PARTIAL
 from crosstack.model.ends import PricedBlock, plan_of_end
+from crosstack.model.expert_cut import changes_of
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import ChipLoad, PartitionCost, live_sizes
 from crosstack.workload.kernel_graph import Ints, KernelGraph, bits
@@ -143,7 +144,8 @@ def _collectives(arrays: KernelGraph, plan: MeshPlan, choices: Choices, codes: I
         if choices.exchange_time[codes[i]] > 0:
             found[i].append(f"tokens {Collective.ALL_TO_ALL.value}")
     for made in known.made(codes):
-        change = plan.changes[made.start, made.ends] if plan.changes else LayoutChange()
+        changes = changes_of(plan, arrays, made.kernel)
+        change = changes[made.start, made.ends] if changes else LayoutChange()
         for collective in change.fastest(made.size, together=made.together):
             if collective.value not in found[made.kernel]:
                 found[made.kernel].append(collective.value)

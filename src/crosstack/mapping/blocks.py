@@ -34,7 +34,8 @@ def chips_of_block(plan: MeshPlan) -> tuple[object, ...]:
 def chips_of_tokens(plan: MeshPlan) -> tuple[object, ...]:
     """Return what tells the chips that share sequences and experts of a plan from others."""
     shared = plan.context, plan.context_exchange, plan.context_times
-    return plan.expert, plan.expert_tensor, plan.exchange, *shared
+    cut = plan.cut_over and plan.cut_over.key
+    return plan.expert, plan.expert_tensor, plan.exchange, cut, *shared
 
 
 def block_of(state: SearchState, plan: MeshPlan) -> tuple[object, ...]:
@@ -108,7 +109,8 @@ def layers_of_block(state: SearchState, plan: MeshPlan, again: Floats) -> Floats
 
 def _pure_bound(state: SearchState, plan: MeshPlan, *, together: bool = False) -> float:
     """Bound the layer time where all layers compute the same again. [s]"""
-    together = together and plan.expert > 1 and state.system.chip.overlap is not Overlap.ALL
+    together = together and (plan.expert > 1 or plan.cut_over is not None)
+    together = together and state.system.chip.overlap is not Overlap.ALL
     key = *block_of(state, plan), together
     if key not in state.blocks:
         state.blocks[key] = _layer_bound(state, unburdened_plan(state, plan), together=together)

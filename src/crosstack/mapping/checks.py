@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from crosstack.errors import require
+from crosstack.errors import InputError, Problem, require
 from crosstack.machine.chip import Chip, Execution
 from crosstack.machine.system import Parallelism, System
+from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints, GeneralDecisions
-from crosstack.mapping.parallelism import network_uses
+from crosstack.mapping.parallelism import expert_cuts, network_uses
 from crosstack.model.context import context_refused, shared_tokens
+from crosstack.model.expert_cut import GROUPS_ALLOWED
 from crosstack.model.expert_degrees import cuts_experts, experts_allowed, spread
 from crosstack.model.memory import recomputations, weight_gradients
 from crosstack.model.mesh_plan import MeshPlan
@@ -18,6 +20,7 @@ from crosstack.model.rules import Rules
 from crosstack.model.runnable import runs_schedule, schedules_allowed
 from crosstack.model.schedule.allowed import may_follow, schedules, some_layers_again
 from crosstack.model.schedule.zero_bubble import least_microbatches
+from crosstack.model.tiles import divisors
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Placement
 from crosstack.workload.transformer_training import Hidden, Offload, Schedule, Zero
@@ -143,6 +146,33 @@ def _degrees(workload: Workload, system: System, constraints: Constraints, rules
     sizes = " x ".join(str(d.size or "free") for d in system.network)
     allowed = f"degrees that the dimensions of the network, {sizes}, can be used for"
     require(some is not None, field, said, allowed)
+    if cut and degrees.expert_tensor not in (None, 1, degrees.tensor):
+        _groups(system, degrees, experts, shared=shared, tokens=tokens)
+
+
+def _groups(system: System, degrees: Degrees, experts: int, *, shared: bool, tokens: int) -> None:
+    """Check that the network has groups of chips that cut experts, as many as divide them."""
+    asked = degrees.expert_tensor or 1
+
+    def divide(chips: int, said: Degrees) -> bool:
+        uses = network_uses(
+            system, shared=shared, degrees=said, experts=experts, tokens=tokens, cut=True
+        )
+        ways = (expert_cuts(use, system, experts, chips, whole=True, cut=True) for use in uses)
+        return any(chips in way for way in ways)
+
+    if divide(asked, degrees):
+        return
+    free = replace(degrees, expert=None, expert_tensor=None)
+    good = [n for n in divisors(degrees.tensor or system.n_chips) if divide(n, free)]
+    near = [*[n for n in good if n < asked][-1:], *[n for n in good if n > asked][:1]]
+    close = " or ".join(f"etp={n}" for n in near)
+    levels = " x ".join(str(d.size or "free") for d in system.network)
+    message = (
+        f"got {str(degrees)!r}; allowed: {GROUPS_ALLOWED}, {levels}, in as many groups as divide "
+        f"the {experts} experts; nearest: {close}."
+    )
+    raise InputError(Problem("constraints.degrees", message))
 
 
 def require_layers_again(

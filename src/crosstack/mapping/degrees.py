@@ -5,6 +5,8 @@ and all chips are ``tp x cp x pp x dp``, as in Megatron: ``cp`` of them share ea
 ``tp`` chips share those parts besides: ``etp`` says whether they cut each expert (``etp=tp``, which
 leaves ``ep`` as it is) or have some experts each (``etp=1``). Then ``ep`` counts those chips, too,
 as there are so many parts of the experts: ``ep x etp`` chips have all of them, whatever is said.
+With an ``etp`` in between, so many of those chips, the nearest, cut each expert of theirs, and the
+``tp / etp`` groups of them have other experts (``nvidia_megatron_core``, ``liu2025folding``).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 
 from crosstack.errors import InputError, Problem, require, require_whole
 from crosstack.machine.system import Parallelism
+from crosstack.model.tiles import divisors
 
 _DEGREE = re.compile(r"(tp|pp|dp|etp|ep|cp)=(\d{1,15})", re.IGNORECASE)
 _WORDS = {
@@ -50,19 +53,31 @@ def expert_chips(expert: int, expert_tensor: int | None, tensor: int) -> int:
     Raises
     ------
     InputError
-        If ``etp`` is neither 1 nor ``tp``, or with 1 the experts are in fewer parts than there are
-        tensor-parallel chips.
+        If ``etp`` does not divide ``tp``, or the experts are in fewer parts than there are groups
+        of ``etp`` tensor-parallel chips.
     """
     cut = tensor if expert_tensor is None else expert_tensor
-    allowed = f"1, or tp={tensor}: tensor-parallel chips have some experts each, or cut all"
-    require(cut in (1, tensor), "expert_tensor", cut, allowed)
-    if cut == tensor:
-        return expert
-    fewer = expert // tensor * tensor
-    near = " or ".join(f"ep={n}" for n in (fewer, fewer + tensor) if n)
-    allowed = f"a multiple of tp={tensor} with etp=1, as each of those chips has other experts"
-    require(expert % tensor == 0, "expert", expert, f"{allowed}; nearest: {near}")
-    return expert // tensor
+    require(tensor % cut == 0, "expert_tensor", cut, cuts_allowed(tensor, cut))
+    groups = tensor // cut
+    fewer = expert // groups * groups
+    near = " or ".join(f"ep={n}" for n in (fewer, fewer + groups) if n)
+    whose = "each of those chips has" if cut == 1 else f"each {cut} of those chips have"
+    allowed = f"a multiple of {groups_words(tensor, cut)}, as {whose} other experts"
+    require(expert % groups == 0, "expert", expert, f"{allowed}; nearest: {near}")
+    return expert // groups
+
+
+def cuts_allowed(tensor: int, asked: int) -> str:
+    """Say over how many tensor-parallel chips each expert may be cut, with the nearest. [1]"""
+    good = divisors(tensor)
+    near = [*[n for n in good if n < asked][-1:], *[n for n in good if n > asked][:1]]
+    close = " or ".join(f"etp={n}" for n in near)
+    return f"a divisor of tp={tensor}, of whose chips so many cut each expert; nearest: {close}"
+
+
+def groups_words(tensor: int, cut: int) -> str:
+    """Say how many groups of tensor-parallel chips have other experts, in terms of degrees. [1]"""
+    return f"tp={tensor} with etp=1" if cut == 1 else f"tp/etp={tensor // cut} with etp={cut}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +85,8 @@ class Degrees:
     """Chips of each parallelism; None: free. [1]
 
     ``expert`` of the ``data`` chips have a part of the routed experts each; ``context`` chips share
-    a sequence. ``expert_tensor`` chips cut each expert: one, or all tensor-parallel ones; where it
-    is given, ``expert`` is how many parts the experts are in, see `expert_chips`.
+    a sequence. ``expert_tensor`` of the ``tensor`` chips cut each expert: one, some or all; where
+    it is given, ``expert`` is how many parts the experts are in, see `expert_chips`.
     """
 
     tensor: int | None = None
@@ -90,8 +105,8 @@ class Degrees:
         chips = self.expert_chips
         if chips is not None and self.data is not None:
             allowed = f"a divisor of the data-parallel degree, {self.data}"
-            if self.expert != chips:
-                allowed += f", times tp={self.tensor} with etp=1"
+            if self.expert != chips and self.tensor and self.expert_tensor:
+                allowed += f", times {groups_words(self.tensor, self.expert_tensor)}"
             require(self.data % chips == 0, "expert", self.expert, allowed)
 
     @property
@@ -105,7 +120,7 @@ class Degrees:
     def expert_chips(self) -> int | None:
         """Data-parallel chips that have parts of the experts; None: free, or for tp to say. [1]"""
         if self.tensor is None:
-            return None if self.expert_tensor == 1 else self.expert
+            return self.expert if self.expert_tensor is None else None
         chips = expert_chips(self.expert or self.tensor, self.expert_tensor, self.tensor)
         return None if self.expert is None else chips
 
@@ -129,12 +144,11 @@ class Degrees:
     def are_those_of(self, sizes: Sequence[int], uses: Sequence[Parallelism]) -> bool:
         """Whether dimensions of so many chips, used so, have these degrees."""
         given, tensor = self.given, degree_of(Parallelism.TENSOR, sizes, uses)
-        if self.expert_tensor not in (None, 1, tensor):
+        groups = 1 if self.expert_tensor is None else tensor / self.expert_tensor
+        if groups % 1 or (self.expert or 0) % groups:
             return False
-        if self.expert_tensor == 1 and self.expert is not None:
-            if self.expert % tensor:
-                return False
-            given[Parallelism.EXPERT] = self.expert // tensor
+        if self.expert is not None:
+            given[Parallelism.EXPERT] = self.expert // int(groups)
         return all(degree_of(use, sizes, uses) == each for use, each in given.items())
 
     @property

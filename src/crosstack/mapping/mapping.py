@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 
 from crosstack.errors import InputError, require, require_quantity, require_whole
 from crosstack.machine.system import Parallelism, System, dimension_sizes
-from crosstack.mapping.degrees import FREE, Degrees, degree_of
+from crosstack.mapping.degrees import FREE, Degrees, cuts_allowed, degree_of
 from crosstack.model.fused_attention import as_mapped, as_run
 from crosstack.model.objective import Objective
 from crosstack.model.overlapping import as_overlapping
@@ -246,8 +246,8 @@ class Mapping:
     context_exchange, overlap, offload
         The same.
     expert_tensor : int
-        Chips that each routed expert is cut over: one, so that tensor-parallel chips have some of
-        them each, or all of those. [1]
+        Tensor-parallel chips that each routed expert is cut over: one, so that those have some of
+        them each, all of those, or so many that are next to each other, which divide all. [1]
     sharding : tuple of Axis
         One per kernel, in the order of the graph.
     partitions : tuple of int
@@ -303,8 +303,9 @@ class Mapping:
             require(dealt == count, "cores", dealt, f"one per kernel ({count})")
         require_whole("microbatch_size", self.microbatch_size)
         require_whole("interleave", self.interleave)
-        allowed = f"1, or tp={(tensor := self.degree(Parallelism.TENSOR))}"
-        require(self.expert_tensor in (1, tensor), "expert_tensor", self.expert_tensor, allowed)
+        require_whole("expert_tensor", self.expert_tensor)
+        tensor, cut = self.degree(Parallelism.TENSOR), self.expert_tensor
+        require(tensor % cut == 0, "expert_tensor", cut, cuts_allowed(tensor, cut))
         if self.recompute_layers is not None:
             require_whole("recompute_layers", self.recompute_layers)
         _check_layers_again(self.recompute, self.recompute_layers)

@@ -13,7 +13,8 @@ chips that share sequences exchange keys and values, and over how many chips eac
 (3) the batch divides by the data-parallel degree (of expert times data) and the microbatch size;
 (4) a degree that is given is the product of all sizes with that use;
 (5) experts divide by the expert and the tensor-parallel degree together where tensor-parallel
-    chips have some of them each, by the expert degree where those cut each of them; a model without
+    chips have some of them each, by the expert degree where those cut each of them, and by that and
+    the number of groups where groups of them do (`crosstack.model.expert_cut`); a model without
     experts, or rules that do not spread them, have no dimension of expert;
 (6) chips that share sequences have two pieces of each, of as many tokens; of a model that
     attends to no other tokens of its own, or by rules that know no such chips, there are none;
@@ -41,6 +42,7 @@ from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.mapping import Mapping as Decided
 from crosstack.mapping.sharding import given_choices
 from crosstack.model.choice_index import choice_index
+from crosstack.model.collectives import NetworkUse
 from crosstack.model.context import exchanges_for, shared_tokens
 from crosstack.model.expert_degrees import cuts_experts, spread
 from crosstack.model.mesh_plan import MeshPlan, make_plan, placed_use
@@ -60,7 +62,7 @@ _OUTER = (
 _INNER = (Parallelism.TENSOR, Parallelism.CONTEXT, Parallelism.EXPERT)
 
 # Where it is free whether tensor-parallel chips cut experts, as a certificate says it.
-EXPERTS_WHOLE = "experts are cut only where ep x tp does not divide them"
+EXPERTS_WHOLE = "experts are cut only where ep x tp does not divide them, over as few chips as do"
 
 # Where it is free how many chips share a sequence: tokens of one that some do, and of each chip.
 SHARED_TOKENS, LEAST_TOKENS = 8192, 2048
@@ -294,10 +296,12 @@ def workload_uses(
         tensor, pipeline, data, context = (degree_of(use, sizes, uses) for use in asked)
         if context > most:
             continue
-        degree = {"tensor": tensor, "pipeline": pipeline}
+        degree, own = {"tensor": tensor, "pipeline": pipeline}, (sizes, uses, dimensions)
         not_run = {
             chips: unrunnable(workload, system.chip.framework, **degree, expert_tensor=chips)
-            for chips in _cuts(sizes, uses, experts, degrees.expert_tensor, whole=whole, cut=cut)
+            for chips in expert_cuts(
+                own, system, experts, degrees.expert_tensor, whole=whole, cut=cut
+            )
         }
         cuts = [chips for chips, why in not_run.items() if why is None]
         if not cuts:
@@ -339,30 +343,46 @@ def expert_ways(workload: Workload, constraints: Constraints, rules: Rules) -> t
     return ways[False], ways[True]
 
 
-def _cuts(
-    sizes: tuple[int, ...],
-    uses: tuple[Parallelism, ...],
+def expert_cuts(
+    use: tuple[tuple[int, ...], tuple[Parallelism, ...], tuple[int, ...]],
+    system: System,
     experts: int,
-    given: int | None,
+    given: int | None = None,
     *,
     whole: bool,
     cut: bool,
 ) -> Iterator[int]:
-    """Yield over how many chips each expert may be cut: one, or all tensor-parallel ones. [1]
+    """Yield over how many tensor-parallel chips each expert may be cut: one, some or all. [1]
 
     Where that is free, whole experts come to chips wherever they divide by all: they are larger
     products, and of every token a chip is sent what its own experts need, not what those of all
-    need (`EXPERTS_WHOLE`).
+    need (`EXPERTS_WHOLE`). Where they do not, as few chips as make them divide cut each, for the
+    same reasons: of others of the same network each chip has as many bytes of them.
+
+    Parameters
+    ----------
+    use : tuple
+        Sizes, uses and dimensions of the network, as of `network_uses`.
+    experts : int
+        Over how many chips they are spread at most. [1]
+    given : int, optional
+        Chips that each is cut over. [1]
+    whole, cut : bool
+        Which of both is allowed at all.
     """
+    sizes, uses, places = use
     tensor, expert = (
-        degree_of(use, sizes, uses) for use in (Parallelism.TENSOR, Parallelism.EXPERT)
+        degree_of(each, sizes, uses) for each in (Parallelism.TENSOR, Parallelism.EXPERT)
     )
     whole = (whole or tensor == 1) and experts_divide(sizes, uses, experts)
     if whole and given in (None, 1):
         yield 1
-    left = not whole or experts % (expert * tensor) > 0
-    if cut and tensor > 1 and (given == tensor or (given is None and left)):
-        yield tensor
+    if given is None and whole and experts % (expert * tensor) == 0:
+        return
+    network = NetworkUse(dimensions=system.network, sizes=sizes, parallelism=uses, places=places)
+    several = (n for n in divisors(tensor)[1:] if given in (None, n)) if cut else iter(())
+    divide = (n for n in several if experts % (expert * tensor // n) == 0)
+    yield from itertools.islice((n for n in divide if network.with_groups(n) is not None), 1)
 
 
 def most_sharing(workload: Workload, system: System, degrees: Degrees) -> float:

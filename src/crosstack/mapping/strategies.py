@@ -196,6 +196,10 @@ class Strategies:
         if exchanged:
             numbers["tensor"] = self.of_use("tensor")
             numbers["exchange"] = self._line("exchange")
+            cut = next((plan.cut_over for plan in self.plans if plan.cut_over is not None), None)
+            if cut is not None:
+                cut = replace(cut, exchange=self._line("exchange_of_groups"))
+            numbers["cut_over"] = cut
         stages = self.of_use("graph_stages")
         numbers["graph_stages"] = stages if (stages > 1).any() else 1
         found = replace(first, schedule=schedule, **numbers)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from crosstack.errors import InputError, Problem, nearest, require, require_whole, unknown_name
-from crosstack.mapping.degrees import expert_chips
+from crosstack.mapping.degrees import expert_chips, groups_words
 from crosstack.model.tiles import divisors
 from crosstack.workload.product import product_of
 
@@ -58,8 +58,8 @@ class Strategy:
     """A kernel split with its degrees, data-parallel replicas and pipeline stages. [1]
 
     ``ep`` of the replicas each have a part of the routed experts; ``cp`` chips share the tokens of
-    each sequence. ``etp`` chips cut each expert: one, or all tensor-parallel ones; None: as is
-    decided. Where it is said, ``ep`` is how many parts the experts are in. [1]
+    each sequence. ``etp`` of the tensor-parallel chips cut each expert: one, some or all; None: as
+    is decided. Where it is said, ``ep`` is how many parts the experts are in. [1]
     """
 
     split: KernelSplit = KernelSplit.RC
@@ -81,8 +81,8 @@ class Strategy:
             require_whole("etp", self.etp, what="chips")
         chips = self.expert_chips
         allowed = f"a divisor of the data-parallel degree, {self.dp}"
-        if self.ep != chips:
-            allowed += f", times tp={self.tensor} with etp=1"
+        if self.ep != chips and self.etp:
+            allowed += f", times {groups_words(self.tensor, self.etp)}"
         require(self.dp % chips == 0, "ep", self.ep, allowed)
         if self.split is KernelSplit.CR:
             require(self.kp2 == 1, "kp2", self.kp2, "1 under CR, which splits one axis only")
@@ -122,8 +122,8 @@ def parse_strategy(text: str) -> Strategy:
 
     Tensor-parallel chips are the columns of RC; a degree that is left out is 1, but for ``etp``,
     which is decided. Chips with parts of the experts are data-parallel ones, so ``ep`` divides
-    ``dp``; with ``etp=1`` they are tensor-parallel ones besides, so it divides ``tp dp``, and is
-    ``tp`` if it is left out.
+    ``dp``; with an ``etp`` below ``tp`` they are tensor-parallel ones besides, so ``ep etp``
+    divides ``tp dp``, and ``ep`` is ``tp / etp`` if it is left out.
 
     Raises
     ------
@@ -142,8 +142,9 @@ def parse_strategy(text: str) -> Strategy:
         hint = f' Did you mean a form like "{close[0]}"?' if close else ""
         raise InputError(Problem("strategy", f"got {text[:60]!r}; allowed: {_ALLOWED}.{hint}"))
     named = {name: int(n) for name, n in found.items() if n}
-    if named.get("etp") == 1:
-        named.setdefault("ep", named.get("kp2" if split is KernelSplit.RC else "kp1", 1))
+    if named.get("etp"):
+        tensor = named.get("kp2" if split is KernelSplit.RC else "kp1", 1)
+        named.setdefault("ep", max(tensor // named["etp"], 1))
     try:
         return Strategy(split=split, **named)
     except InputError as error:

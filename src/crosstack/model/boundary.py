@@ -31,11 +31,9 @@ import numpy as np
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.traffic import Boundary
-from crosstack.workload.kernel_graph import AXIS_CODE, ROUNDING, Bools, Floats, Ints, KernelGraph
-from crosstack.workload.kernels import Axis, Placement
+from crosstack.workload.kernel_graph import ROUNDING, Bools, Floats, Ints, KernelGraph
+from crosstack.workload.kernels import Placement
 from crosstack.workload.workload import Workload
-
-OUTER = AXIS_CODE[Axis.OUTER]
 
 
 def streams_memory(placement: Placement, rules: Rules) -> bool:
@@ -48,12 +46,12 @@ def streams_memory(placement: Placement, rules: Rules) -> bool:
 class Shares:
     """What one chip works on under every choice, shape (choices,).
 
-    ``kernel``: whose choice it is; ``axis``: what it splits; ``rows``, ``depth`` and ``width`` the
-    shares of outer x M, of K and of N. [1]
+    ``kernel``: whose choice it is; ``batch``, ``rows``, ``depth`` and ``width`` the shares of
+    outer, of outer x M, of K and of N. [1]
     """
 
     kernel: Ints
-    axis: Ints
+    batch: Floats
     rows: Floats
     depth: Floats
     width: Floats
@@ -72,13 +70,11 @@ class _Operands:
     kn: Floats
     shared: Floats
 
-    def share(self, arrays: KernelGraph, plan: MeshPlan, shares: Shares) -> Floats:
+    def share(self, shares: Shares) -> Floats:
         """Bytes that one chip's part of the kernel needs under every choice. [B]"""
         row, rows, depth, width = shares.kernel, shares.rows, shares.depth, shares.width
-        batches = -(-arrays.outer // plan.tensor) / arrays.outer
-        batch = np.where(shares.axis == OUTER, batches[row], 1.0)
         entering = self.mn[row] * (rows * width) + self.mk[row] * (rows * depth)
-        entering += (self.kn[row] * batch + self.shared[row]) * (depth * width)
+        entering += (self.kn[row] * shares.batch + self.shared[row]) * (depth * width)
         return np.asarray(entering)
 
 
@@ -123,10 +119,10 @@ def _is_shared(arrays: KernelGraph, factor: Floats) -> Bools:
     return np.asarray(arrays.gemm & (factor <= inner * (1 + ROUNDING)))
 
 
-def operand_share(arrays: KernelGraph, wanted: Bools, plan: MeshPlan, shares: Shares) -> Floats:
+def operand_share(arrays: KernelGraph, wanted: Bools, shares: Shares) -> Floats:
     """Bytes that one chip holds of the ``wanted`` operands of kernels, (n, 2), by choice. [B]"""
     sizes = np.where(wanted, arrays.input_sizes, 0.0)
-    return _operands(arrays, sizes).share(arrays, plan, shares)
+    return _operands(arrays, sizes).share(shares)
 
 
 @lru_cache(maxsize=256)
@@ -161,7 +157,7 @@ def boundary_traffic(
     streams = streams_memory(workload.placement, rules)
     known = _outside(arrays, workload.placement, streams)
     operands, matrix, result = known
-    entering = operands.share(arrays, plan, shares)
+    entering = operands.share(shares)
     leaving = result[row] * (rows * width) + matrix[row] * (rows * depth)
     summed = (arrays.periodic_size > 0)[row]
     leaving = np.where(summed, leaving / plan.microbatch_size, leaving)

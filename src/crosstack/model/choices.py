@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from crosstack.model.choice_index import ChoiceIndex, choice_index
 from crosstack.model.collectives import NOTHING
 from crosstack.model.context import context_sent, hides_blocks
 from crosstack.model.conversions import PARTIAL, SETS, Conversions, Edges, changes_by_set, edges_of
+from crosstack.model.expert_cut import exchange_times, inside_experts
 from crosstack.model.memory import MASK, activation_sizes, computed_again, masks_moved
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
@@ -157,7 +159,7 @@ def make_choices(
     edges = edges_of(arrays, index, rules.traffic)
     parts = np.asarray(n_tiles, dtype=np.int64)
     parts = parts[row] if parts.ndim else np.broadcast_to(parts, row.shape)
-    cut, shares = _cut(known, index, plan)
+    cut, shares = _cut(arrays, known, index, plan)
     m, k, columns = cut
     element = arrays.output_element[row]
     weight = np.where(known.held, m * k, 0) * arrays.weight_element[row]
@@ -177,6 +179,7 @@ def make_choices(
     together = np.asarray(plan.microbatch_size if microbatch is None else microbatch)
     if not rules.collectives.once_a_microbatch:
         together = np.ones_like(together)
+    as_one = together[row] if together.ndim else together
     elements = (known.extents[0] * known.extents[2]).astype(np.float64)
     # Heads are split among chips, but a head's past is not: more chips than heads keep copies.
     heads = (-(-arrays.outer // plan.tensor) / arrays.outer)[row]
@@ -201,11 +204,11 @@ def make_choices(
         edges,
         twice,
         size=rules.traffic.converted_size(output_total, elements * element),
-        together=together[row] if together.ndim else np.broadcast_to(together, row.shape),
+        together=np.broadcast_to(as_one, row.shape),
         shared=rules.traffic.shares_conversions,
     )
     exchanged = np.where(arrays.exchanged[row], shard * arrays.sent_element[row], 0.0)
-    exchange = plan.exchange.time(exchanged, together=together[row] if together.ndim else together)
+    exchange = exchange_times(plan, arrays, index, exchanged, together=as_one)
     partial = edges.produced == PARTIAL
     summed = np.where(known.summed & ~partial, output_total, 0.0)
     network = _node_network(workload, plan, index, summed, together) + exchange
@@ -233,7 +236,7 @@ def make_choices(
         plan,
         shares,
         made=shard * element,
-        together=together[row] if together.ndim else together,
+        together=as_one,
         twice=share * twice[row],
         work=clock.work if clock is not None and hides_blocks(plan, chip) else None,
     )
@@ -268,15 +271,24 @@ def make_choices(
     )
 
 
-def _cut(known: _Spread, index: ChoiceIndex, plan: MeshPlan) -> tuple[Ints, Shares]:
+def _cut(
+    arrays: KernelGraph, known: _Spread, index: ChoiceIndex, plan: MeshPlan
+) -> tuple[Ints, Shares]:
     """Return the extents that a chip has under every choice, (3, choices), and their shares."""
-    cut = known.extents
+    row, cut = index.kernel, known.extents
+    ways: Any = plan.tensor
+    batches = (-(-arrays.outer // plan.tensor) / arrays.outer)[row]
+    batch = np.where(index.axis == OUTER, batches, 1.0)
     if plan.split != (1, 1, 1):
         cut = -(-cut // np.array(plan.split)[:, None])
-    cut = np.where(known.splits, -(-cut // plan.tensor), cut)
+    if plan.cut_over is not None:  # a group has some of the experts, and its chips cut those
+        of_experts, groups = (arrays.experts > 0)[row], plan.cut_over.groups
+        fewer = np.where(of_experts, groups, 1)
+        cut = np.stack([cut[0] // fewer, cut[1], cut[2]])
+        ways, batch = np.where(of_experts, plan.cut_over.chips, ways), batch / fewer
+    cut = np.where(known.splits, -(-cut // ways), cut)
     rows, depth, width = cut / known.extents
-    parts = Shares(kernel=index.kernel, axis=index.axis, rows=rows, depth=depth, width=width)
-    return cut, parts
+    return cut, Shares(kernel=row, batch=batch, rows=rows, depth=depth, width=width)
 
 
 def least_activations(
@@ -288,7 +300,7 @@ def least_activations(
     """
     index = index_of(workload, plan.cut(arrays), rules)
     arrays = plan.graph(arrays)
-    (m, _, columns), shares = _cut(_spread(arrays, index), index, plan)
+    (m, _, columns), shares = _cut(arrays, _spread(arrays, index), index, plan)
     kept, again, _ = activation_sizes(workload, arrays, plan, m * columns, shares, rules)
     every = np.ones(len(index.kernel), dtype=np.bool_)
     least, whole = (float(index.least(x, every).sum()) for x in (kept, kept + again))
@@ -334,14 +346,20 @@ def _conversions(
     source, target = index.source, index.target
     edge = np.arange(len(source)) < len(arrays.source)
     later = twice[source] & arrays.backward[target] & edge
+    among, groups = np.ones((1, len(size)), dtype=np.bool_), [plan.changes]
+    if plan.cut_over is not None:  # what stays with the chips of a group is as much less
+        inside = inside_experts(arrays)[index.kernel]
+        among, groups = np.stack([~inside, inside]), [plan.changes, plan.cut_over.changes]
+        size = np.where(inside, size / plan.cut_over.groups, size)
     table, times = np.zeros((len(size), SETS)), dict[int, Floats]()
-    for (start, number), change in changes_by_set(plan.changes).items():
-        line = change.lines
-        if line is not NOTHING:
-            if id(line) not in times:
-                times[id(line)] = line.time(size, together=together)
-            rows = np.flatnonzero(edges.produced == start)
-            table[rows, number] = times[id(line)][rows]
+    for those, changes in zip(among, groups, strict=True):
+        for (start, number), change in changes_by_set(changes).items():
+            line = change.lines
+            if line is not NOTHING:
+                if id(line) not in times:
+                    times[id(line)] = line.time(size, together=together)
+                rows = np.flatnonzero(those & (edges.produced == start))
+                table[rows, number] = times[id(line)][rows]
     return Conversions(
         index=index,
         edges=edges,

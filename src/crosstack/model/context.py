@@ -88,7 +88,7 @@ def context_sent(
         size = np.where(crosses(arrays)[row], made, 0.0)
         busy = times.exchange.time(size, together=together) * again
         return Sent(waited=busy, busy=busy, behind=nothing, held=nothing)
-    read = operand_share(arrays, arrays.across[:, :2], plan, shares)
+    read = operand_share(arrays, arrays.across[:, :2], shares)
     summed = np.where(arrays.across[row, 2], made, 0.0)
     if plan.context_exchange is ContextExchange.ALL_GATHER:
         busy = times.gather.time(read, together=together)

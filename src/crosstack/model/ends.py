@@ -82,7 +82,7 @@ def block_of_end(plan: MeshPlan, end: End, overlap: Overlap) -> MeshPlan:
     """
     nothing: dict[str, Any] = dict.fromkeys(("summed", "expert_summed", "update", "casting"), 0.0)
     if not (end.graph.experts > 0).any():
-        nothing |= {"expert": 1, "expert_tensor": 1, "exchange": NOTHING}
+        nothing |= {"expert": 1, "expert_tensor": 1, "exchange": NOTHING, "cut_over": None}
     elif plan.tensor == 1 and overlap is not Overlap.ALL:
         nothing |= {"exchange": ANY_EXCHANGE}
     one = replace(plan_of_end(plan, end), **nothing, periodic=NOTHING)

@@ -16,6 +16,7 @@ whole power always; where it is given, computing at the peak rate adds the rest.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -30,6 +31,7 @@ from crosstack.machine.prices import (
     unit_powers,
 )
 from crosstack.machine.system import Parallelism, System
+from crosstack.model.collectives import Row
 from crosstack.model.mesh_plan import MeshPlan
 
 
@@ -227,10 +229,12 @@ def _group_power(system: System, plan: MeshPlan, powers: Powers, *uses: Parallel
     p`` of what the inner ones leave, over the bandwidth.
     """
     places = plan.dimensions or tuple(range(len(system.network)))
-    each = zip(places, plan.sizes, plan.parallelism, strict=True)
+    each: Iterable[Row] = zip(plan.sizes, plan.parallelism, places, strict=True)
+    if plan.cut_over is not None and uses == (Parallelism.EXPERT,):  # of all groups with experts
+        each = plan.cut_over.network.rows
     members = [
         (system.network[i], size, powers.links[i])
-        for i, size, of in each
+        for size, of, i in each
         if of in uses and size > 1
     ]
     if not members:

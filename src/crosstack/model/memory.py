@@ -195,7 +195,7 @@ def activation_sizes(
         return nothing, nothing, nothing
 
     def size(kept: KeptTensors) -> Floats:
-        operands = operand_share(arrays, kept.operands, plan, shares)
+        operands = operand_share(arrays, kept.operands, shares)
         each = kept.output * arrays.output_element + kept.mask * MASK
         return np.asarray(elements * each[shares.kernel] + operands)
 

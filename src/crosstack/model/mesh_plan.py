@@ -31,9 +31,9 @@ from crosstack.model.collectives import (
     NearShards,
     NetworkUse,
     Replicas,
-    TokenRoute,
 )
 from crosstack.model.end_cost import NO_END, EndCost
+from crosstack.model.expert_cut import ExpertCut, expert_cut, token_route
 from crosstack.model.offload import NOT_OFFLOADED, Offloading, offloading
 from crosstack.model.rules import Rules
 from crosstack.model.stage_layers import spared_layers
@@ -96,15 +96,15 @@ class MeshPlan:
     drives it; ``host`` is what its host takes to launch a copy of the graph, once a microbatch
     (`crosstack.model.dispatch`). [s]
     ``expert`` of the ``data`` chips each have a part of the routed experts, each of which is cut
-    over ``expert_tensor`` of the ``tensor`` ones: one, or all [1]; those exchange tokens
-    (``exchange``, over the bytes that one of them has); ``replicas`` have the same part, and
-    ``expert_summed`` is what of ``summed`` they alone sum [B]. ``offloaded`` is what lies in the
-    memory of the host, ``left`` what a copy of the graph leaves there for the backward pass of a
-    sequence, at least where its sharding is not decided [B]. ``context`` chips share each
-    sequence besides [1], and keys and values by ``context_exchange``, which takes
-    ``context_times``. ``tokens`` is what the exchange of tokens takes of a copy of the graph for
-    one sequence, at least and at most [s], and ``tokens_forward`` the share of that in the forward
-    pass [1].
+    over ``expert_tensor`` of the ``tensor`` ones, by ``cut_over`` if that is neither one nor all
+    [1]; those exchange tokens (``exchange``, over the bytes that one of them has); ``replicas``
+    have the same part, and ``expert_summed`` is what of ``summed`` they alone sum [B].
+    ``offloaded`` is what lies in the memory of the host, ``left`` what a copy of the graph leaves
+    there for the backward pass of a sequence, at least where its sharding is not decided [B].
+    ``context`` chips share each sequence besides [1], and keys and values by ``context_exchange``,
+    which takes ``context_times``. ``tokens`` is what the exchange of tokens takes of a copy of the
+    graph for one sequence, at least and at most [s], and ``tokens_forward`` the share of that in
+    the forward pass [1].
     """
 
     sizes: tuple[int, ...]
@@ -115,6 +115,7 @@ class MeshPlan:
     data: int = 1
     expert: int = 1
     expert_tensor: int = 1
+    cut_over: ExpertCut | None = None
     context: int = 1
     n_microbatches: int
     layers_per_stage: int
@@ -188,6 +189,11 @@ class MeshPlan:
     def cut(self, graph: KernelGraph) -> KernelGraph:
         """Return a graph whose kernels may be split as this plan has its experts: cut, or whole."""
         return cut_experts(graph) if self.expert_tensor > 1 else graph
+
+    @property
+    def exchange_of_groups(self) -> ConcaveTime:
+        """Time of the exchange of tokens that lie split over tensor-parallel chips. [s]"""
+        return self.exchange if self.cut_over is None else self.cut_over.exchange
 
     @property
     def alike(self) -> Any:
@@ -428,19 +434,11 @@ def make_plan(
     if workload.global_batch_size % (plan.data * microbatch_size):
         return None
     count = microbatch_count(workload, plan.data, microbatch_size)
-    some = {"microbatch_size": microbatch_size, "n_microbatches": count}
+    some: dict[str, Any] = {"microbatch_size": microbatch_size, "n_microbatches": count}
+    if 1 < expert_tensor < plan.tensor:
+        use = sizes, parallelism, dimensions
+        some["cut_over"] = expert_cut(workload, system, rules, *use, expert_tensor)
     return replace(plan, **some, expert_tensor=expert_tensor)
-
-
-def _route(workload: Workload, chip: Chip) -> TokenRoute:
-    """Return where the tokens of a workload with experts go, by what drives a chip."""
-    once = chip.framework is None or chip.framework.tokens_once
-    for graph in (workload.graph, *(end.graph for end in workload.ends)):
-        for i in np.flatnonzero(graph.exchanged)[:1].tolist():
-            sent, _, _, nodes, reached = graph.routing[i].tolist()
-            copies = sent * int(graph.experts[i])
-            return TokenRoute(copies=copies, nodes=nodes, reached=reached, once=once)
-    return TokenRoute()
 
 
 def placed_use(placement: Placement) -> Parallelism | None:
@@ -532,7 +530,7 @@ def _any_network_plan(
     first_fewer, last_fewer = spared_layers(workload, system, rules, pipeline)
     exchange, replicas = NOTHING, NO_REPLICAS
     if expert > 1:
-        exchange = rules.collectives.tokens(network, _route(workload, system.chip))
+        exchange = rules.collectives.tokens(network, token_route(workload, system.chip))
         replicas = rules.collectives.replicas(network) if workload.training else NO_REPLICAS
     return MeshPlan(
         sizes=sizes,

@@ -65,7 +65,8 @@ def exchange_paths(plan: MeshPlan) -> tuple[Path, ...]:
     if np.any(np.less(plan.again, 1)):
         plain, again = 1 - share - plan.rerun, plan.again
         slow = 1 - again + one + plan.taken * (again - one)
-        longest = one * (plain + plan.rerun / again), waited + hidden
+        each = plan.rerun / np.where(np.equal(again, 0), np.inf, again)  # none where none does
+        longest = one * (plain + each), waited + hidden
         backward = backward[0], longest, (again * plain + plan.rerun, waited + slow * hidden)
     return tuple((a + c, b + d) for a, b in forward for c, d in backward)
 

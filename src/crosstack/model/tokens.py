@@ -51,8 +51,13 @@ def with_tokens(plan: MeshPlan, graph: KernelGraph, recompute: Any) -> MeshPlan:
         together = np.asarray(plan.microbatch_size)
         times = np.array(often)[recompute]
         whole = plan.exchange.time(size, together=together)
+        part = plan.exchange.time(size / plan.tensor, together=together)
+        if plan.cut_over is not None:  # among all groups that cut experts, or those of data alone
+            exchange = plan.cut_over.exchange
+            whole = np.maximum(whole, exchange.time(size, together=together))
+            part = np.minimum(part, exchange.time(size / plan.tensor, together=together))
         most = most + times * whole
-        least = least + times * plan.exchange.time(size / plan.tensor, together=together)
+        least = least + times * part
         forward = forward + there * whole
     share = np.divide(forward, most, out=np.full(np.shape(most), 0.5), where=np.asarray(most) > 0)
     return replace(plan, tokens=(least, most), tokens_forward=share)

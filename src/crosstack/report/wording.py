@@ -239,7 +239,10 @@ def splits(answer: Plan) -> tuple[tuple[str, str], ...]:
     degrees = " x ".join(f"{use.value} {m.degree(use)}" for use in uses)
     if answer.degrees.expert is not None:
         degrees += f"; experts spread over {m.degree(Parallelism.EXPERT)} of data"
-        degrees += f", each cut over {m.expert_tensor} of tensor" if m.expert_tensor > 1 else ""
+        groups = m.degree(Parallelism.TENSOR) // m.expert_tensor
+        if m.expert_tensor > 1:
+            degrees += f" and {groups} groups of tensor" if groups > 1 else ""
+            degrees += f", each cut over {m.expert_tensor} of tensor"
     return (
         ("chips", f"{answer.task.system.n_chips:,} = {degrees}"),
         ("pipeline", _pipeline(answer)),

@@ -23,6 +23,7 @@ from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.model.choice_index import axis_names, named_axis
 from crosstack.model.rules import rules_named
+from crosstack.workload.passes.expert_parallel import cut_experts
 from crosstack.workload.workload import Workload
 
 
@@ -125,9 +126,10 @@ def task_of(tree: dict[str, Any]) -> Task:
 
 def _unknown_axes(sharding: tuple[tuple[str, str], ...], workload: Workload) -> Iterator[Problem]:
     arrays = workload.graph
+    graphs = arrays, cut_experts(arrays)  # which of both it is of, degrees say
     for kernel, along in sharding:
         i = arrays.index.get(kernel)
-        if i is not None and named_axis(arrays, i, along) is None:
+        if i is not None and all(named_axis(graph, i, along) is None for graph in graphs):
             allowed = ", ".join(axis_names(arrays, i).values())
             message = f"got {along!r}; allowed: {allowed}."
             yield Problem(f"constraints.sharding.{kernel}", message)

@@ -14,6 +14,7 @@ from crosstack.model.collectives.part import (
     NearShards,
     NetworkUse,
     Replicas,
+    Row,
     TokenRoute,
 )
 from crosstack.model.collectives.times import NONE, NOTHING, AffineTime, Arrival, ConcaveTime, least
@@ -38,6 +39,7 @@ __all__ = [
     "NearShards",
     "NetworkUse",
     "Replicas",
+    "Row",
     "TokenRoute",
     "collective_lines",
     "group_of",

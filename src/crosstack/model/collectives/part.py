@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, assert_never
 
 from crosstack.errors import require
-from crosstack.machine.network import NetworkLevel
+from crosstack.machine.network import KINDS, NetworkLevel
 from crosstack.machine.system import (
     AllReduceAlgorithm,
     Dimension,
@@ -27,6 +27,7 @@ from crosstack.workload.kernels import Collective, Placement
 
 Changes = Mapping[tuple[Layout, frozenset[Layout]], LayoutChange]
 _WHOLE = (Layout.REPLICATED, Layout.ROWS, Layout.COLUMNS)
+Row = tuple[int, Parallelism, int]  # a size, its use and the place of its dimension
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +69,19 @@ class NetworkUse:
 
     def used_for(self, use: Parallelism) -> list[tuple[Dimension, int]]:
         """Return the dimensions of one parallelism, and their sizes, or those of their factors."""
-        places = self.places or tuple(range(len(self.dimensions)))
-        joined = zip(places, self.sizes, self.parallelism, strict=True)
-        return [(self.dimensions[place], size) for place, size, p in joined if p is use]
+        return [(self.dimensions[place], size) for size, p, place in self.rows if p is use]
+
+    @property
+    def rows(self) -> Iterator[Row]:
+        """Every size, with its use and the place of its dimension."""
+        places = self.places or tuple(range(len(self.sizes)))
+        return zip(self.sizes, self.parallelism, places, strict=True)
+
+    def _of(self, rows: Sequence[Row]) -> NetworkUse:
+        """Return the same network with other rows."""
+        sizes, uses, places = zip(*rows, strict=True)
+        alone = places == tuple(range(len(self.dimensions)))
+        return replace(self, sizes=sizes, parallelism=uses, places=() if alone else places)
 
     @property
     def data_parallel(self) -> NetworkUse:
@@ -86,19 +97,41 @@ class NetworkUse:
         """The same use where chips that share sequences are data-parallel ones."""
         return self._as_data(Parallelism.CONTEXT)
 
+    def with_groups(self, chips: int) -> NetworkUse | None:
+        """The same use where so many tensor-parallel chips, the nearest, are a group. [1]
+
+        Those of other groups are chips of experts, of one dimension with those that are. None where
+        some group would be a part of a level whose chips have neighbours, or none of a level.
+        """
+        tensor, expert = Parallelism.TENSOR, Parallelism.EXPERT
+        rows, left = list[Row](), chips
+        for size, use, place in self.rows:
+            others = size if use is expert else 1
+            if use is tensor:
+                own = math.gcd(size, left)
+                neighbours = KINDS[self.dimensions[place].kind].by_neighbours
+                if own not in (size, left) or (1 < own < size and neighbours):
+                    return None
+                left, others = left // own, size // own
+                rows += [(own, tensor, place)] if own > 1 or others == 1 else []
+            elif use is not expert:
+                rows.append((size, use, place))
+            if others > 1 or use is expert:
+                known = [i for i, row in enumerate(rows) if row[1:] == (expert, place)]
+                others *= rows.pop(known[0])[0] if known else 1
+                rows.append((others, expert, place))
+        return self._of(rows) if left == 1 else None
+
     def _as_data(self, *uses: Parallelism) -> NetworkUse:
         """Return the same use where some are data parallelism, next to which they are one group."""
         if not {*uses} & {*self.parallelism}:
             return self
-        data, rows = Parallelism.DATA, list[tuple[int, Parallelism, int]]()
-        places = self.places or tuple(range(len(self.sizes)))
-        for size, use, place in zip(self.sizes, self.parallelism, places, strict=True):
+        data, rows = Parallelism.DATA, list[Row]()
+        for size, use, place in self.rows:
             now = data if use in uses else use
             beside = now is data and bool(rows) and rows[-1][1:] == (data, place)
             rows.append((size * (rows.pop()[0] if beside else 1), now, place))
-        sizes, uses, places = zip(*rows, strict=True)
-        alone = places == tuple(range(len(self.dimensions)))
-        return replace(self, sizes=sizes, parallelism=uses, places=() if alone else places)
+        return self._of(rows)
 
     def extents(self, use: Parallelism) -> tuple[Extent, ...]:
         """Return the chips of one parallelism, level by level."""
