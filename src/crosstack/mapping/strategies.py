@@ -306,10 +306,11 @@ class Strategies:
         plan = self.plans[self.use[number]] if plan is None else plan
         size = int(self.microbatch_size[number])
         count = microbatch_count(workload, plan.data, size)
-        plan = replace(plan, microbatch_size=size, n_microbatches=count, left=self.left[number])
+        decided: dict[str, Any] = {"microbatch_size": size, "n_microbatches": count}
         if whole:
-            order, pieces = ORDERS[self.schedule[number]], int(self.interleave[number])
-            plan = replace(plan, schedule=order, interleave=pieces)
+            decided["schedule"] = ORDERS[self.schedule[number]]
+            decided["interleave"] = int(self.interleave[number])
+        plan = replace(plan, **decided, left=self.left[number])
         kind, again = RECOMPUTED[self.recompute[number]], float(self.again[number])
         return with_recompute(plan, workload.graph, kind, again)
 

@@ -34,7 +34,7 @@ def _exchanges(graph: KernelGraph) -> tuple[tuple[float, bool, tuple[int, ...]],
     )
 
 
-def with_tokens(plan: MeshPlan, graph: KernelGraph, recompute: Any) -> MeshPlan:
+def with_tokens(plan: MeshPlan, graph: KernelGraph, recompute: Any, /, **changes: Any) -> MeshPlan:
     """Return a plan with what the exchange of tokens takes, whatever the sharding.
 
     Parameters
@@ -43,6 +43,8 @@ def with_tokens(plan: MeshPlan, graph: KernelGraph, recompute: Any) -> MeshPlan:
         One, or arrays of many.
     recompute : int or array
         What each computes again, by its place among all kinds. [1]
+    **changes
+        Of other fields, which tokens do not depend on.
     """
     most: Any = 0.0
     least: Any = 0.0
@@ -60,7 +62,7 @@ def with_tokens(plan: MeshPlan, graph: KernelGraph, recompute: Any) -> MeshPlan:
         least = least + times * part
         forward = forward + there * whole
     share = np.divide(forward, most, out=np.full(np.shape(most), 0.5), where=np.asarray(most) > 0)
-    return replace(plan, tokens=(least, most), tokens_forward=share)
+    return replace(plan, tokens=(least, most), tokens_forward=share, **changes)
 
 
 def tokens_of(plan: MeshPlan, graph: KernelGraph, choices: Choices, codes: Ints) -> MeshPlan:

@@ -156,8 +156,10 @@ def with_recompute(
     if plan.driven is not None:
         none, all_ = (host_time(arrays, plan.driven, r) for r in (Recompute.NONE, recompute))
         host = none + again * (all_ - none)
-    return replace(
-        with_tokens(plan, arrays, RECOMPUTED.index(recompute)),
+    return with_tokens(
+        plan,
+        arrays,
+        RECOMPUTED.index(recompute),
         recompute=recompute,
         again=again,
         forward=forward,
