@@ -316,7 +316,7 @@ def parts_of_runs(sources: dict[str, list[MeasuredRun]]) -> dict[str, Part]:
 
 def tables(folder: Path) -> dict[str, dict[str, Part]]:
     """Return every table, by its heading: how to score it with all, and without each part."""
-    narrow = {"results wider than operands, and their sums": partial(with_fields, result=None)}
+    narrow = {"results wider than operands, and their sums": partial(with_fields, result=0.0)}
     uncast = {"making narrow numbers of what is read": partial(with_fields, cast=False)} | narrow
     even = {"uneven experts": partial(with_fields, exponent=None)} | narrow
     return {
