@@ -116,7 +116,7 @@ def search_again(
     like : sequence of Likeness
         What was found on other machines.
     tables : dict, optional
-        What searches of the same graphs know of their shapes, one of the other.
+        What is known of the shapes of graphs from searches of the same workload, and is added to.
 
     Raises
     ------

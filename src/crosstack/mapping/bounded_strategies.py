@@ -97,6 +97,8 @@ class BoundedStrategies:
 
     def note(self, state: SearchState, bounds: Floats) -> None:
         """Keep what is known of each strategy, for searches of machines like this one."""
+        if state.noted is None:
+            return
         noted = StrategyBounds(
             uses=self.uses,
             of=self.of,
@@ -104,7 +106,7 @@ class BoundedStrategies:
             bounds=bounds,
             floors=self.floors,
         )
-        state.noted.append(noted)
+        state.noted.found.append(noted)
 
     def with_block(self, state: SearchState, own: Ints) -> Floats:
         """Bound the objective of some that have a block in common, with what it takes."""
@@ -254,7 +256,7 @@ def bounded_again(state: SearchState, known: StrategyBounds) -> RestOfUses:
     place_of = np.empty_like(order)
     place_of[order] = np.arange(len(order))
     found = replace(known.strategies, plans=tuple(plans), use=place_of[use.ravel()])
-    state.rest = 0.0 if anew else math.inf
+    _note_rest(state, 0.0 if anew else math.inf)
     return RestOfUses(iter(anew), _bounded(state, known.uses, of[order], found, known))
 
 
@@ -370,6 +372,12 @@ def least_floor(state: SearchState) -> float:
     return time * (1 - ROUNDING)
 
 
+def _note_rest(state: SearchState, bound: float) -> None:
+    """Keep a bound on all strategies that are not looked at yet. [s]"""
+    if state.noted is not None:
+        state.noted.rest = bound
+
+
 def _above(bound: float, floor: float) -> float:
     """Return the larger; ``bound`` where they are the same but for rounding, to keep ties. [s]"""
     return floor if floor > bound * (1 + 2 * ROUNDING) else bound
@@ -387,7 +395,7 @@ def unrolled(
         return
     some, rest.first = rest.first or bounded(state, rest.uses), None
     if some is None:
-        state.rest = math.inf
+        _note_rest(state, math.inf)
         return
     bounds = some.bounds(state)
     some.note(state, bounds)
@@ -401,8 +409,9 @@ def unrolled(
     some.tell_lack(state)
     following = next(rest.uses, _NO_MORE)
     if not isinstance(following, _NoMore):
-        rest.uses, state.rest = itertools.chain([following], rest.uses), bound
+        rest.uses = itertools.chain([following], rest.uses)
+        _note_rest(state, bound)
     elif state.rules.iteration.has_schedules:
-        state.rest = math.inf
+        _note_rest(state, math.inf)
         return  # searches by rules of a release end where they always did
     yield bound, REST, rest

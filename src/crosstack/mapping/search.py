@@ -54,7 +54,7 @@ from crosstack.mapping.search_node import EndSearch, SearchNode, SearchState
 from crosstack.mapping.seeds import plant
 from crosstack.mapping.sharding import given_choices
 from crosstack.mapping.slots import make_slots
-from crosstack.mapping.strategy_bounds import StrategyBounds
+from crosstack.mapping.strategy_bounds import Noted, StrategyBounds
 from crosstack.mapping.tiles import useful_tiles
 from crosstack.model.choice_index import choice_index
 from crosstack.model.end_cost import EndCost
@@ -109,9 +109,9 @@ def search(
     uses: Sequence[Use] | None = None,
     among: StrategyBounds | None = None,
     noted: Callable[[StrategyBounds | None], None] | None = None,
-    tables: TableCache | None = None,
     objective: Objective = Objective.TIME,
     weights: Weights | None = None,
+    tables: TableCache | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> tuple[Mapping, Certificate]:
     """Find the fastest mapping within what is given, and prove it.
@@ -159,7 +159,7 @@ def search(
     weights = Weights.of(objective) if weights is None else weights
     state = search_state(workload, system, constraints, rules, gap, weights, tables)
     state.tables.pop(WIDE, None)  # what takes work is found anew
-    state.only, state.among = uses, among
+    state.only, state.among, state.noted = uses, among, None if noted is None else Noted()
     state.budget = Budget(work=work_limit, deadline=started + time_limit)
     if start is not None:
         _offer_start(state, *start)
@@ -175,9 +175,8 @@ def search(
             run.leave()
             if workers is not None:
                 workers.shutdown(wait=False, cancel_futures=True)
-    if noted is not None:
-        alike = among is None or len(state.noted) == 1
-        noted(StrategyBounds.joined(state.noted, state.rest) if alike else None)
+    if noted is not None and state.noted is not None:
+        noted(state.noted.joined() if among is None or len(state.noted.found) == 1 else None)
     if found.mapping is None:
         raise nothing_found(state, objective)
     bound = min(found.left_bound, found.best)

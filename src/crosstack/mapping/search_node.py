@@ -39,7 +39,7 @@ from crosstack.mapping.room import Demand, Room
 from crosstack.mapping.sharding import given_choices, with_given
 from crosstack.mapping.slots import Slots
 from crosstack.mapping.stage_times import on_one_chip
-from crosstack.mapping.strategy_bounds import StrategyBounds
+from crosstack.mapping.strategy_bounds import Noted, StrategyBounds
 from crosstack.model.choice_index import ChoiceIndex, choice_index, sharding_codes
 from crosstack.model.choices import Choices, least_summing, make_choices, summing
 from crosstack.model.end_cost import EndCost
@@ -112,8 +112,7 @@ class SearchState:
     roomy: bool = False  # main memory holds whatever a mapping needs
     only: Sequence[Use] | None = None  # uses of the network that are searched; None: all
     among: StrategyBounds | None = None  # the only strategies that are searched; None: all
-    noted: list[StrategyBounds] = field(default_factory=list)  # what is known of strategies
-    rest: float = 0.0  # a bound on those that are not looked at yet
+    noted: Noted | None = None  # what is known of strategies, if it is asked for
     room: Room = field(init=False)
     first: FirstCosts = field(init=False)
     budget: Budget = field(default_factory=Budget)
@@ -546,8 +545,7 @@ class SearchState:
         if all(len(d) == 1 for d in node.domains):
             codes = np.array([d[0] for d in node.domains], dtype=np.int64)
             return self.settle(node, codes, self.target())
-        load = self.relaxed(node)
-        choices = self.table(node.plan, node.n_tiles)
+        load, choices = self.relaxed(node), self.table(node.plan, node.n_tiles)
         limit, more = self.pricing.below(node.plan, node.bend, self.target()), 0.0
         if node.plan.graph_stages > 1:
             spread = self.spread(node, load, self.target(), bound_only=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from crosstack.mapping.parallelism import Use
 from crosstack.mapping.strategies import Strategies
 from crosstack.workload.kernel_graph import Bools, Floats, Ints
 
-__all__ = ["StrategyBounds"]
+__all__ = ["Noted", "StrategyBounds"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -31,26 +30,6 @@ class StrategyBounds:
     bounds: Floats
     floors: Floats
     rest: float = math.inf
-
-    @classmethod
-    def joined(cls, found: Sequence[StrategyBounds], rest: float) -> StrategyBounds | None:
-        """Return those of several groups of uses as one; None where there are none."""
-        if not found:
-            return None
-        first = [len(one.uses) for one in found], [len(one.of) for one in found]
-        uses, plans = (np.concatenate(([0], np.cumsum(counts)[:-1])) for counts in first)
-        strategies = [
-            replace(one.strategies, use=one.strategies.use + start)
-            for one, start in zip(found, plans.tolist(), strict=True)
-        ]
-        return cls(
-            uses=tuple(use for one in found for use in one.uses),
-            of=np.concatenate([one.of + start for one, start in zip(found, uses, strict=True)]),
-            strategies=Strategies.joined(strategies),
-            bounds=np.concatenate([one.bounds for one in found]),
-            floors=np.concatenate([one.floors for one in found]),
-            rest=rest,
-        )
 
     def at(self, places: Ints | Bools) -> StrategyBounds:
         """Return some of them."""
@@ -97,3 +76,31 @@ class StrategyBounds:
     def same_as(self, other: StrategyBounds) -> bool:
         """Whether both are of the same strategies, in the same order."""
         return self.strategies is other.strategies
+
+
+@dataclass(slots=True, eq=False)
+class Noted:
+    """What a search has noted of strategies: those of some uses, and a bound on all others. [s]"""
+
+    found: list[StrategyBounds] = field(default_factory=list)
+    rest: float = 0.0
+
+    def joined(self) -> StrategyBounds | None:
+        """Return what is known of all strategies as one; None where none were looked at."""
+        found = self.found
+        if not found:
+            return None
+        counts = [len(one.uses) for one in found], [len(one.of) for one in found]
+        uses, plans = (np.concatenate(([0], np.cumsum(own)[:-1])) for own in counts)
+        strategies = [
+            replace(one.strategies, use=one.strategies.use + start)
+            for one, start in zip(found, plans, strict=True)
+        ]
+        return StrategyBounds(
+            uses=tuple(use for one in found for use in one.uses),
+            of=np.concatenate([one.of + start for one, start in zip(found, uses, strict=True)]),
+            strategies=Strategies.joined(strategies),
+            bounds=np.concatenate([one.bounds for one in found]),
+            floors=np.concatenate([one.floors for one in found]),
+            rest=self.rest,
+        )
