@@ -2,32 +2,36 @@
 
 Kernels and tensors are nodes, a tensor between its producer and its readers, in the partition of
 its producer. A part between two nodes x and y is reduced to *labels*: what its tensors move at
-least [s], by the SRAM that it takes in the partition of y and in that of x [B]. Where x is a tensor
-whose only reader of the part is elsewhere, nothing of the part is with x, as a partition holds
-every path between its kernels; the label then has the SRAM of the reader's partition instead
-(`_Reader`). Where x and y are in one partition, so is all between them: a label of its own.
+least [s], by the SRAM that it takes in the partition of y and in that of x [B], and by that of the
+partitions that read a tensor x and are closed [B]. As a partition holds every path between its
+kernels, nothing of a branch is with x unless its reader is. Where x and y are in one partition, so
+is all between them: a label of its own.
 
-Series: partitions of the node between close, if they fit the SRAM; a tensor with a reader elsewhere
-moves out and in. Parallel: what is in the partitions of both ends adds up, and readers elsewhere
-share what enters if they fit one partition. Labels that another one beats in every respect are
-dropped; where too many are left, SRAM is rounded down. So the least label of the whole graph bounds
-every sequence of partitions. Source of the reductions: ``valdes1982recognition``.
+Series: partitions of the node between close, if they fit the SRAM. A tensor with readers elsewhere
+moves out once, and into each partition that reads it: that of y, and of closed ones as many as
+their SRAM fills, since those of several branches may be one. Parallel: what is in the partitions of
+both ends adds up, and so does the SRAM of closed readers. Labels that another one beats in every
+respect are dropped; where too many are left, SRAM is rounded down. So the least label of the whole
+graph bounds every sequence of partitions. Source of the reductions: ``valdes1982recognition``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 
 import numpy as np
 
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.model.partition import ChipLoad, alone_sram
-from crosstack.workload.kernel_graph import Floats, Ints
+from crosstack.workload.kernel_graph import Bools, Floats, Ints
 
 MOST_LABELS = 250  # of a part, for each `_Reader`
 FINEST = 512  # steps of SRAM where labels are too many, halved until they are few enough
+READ_STEPS = 32  # the same of SRAM of closed readers
+MOST_CELLS = 2_000_000  # of a table of steps
 PAIRS_A_UNIT = 200  # of labels; see `crosstack.mapping.budget`
 ROUNDING = 1e-9  # relative
 
@@ -35,12 +39,11 @@ SOURCE, SINK = -1, -2
 
 
 class _Reader(IntEnum):
-    """Where the readers of tensor x are, in a part that begins with it."""
+    """Where readers of tensor x are, in a part that begins with it."""
 
-    WITH_PRODUCER = 0  # or x is a kernel
-    ELSEWHERE = 1  # in a partition that is not that of y either
-    WITH_LAST = 2  # in that of y
-    MANY = 3  # some of several are elsewhere; where is not known any more
+    WITH_PRODUCER = 0  # all of them, or x is a kernel
+    ELSEWHERE = 1  # some in closed partitions, none in that of y
+    WITH_LAST = 2  # some in that of y
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,27 +65,31 @@ NOTHING = _Node(own=0.0, capacity=0.0)
 
 @dataclass(frozen=True, slots=True)
 class _Labels:
-    """What is moved [s], the SRAM at the first and the last node [B], and a `_Reader`, by label."""
+    """What is moved [s], the SRAM at the first and the last node [B], and a `_Reader`, by label.
+
+    ``read`` is the SRAM of closed partitions that read the first node, but for its buffers. [B]
+    """
 
     moved: Floats
     first: Floats
     last: Floats
+    read: Floats
     reader: Ints
 
-    def at(self, reader: _Reader) -> _Labels:
-        """Return the labels with readers there."""
-        kept = self.reader == reader
-        return _Labels(self.moved[kept], self.first[kept], self.last[kept], self.reader[kept])
+    def at(self, kept: Bools) -> _Labels:
+        """Return some of the labels."""
+        return _Labels(*(getattr(self, field.name)[kept] for field in fields(self)))
 
     @property
-    def with_first(self) -> Floats:
-        """SRAM in the partition of the first node. [B]"""
-        open_ = (self.reader == _Reader.ELSEWHERE) | (self.reader == _Reader.WITH_LAST)
-        return np.where(open_, 0.0, self.first)
+    def parted(self) -> Bools:
+        """Whether some reader is not with the producer."""
+        return np.asarray(self.reader != _Reader.WITH_PRODUCER)
 
-
-def _labels(moved: Floats, first: Floats, last: Floats, reader: _Reader) -> _Labels:
-    return _Labels(moved, first, last, np.full(len(moved), int(reader)))
+    @classmethod
+    def joined(cls, every: Sequence[_Labels]) -> _Labels:
+        """Return those of all."""
+        names = [field.name for field in fields(cls)]
+        return cls(*(np.concatenate([getattr(one, name) for one in every]) for name in names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,42 +104,49 @@ class _Part:
     whole: float | None
 
 
-def _part(some: Iterable[_Labels], whole: float | None, most: float) -> _Part:
+def _part(some: Sequence[_Labels], whole: float | None, most: float) -> _Part:
     """Return a part without labels that others beat, or that take more than ``most`` SRAM."""
-    fields = ("moved", "first", "last", "reader")
-    every = list(some)
-    joined = _Labels(*(np.concatenate([getattr(one, name) for one in every]) for name in fields))
-    kept: list[_Labels] = []
-    for reader in _Reader:
-        one = joined.at(reader)
-        good = (one.first <= most) & (one.last <= most)
-        if good.any():
-            kept.append(_least(one.moved[good], one.first[good], one.last[good], reader, most))
-    columns = (np.concatenate([getattr(one, name) for one in kept or [joined.at(_Reader.MANY)]])
-               for name in fields)  # fmt: skip
-    return _Part(_Labels(*columns), whole if whole is not None and whole <= most else None)
+    every = _Labels.joined(some)
+    every = every.at((every.first <= most) & (every.last <= most))
+    kept = [_least(every.at(every.reader == reader), most) for reader in _Reader]
+    return _Part(_Labels.joined(kept), whole if whole is not None and whole <= most else None)
 
 
-def _least(moved: Floats, first: Floats, last: Floats, reader: _Reader, most: float) -> _Labels:
-    """Return labels that none beats, their SRAM rounded down where they are too many."""
+def _least(labels: _Labels, most: float) -> _Labels:
+    """Return labels of one `_Reader` that none beats, SRAM rounded down where they are too many."""
     steps = FINEST
-    while len(moved) > MOST_LABELS:
-        unit = most / steps
-        table = np.full((steps + 1, steps + 1), np.inf)
-        a, b = (np.floor(sram / unit).astype(int) for sram in (first, last))
-        np.minimum.at(table, (a, b), moved)
-        below = np.minimum.accumulate(np.minimum.accumulate(table, axis=0), axis=1)
-        beaten = np.full(table.shape, np.inf)
-        beaten[1:] = below[:-1]
-        beaten[:, 1:] = np.minimum(beaten[:, 1:], below[:, :-1])
-        a, b = np.nonzero(table < beaten)
-        moved, first, last = table[a, b], np.multiply(a, unit), np.multiply(b, unit)
+    while len(labels.moved) > MOST_LABELS:
+        labels = _rounded(labels, most, steps)
         steps //= 2
-    rank = np.lexsort((last, first, moved))
-    moved, first, last = moved[rank], first[rank], last[rank]
-    lower = (first[:, None] >= first) & (last[:, None] >= last)  # and moved, which is sorted
-    good = ~np.tril(lower, -1).any(axis=1)
-    return _labels(moved[good], first[good], last[good], reader)
+    rank = np.lexsort((labels.read, labels.last, labels.first, labels.moved))
+    labels = labels.at(rank)
+    no_less = np.ones((len(rank), len(rank)), dtype=np.bool_)
+    for sram in (labels.first, labels.last, labels.read):
+        no_less &= sram[:, None] >= sram
+    return labels.at(~np.tril(no_less, -1).any(axis=1))  # what is moved is sorted
+
+
+def _rounded(labels: _Labels, most: float, steps: int) -> _Labels:
+    """Return labels whose SRAM is rounded down to steps, and none beats another."""
+    units = most / steps, most / steps, most / min(steps, READ_STEPS)
+    columns = labels.first, labels.last, labels.read
+    each = [np.floor(x / unit).astype(int) for x, unit in zip(columns, units, strict=True)]
+    read, each[2] = np.unique(each[2], return_inverse=True)  # few, and without end
+    shape = steps + 1, steps + 1, len(read)
+    if math.prod(shape) > MOST_CELLS:
+        return labels
+    table = np.full(shape, np.inf)
+    np.minimum.at(table, tuple(each), labels.moved)
+    below = table
+    for axis in range(3):
+        below = np.minimum.accumulate(below, axis=axis)
+    beaten = np.full(shape, np.inf)
+    beaten[1:] = below[:-1]
+    beaten[:, 1:] = np.minimum(beaten[:, 1:], below[:, :-1])
+    beaten[:, :, 1:] = np.minimum(beaten[:, :, 1:], below[:, :, :-1])
+    a, b, c = np.nonzero(table < beaten)
+    reader = np.full(len(a), labels.reader[0])
+    return _Labels(table[a, b, c], a * units[0], b * units[1], read[c] * units[2], reader)
 
 
 def _side_by_side(one: _Part, other: _Part, node: _Node, most: float) -> _Part:
@@ -140,57 +154,51 @@ def _side_by_side(one: _Part, other: _Part, node: _Node, most: float) -> _Part:
     whole = None
     if one.whole is not None and other.whole is not None:
         whole = one.whole + other.whole
-    found = [
-        _pairs(one.labels.at(a), other.labels.at(b), (a, b), node, most)
-        for a in _Reader
-        for b in _Reader
-    ]
-    return _part(found, whole, most)
+    a, b = one.labels, other.labels
+    i, j = (index.ravel() for index in np.indices((len(a.moved), len(b.moved))))
+    # Readers in the partition of the last node share a buffer.
+    both = (a.reader[i] == _Reader.WITH_LAST) & (b.reader[j] == _Reader.WITH_LAST)
+    labels = _Labels(
+        a.moved[i] + b.moved[j],
+        a.first[i] + b.first[j],
+        a.last[i] + b.last[j] - node.parted * both,
+        a.read[i] + b.read[j],
+        np.maximum(a.reader[i], b.reader[j]),
+    )
+    return _part([labels], whole, most)
 
 
-def _pairs(
-    one: _Labels, other: _Labels, readers: tuple[_Reader, _Reader], node: _Node, most: float
-) -> _Labels:
-    """Return labels of two parts side by side, whose readers are there."""
-    moved = one.moved[:, None] + other.moved
-    first = one.with_first[:, None] + other.with_first
-    last = one.last[:, None] + other.last
-    parted = {*readers} - {_Reader.WITH_PRODUCER}
-    if _Reader.WITH_PRODUCER not in readers:
-        if parted == {_Reader.ELSEWHERE}:  # one partition reads for both, if they fit it
-            both = one.first[:, None] + other.first - node.parted
-            moved = moved + np.where(both > most, node.moves, 0.0)
-        elif parted == {_Reader.ELSEWHERE, _Reader.WITH_LAST}:
-            moved = moved + np.full(moved.shape, node.moves)
-        elif _Reader.ELSEWHERE not in parted:  # they may share the buffer
-            last = last - node.parted
-    reader = _Reader.MANY if parted else _Reader.WITH_PRODUCER
-    return _labels(moved.ravel(), first.ravel(), np.maximum(last, 0.0).ravel(), reader)
-
-
-def _behind(one: _Part, other: _Part, node: _Node, most: float) -> _Part:
-    """Return a part and the one behind it, with a node between."""
+def _behind(one: _Part, other: _Part, first: _Node, node: _Node, most: float) -> _Part:
+    """Return a part that begins with a ``first`` node and the one behind it, ``node`` between."""
     before, after = one.labels, other.labels
-    parted = after.reader != _Reader.WITH_PRODUCER
-    moved = after.moved + 2 * node.moves * parted
-    taken = after.with_first + np.where(parted, node.parted, node.own)
+    moved = after.moved + node.moves * (1 + _entered(after, node, most)) * after.parted
+    taken = after.first + np.where(after.parted, node.parted, node.own)
     inside = before.last[:, None] + taken
     i, j = np.nonzero(inside <= node.capacity)
     reader = before.reader[i]
-    ends = reader == _Reader.WITH_LAST  # its partition, that of the node, stays open
-    first = np.where(ends, inside[i, j], before.first[i])
-    found = [
-        _Labels(before.moved[i] + moved[j], first, after.last[j],
-                np.where(ends, int(_Reader.ELSEWHERE), reader)),
-    ]  # fmt: skip
+    closed = reader == _Reader.WITH_LAST  # a partition that reads the first node
+    read = before.read[i] + np.where(closed, inside[i, j] - first.parted, 0.0)
+    apart = _Labels(
+        before.moved[i] + moved[j],
+        before.first[i],
+        after.last[j],
+        read,
+        np.where(closed, int(_Reader.ELSEWHERE), reader),
+    )
+    found, whole, none = [apart], None, np.zeros(len(moved))
     if one.whole is not None:  # the node is in the first partition
-        found.append(_labels(moved, one.whole + taken, after.last, _Reader.WITH_PRODUCER))
-    whole = None
+        found.append(_Labels(moved, one.whole + taken, after.last, none, none.astype(int)))
     if other.whole is not None:  # in the last one
-        last = before.last + node.own + other.whole
-        found.append(_Labels(before.moved, before.first, last, before.reader))
+        found.append(replace(before, last=before.last + node.own + other.whole))
         whole = None if one.whole is None else one.whole + node.own + other.whole
     return _part(found, whole, most)
+
+
+def _entered(labels: _Labels, node: _Node, most: float) -> Floats:
+    """Return how many partitions read a tensor that some do not share with its producer. [1]"""
+    room = most - node.parted
+    closed = np.ceil(labels.read / room * (1 - ROUNDING)) if room > 0 else labels.read > 0
+    return np.maximum(closed + (labels.reader == _Reader.WITH_LAST), 1)
 
 
 def least_moved_in_series(load: ChipLoad, *, budget: Budget) -> float:
@@ -266,7 +274,8 @@ class _Reduced:
             del self.parts[node], self.before[node]
             self.before[y].discard(node)
             self._count(first, second)
-            self._join(x, y, _behind(first, second, self.nodes[node], self.most))
+            begins = self.nodes[x] if x >= 0 else NOTHING
+            self._join(x, y, _behind(first, second, begins, self.nodes[node], self.most))
             left -= 1
             waiting += [end for end in (x, y) if end >= 0]
         if left:
@@ -277,4 +286,4 @@ class _Reduced:
 def _edge(readers: list[_Reader], last: float) -> _Labels:
     """Return labels of a part without anything in it: one for each of ``readers``."""
     none = np.zeros(len(readers))
-    return _Labels(none, none, none + last, np.array(readers, dtype=np.int64))
+    return _Labels(none, none, none + last, none, np.array(readers, dtype=np.int64))
