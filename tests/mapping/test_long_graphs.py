@@ -52,7 +52,7 @@ def moving_alone(load):
 
 
 def moved_in_series(load) -> float:
-    return least_moved_in_series(load, budget=UNLIMITED)
+    return least_moved_in_series(load, budget=UNLIMITED).moved
 
 
 class TestSeriesParallelGraphs:

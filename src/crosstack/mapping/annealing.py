@@ -20,7 +20,9 @@ from crosstack.mapping.steps import least_compute
 from crosstack.model.partition import ChipLoad, alone_sram, combine, partition_cost
 from crosstack.workload.kernel_graph import bits
 
-TEMPERATURES = (3.0, 0.1)  # at first and at last, over the mean cost of a kernel
+# Temperatures at first and at last, over the mean cost of a kernel: of partitions that are cut
+# along an order, and of those that are good already.
+HOT, COOL = (3.0, 0.1), (0.1, 0.01)
 MOVES_A_KERNEL = 20_000
 CHECK_EVERY = 256  # moves, before the temperature falls
 NEW = 0.03  # of the moves go to a partition that may be empty
@@ -155,7 +157,13 @@ def _add(terms: _Terms, more: Sequence[float], sign: int) -> None:
 
 
 def anneal(
-    load: ChipLoad, order: Order, partitions: Sequence[int], *, budget: Budget, seed: int = 0
+    load: ChipLoad,
+    order: Order,
+    partitions: Sequence[int],
+    *,
+    budget: Budget,
+    temperatures: tuple[float, float] = HOT,
+    seed: int = 0,
 ) -> tuple[int, ...]:
     """Return a sequence of partitions that is better in these terms, or the one given.
 
@@ -168,12 +176,14 @@ def anneal(
         Masks of kernels, in the order they run; each fits.
     budget : Budget
         The temperature falls as it is spent, or with `MOVES_A_KERNEL`, whichever is first.
+    temperatures : (float, float)
+        At first and at last, over the mean cost of a kernel. [1]
     """
     state, rng = _Annealing(load, order, partitions), Random(seed)
     movable = [i for i in range(load.n) if not state.cut[i]]
     best, kept = state.cost, state.numbers[:]
     mean, moves = state.cost / load.n, MOVES_A_KERNEL * load.n
-    hot, cold = TEMPERATURES
+    hot, cold = temperatures
     for done in range(0, moves if movable else 0, CHECK_EVERY):
         if budget.spend(CHECK_EVERY):
             break

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from crosstack.machine.chip import Overlap
-from crosstack.mapping.annealing import anneal
+from crosstack.mapping.annealing import COOL, HOT, anneal
 from crosstack.mapping.budget import CALL, UNLIMITED, Budget
 from crosstack.mapping.covering import least_cover
 from crosstack.mapping.ideals import (
@@ -51,6 +51,7 @@ from crosstack.mapping.large_graphs import (
     triggers_from,
 )
 from crosstack.mapping.layouts import only_choice
+from crosstack.mapping.merging import joined_partitions
 from crosstack.mapping.series_parallel import least_moved_in_series
 from crosstack.mapping.slots import Slots
 from crosstack.mapping.spreading import least_moved
@@ -334,6 +335,8 @@ def _wide_graph(
     load, key = problem.load, _key_of(problem.load)
     if cache.get(WIDE, (None,))[0] != key:
         whole = budget.part(1.0 if load.n > LONG_GRAPH else SHARE)
+        moved, series = _in_series(problem, whole)
+        best = series if best is None else best
         if best is None:
             best = quick_sequence(problem, cache=cache, budget=whole.part(QUICK))
         # Weights stay in a partition that is the whole graph, if there can be such a one.
@@ -343,30 +346,53 @@ def _wide_graph(
         def of_use(moved: float) -> bool:
             return simple_bound(counted, moved=moved) > bound * (1 + SLIGHT)
 
-        spent = whole.part(BOUNDING)
-        moved = least_moved_in_series(load, budget=spent)
         if not moved:  # the graph is no series-parallel one
+            spent = whole.part(BOUNDING)
             moved = least_moved(load, problem.order, of_use=of_use, budget=spent)
-        whole.spend(spent.used)
+            whole.spend(spent.used)
         if best is not None and problem.slots is None:
-            best = _annealed(problem, best, whole)
+            best = _annealed(problem, best, series, whole)
         budget.spend(whole.used)
         cache[WIDE] = key, best, max(bound, simple_bound(counted, moved=moved))
     _, best, bound = cache[WIDE]
     return best, bound
 
 
+def _in_series(problem: FusionProblem, budget: Budget) -> tuple[float, _Chain]:
+    """Return what tensors of a series-parallel graph move at least [s], and a sequence near that.
+
+    0 and None of other graphs, or where there is no time for it.
+    """
+    load, spent = problem.load, budget.part(BOUNDING)
+    found, best = least_moved_in_series(load, budget=spent), None
+    if found.partitions and problem.slots is None and not load.unmixed:
+        joined = joined_partitions(load, problem.order, found.partitions, budget=spent)
+        if joined is not None and _has_room(load, joined):
+            cost = sequence_cost(load, joined)
+            best = (cost, joined) if math.isfinite(cost) else None
+    budget.spend(spent.used)
+    return found.moved, best
+
+
+def _has_room(load: ChipLoad, masks: tuple[int, ...]) -> bool:
+    """Whether the tensors alive in each partition fit the main memory."""
+    return max(live_sizes(load, masks)) <= load.memory_limit * (1 + TOLERANCE)
+
+
 def _annealed(
-    problem: FusionProblem, best: tuple[float, tuple[int, ...]], budget: Budget
+    problem: FusionProblem, best: tuple[float, tuple[int, ...]], series: _Chain, budget: Budget
 ) -> tuple[float, tuple[int, ...]]:
-    """Return a better sequence, or the one given, where moves find none that fits."""
+    """Return a better sequence, or the one given, where moves find none that fits.
+
+    From one of a ``series``-parallel graph that is nearly as good as any, if there is one.
+    """
     load, order, every = problem.load, problem.order, range(problem.load.n)
-    found = [best]
+    found = [best] if series is None else [min(best, series)]
     if load.temporal is None and not load.unmixed:
-        spent = budget.part(ANNEALING)
-        masks = anneal(load, order, best[1], budget=spent)
+        spent, how = budget.part(ANNEALING), HOT if series is None else COOL
+        masks = anneal(load, order, found[0][1], temperatures=how, budget=spent)
         budget.spend(spent.used)
-        if max(live_sizes(load, masks)) <= load.memory_limit * (1 + TOLERANCE):
+        if _has_room(load, masks):
             found.append((sequence_cost(load, masks), masks))
     if load.n <= LONG_GRAPH or len(found) == 1:
         found += [improve(load, order, masks, every, budget=budget) for _, masks in found]

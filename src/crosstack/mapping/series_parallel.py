@@ -18,7 +18,7 @@ graph bounds every sequence of partitions. Source of the reductions: ``valdes198
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 
@@ -28,14 +28,22 @@ from crosstack.mapping.budget import CALL, Budget
 from crosstack.model.partition import ChipLoad, alone_sram
 from crosstack.workload.kernel_graph import Bools, Floats, Ints
 
-MOST_LABELS = 250  # of a part, for each `_Reader`
-FINEST = 512  # steps of SRAM where labels are too many, halved until they are few enough
-READ_STEPS = 32  # the same of SRAM of closed readers
+MOST_LABELS = 1500  # of a part, for each `_Reader`
+FINEST = 1024  # steps of SRAM where labels are too many, halved until they are few enough
+READ_STEPS = 64  # the same of SRAM of closed readers
 MOST_CELLS = 2_000_000  # of a table of steps
 PAIRS_A_UNIT = 200  # of labels; see `crosstack.mapping.budget`
 ROUNDING = 1e-9  # relative
 
 SOURCE, SINK = -1, -2
+
+
+class _How(IntEnum):
+    """Where the node between two parts is; of parts side by side it says nothing."""
+
+    APART = 0  # in a partition that is not that of either end
+    WITH_FIRST = 1
+    WITH_LAST = 2
 
 
 class _Reader(IntEnum):
@@ -68,6 +76,7 @@ class _Labels:
     """What is moved [s], the SRAM at the first and the last node [B], and a `_Reader`, by label.
 
     ``read`` is the SRAM of closed partitions that read the first node, but for its buffers. [B]
+    ``how`` and the labels ``one`` and ``other`` of two parts are what each was made of.
     """
 
     moved: Floats
@@ -75,8 +84,11 @@ class _Labels:
     last: Floats
     read: Floats
     reader: Ints
+    how: Ints
+    one: Ints
+    other: Ints
 
-    def at(self, kept: Bools) -> _Labels:
+    def at(self, kept: Bools | Ints) -> _Labels:
         """Return some of the labels."""
         return _Labels(*(getattr(self, field.name)[kept] for field in fields(self)))
 
@@ -97,18 +109,20 @@ class _Part:
     """What lies between two nodes.
 
     ``labels`` are those where the nodes are in two partitions; ``whole`` is its SRAM where they are
-    in one, or None where they cannot be. [B]
+    in one, or None where they cannot be [B]; ``made`` are the two parts that it is made of, with
+    the node between them, None where they are side by side.
     """
 
     labels: _Labels
     whole: float | None
+    made: tuple[_Part, _Part, int | None] | None = None
 
 
 def _part(some: Sequence[_Labels], whole: float | None, most: float) -> _Part:
     """Return a part without labels that others beat, or that take more than ``most`` SRAM."""
     every = _Labels.joined(some)
-    every = every.at((every.first <= most) & (every.last <= most))
-    kept = [_least(every.at(every.reader == reader), most) for reader in _Reader]
+    every = every.at(np.flatnonzero((every.first <= most) & (every.last <= most)))
+    kept = [_least(every.at(np.flatnonzero(every.reader == one)), most) for one in _Reader]
     return _Part(_Labels.joined(kept), whole if whole is not None and whole <= most else None)
 
 
@@ -123,7 +137,8 @@ def _least(labels: _Labels, most: float) -> _Labels:
     no_less = np.ones((len(rank), len(rank)), dtype=np.bool_)
     for sram in (labels.first, labels.last, labels.read):
         no_less &= sram[:, None] >= sram
-    return labels.at(~np.tril(no_less, -1).any(axis=1))  # what is moved is sorted
+    beaten = np.tril(no_less, -1).any(axis=1)
+    return labels.at(np.flatnonzero(~beaten))  # what is moved is sorted
 
 
 def _rounded(labels: _Labels, most: float, steps: int) -> _Labels:
@@ -145,8 +160,15 @@ def _rounded(labels: _Labels, most: float, steps: int) -> _Labels:
     beaten[:, 1:] = np.minimum(beaten[:, 1:], below[:, :-1])
     beaten[:, :, 1:] = np.minimum(beaten[:, :, 1:], below[:, :, :-1])
     a, b, c = np.nonzero(table < beaten)
-    reader = np.full(len(a), labels.reader[0])
-    return _Labels(table[a, b, c], a * units[0], b * units[1], read[c] * units[2], reader)
+    least = np.zeros(shape, dtype=np.int64)  # the label of each step that moves least
+    rank = np.argsort(-labels.moved, kind="stable")
+    least[tuple(steps_of[rank] for steps_of in each)] = rank
+    return replace(
+        labels.at(np.asarray(least[a, b, c])),
+        first=np.multiply(a, units[0]),
+        last=np.multiply(b, units[1]),
+        read=np.multiply(read[c], units[2]),
+    )
 
 
 def _side_by_side(one: _Part, other: _Part, node: _Node, most: float) -> _Part:
@@ -164,12 +186,16 @@ def _side_by_side(one: _Part, other: _Part, node: _Node, most: float) -> _Part:
         a.last[i] + b.last[j] - node.parted * both,
         a.read[i] + b.read[j],
         np.maximum(a.reader[i], b.reader[j]),
+        np.zeros_like(i),
+        i,
+        j,
     )
-    return _part([labels], whole, most)
+    return replace(_part([labels], whole, most), made=(one, other, None))
 
 
-def _behind(one: _Part, other: _Part, first: _Node, node: _Node, most: float) -> _Part:
-    """Return a part that begins with a ``first`` node and the one behind it, ``node`` between."""
+def _behind(one: _Part, other: _Part, nodes: Sequence[_Node], between: int, most: float) -> _Part:
+    """Return a part and the one behind it; ``nodes`` are the first one and that ``between``."""
+    first, node = nodes
     before, after = one.labels, other.labels
     moved = after.moved + node.moves * (1 + _entered(after, node, most)) * after.parted
     taken = after.first + np.where(after.parted, node.parted, node.own)
@@ -184,31 +210,51 @@ def _behind(one: _Part, other: _Part, first: _Node, node: _Node, most: float) ->
         after.last[j],
         read,
         np.where(closed, int(_Reader.ELSEWHERE), reader),
+        np.full(len(i), int(_How.APART)),
+        i,
+        j,
     )
-    found, whole, none = [apart], None, np.zeros(len(moved))
-    if one.whole is not None:  # the node is in the first partition
-        found.append(_Labels(moved, one.whole + taken, after.last, none, none.astype(int)))
-    if other.whole is not None:  # in the last one
-        found.append(replace(before, last=before.last + node.own + other.whole))
+    found, whole = [apart], None
+    if one.whole is not None:
+        every = np.arange(len(moved))
+        how, none = np.full(len(every), int(_How.WITH_FIRST)), np.zeros_like(every)
+        sram = one.whole + taken, after.last, np.zeros(len(every))
+        found.append(_Labels(moved, *sram, none, how, none, every))
+    if other.whole is not None:
+        last, every = before.last + node.own + other.whole, np.arange(len(before.moved))
+        how = np.full(len(every), int(_How.WITH_LAST))
+        found.append(replace(before, last=last, how=how, one=every, other=np.zeros_like(every)))
         whole = None if one.whole is None else one.whole + node.own + other.whole
-    return _part(found, whole, most)
+    return replace(_part(found, whole, most), made=(one, other, between))
 
 
 def _entered(labels: _Labels, node: _Node, most: float) -> Floats:
     """Return how many partitions read a tensor that some do not share with its producer. [1]"""
     room = most - node.parted
     closed = np.ceil(labels.read / room * (1 - ROUNDING)) if room > 0 else labels.read > 0
-    return np.maximum(closed + (labels.reader == _Reader.WITH_LAST), 1)
+    return np.asarray(np.maximum(closed + (labels.reader == _Reader.WITH_LAST), 1.0))
 
 
-def least_moved_in_series(load: ChipLoad, *, budget: Budget) -> float:
-    """Return a lower bound on what tensors move; 0 if the graph is not series-parallel. [s]
+@dataclass(frozen=True, slots=True)
+class InSeries:
+    """What tensors move at least [s], and masks of kernels that come close, in no order.
 
-    ``budget`` is what is left to spend; 0 where it does not suffice.
+    0 and none where the graph is not series-parallel, or the budget did not suffice. Partitions may
+    be too large where SRAM was rounded down.
+    """
+
+    moved: float = 0.0
+    partitions: tuple[int, ...] = ()
+
+
+def least_moved_in_series(load: ChipLoad, *, budget: Budget) -> InSeries:
+    """Return a lower bound on what tensors move in a series-parallel graph, and partitions.
+
+    ``budget`` is what is left to spend.
     """
     if load.temporal is not None:
-        return 0.0
-    return _Reduced(load, budget).least() * (1 - ROUNDING)
+        return InSeries()
+    return _Reduced(load, budget).least()
 
 
 class _Reduced:
@@ -216,6 +262,7 @@ class _Reduced:
 
     def __init__(self, load: ChipLoad, budget: Budget) -> None:
         self.budget, n, depth = budget, load.n, load.stream_depth
+        self.n = n
         alone = [alone_sram(load, i) for i in range(n)]
         self.most = max(load.sram_capacity, *alone) * (1 + ROUNDING)
         self.nodes = [
@@ -260,8 +307,8 @@ class _Reduced:
         pairs = len(one.labels.moved) * len(other.labels.moved)
         self.budget.spend(CALL + pairs // PAIRS_A_UNIT)
 
-    def least(self) -> float:
-        """Reduce all nodes that can be; return the least label of what is left. [s]"""
+    def least(self) -> InSeries:
+        """Reduce all nodes that can be; return the least label of what is left."""
         waiting = [node for node in self.before if node >= 0]
         left = len(waiting)
         while waiting and not self.budget.over():
@@ -274,16 +321,64 @@ class _Reduced:
             del self.parts[node], self.before[node]
             self.before[y].discard(node)
             self._count(first, second)
-            begins = self.nodes[x] if x >= 0 else NOTHING
-            self._join(x, y, _behind(first, second, begins, self.nodes[node], self.most))
+            ends = self.nodes[x] if x >= 0 else NOTHING, self.nodes[node]
+            self._join(x, y, _behind(first, second, ends, node, self.most))
             left -= 1
             waiting += [end for end in (x, y) if end >= 0]
         if left:
-            return 0.0
-        return float(self.parts[SOURCE][SINK].labels.moved.min())
+            return InSeries()
+        whole = self.parts[SOURCE][SINK]
+        best = int(whole.labels.moved.argmin())
+        masks = _partitions(whole, best, self.n)
+        return InSeries(float(whole.labels.moved[best]) * (1 - ROUNDING), masks)
+
+
+def _partitions(part: _Part, label: int, n: int) -> tuple[int, ...]:
+    """Return the partitions of n kernels, as masks, that a label of the whole graph stands for."""
+    masks, waiting = [0, 0], [(part, label, SOURCE, SINK)]
+
+    def put(node: int, there: int) -> None:
+        if node < n:
+            masks[there] |= 1 << node
+
+    while waiting:
+        here, label, first, last = waiting.pop()
+        if here.made is None:
+            continue
+        one, other, node = here.made
+        labels = here.labels
+        how, i, j = int(labels.how[label]), int(labels.one[label]), int(labels.other[label])
+        if node is None:
+            waiting += [(one, i, first, last), (other, j, first, last)]
+        elif how == _How.APART:
+            masks.append(0)
+            put(node, len(masks) - 1)
+            waiting += [(one, i, first, len(masks) - 1), (other, j, len(masks) - 1, last)]
+        elif how == _How.WITH_FIRST:
+            for inside in (node, *_inside(one)):
+                put(inside, first)
+            waiting.append((other, j, first, last))
+        else:
+            for inside in (node, *_inside(other)):
+                put(inside, last)
+            waiting.append((one, i, first, last))
+    return tuple(mask for mask in masks if mask)
+
+
+def _inside(part: _Part) -> Iterator[int]:
+    """Yield the nodes that lie within a part."""
+    waiting = [part]
+    while waiting:
+        made = waiting.pop().made
+        if made is not None:
+            one, other, node = made
+            waiting += [one, other]
+            if node is not None:
+                yield node
 
 
 def _edge(readers: list[_Reader], last: float) -> _Labels:
     """Return labels of a part without anything in it: one for each of ``readers``."""
-    none = np.zeros(len(readers))
-    return _Labels(none, none, none + last, none, np.array(readers, dtype=np.int64))
+    none, count = np.zeros(len(readers)), np.zeros(len(readers), dtype=np.int64)
+    reader = np.array(readers, dtype=np.int64)
+    return _Labels(none, none, none + last, none, reader, count, count, count)
