@@ -28,7 +28,7 @@ from crosstack.mapping.budget import CALL, Budget
 from crosstack.model.partition import ChipLoad, alone_sram
 from crosstack.workload.kernel_graph import Bools, Floats, Ints
 
-MOST_LABELS = 1500  # of a part, for each `_Reader`
+MOST_LABELS = 1000  # of a part, for each `_Reader`
 FINEST = 1024  # steps of SRAM where labels are too many, halved until they are few enough
 READ_STEPS = 64  # the same of SRAM of closed readers
 MOST_CELLS = 2_000_000  # of a table of steps
@@ -129,6 +129,9 @@ def _part(some: Sequence[_Labels], whole: float | None, most: float) -> _Part:
 def _least(labels: _Labels, most: float) -> _Labels:
     """Return labels of one `_Reader` that none beats, SRAM rounded down where they are too many."""
     steps = FINEST
+    if len(labels.moved) > MOST_LABELS:
+        levels = len(np.unique(np.floor(labels.read / (most / READ_STEPS))))
+        steps = min(steps, math.isqrt(MOST_CELLS // levels) - 1)
     while len(labels.moved) > MOST_LABELS:
         labels = _rounded(labels, most, steps)
         steps //= 2
@@ -143,13 +146,11 @@ def _least(labels: _Labels, most: float) -> _Labels:
 
 def _rounded(labels: _Labels, most: float, steps: int) -> _Labels:
     """Return labels whose SRAM is rounded down to steps, and none beats another."""
-    units = most / steps, most / steps, most / min(steps, READ_STEPS)
+    units = most / steps, most / steps, most / READ_STEPS
     columns = labels.first, labels.last, labels.read
     each = [np.floor(x / unit).astype(int) for x, unit in zip(columns, units, strict=True)]
     read, each[2] = np.unique(each[2], return_inverse=True)  # few, and without end
     shape = steps + 1, steps + 1, len(read)
-    if math.prod(shape) > MOST_CELLS:
-        return labels
     table = np.full(shape, np.inf)
     np.minimum.at(table, tuple(each), labels.moved)
     below = table
@@ -177,7 +178,7 @@ def _side_by_side(one: _Part, other: _Part, node: _Node, most: float) -> _Part:
     if one.whole is not None and other.whole is not None:
         whole = one.whole + other.whole
     a, b = one.labels, other.labels
-    i, j = (index.ravel() for index in np.indices((len(a.moved), len(b.moved))))
+    i, j = _fitting_pairs(a, b, most, node.parted)
     # Readers in the partition of the last node share a buffer.
     both = (a.reader[i] == _Reader.WITH_LAST) & (b.reader[j] == _Reader.WITH_LAST)
     labels = _Labels(
@@ -191,6 +192,20 @@ def _side_by_side(one: _Part, other: _Part, node: _Node, most: float) -> _Part:
         j,
     )
     return replace(_part([labels], whole, most), made=(one, other, None))
+
+
+def _fitting_pairs(a: _Labels, b: _Labels, most: float, shared: float) -> tuple[Ints, Ints]:
+    """Return the pairs of labels that fit ``most`` SRAM if they share so much, some at a time."""
+    found, rows = [], max(MOST_CELLS // max(len(b.moved), 1), 1)
+    for start in range(0, len(a.moved), rows):
+        some = a.at(np.arange(start, min(start + rows, len(a.moved))))
+        fits = some.first[:, None] + b.first <= most
+        fits &= some.last[:, None] + b.last <= most + shared
+        i, j = np.nonzero(fits)
+        found.append((i + start, j))
+    none = np.zeros((2, 0), dtype=np.int64)
+    i, j = np.concatenate([none, *map(np.stack, found)], axis=1)
+    return i, j
 
 
 def _behind(one: _Part, other: _Part, nodes: Sequence[_Node], between: int, most: float) -> _Part:
