@@ -17,6 +17,7 @@ from crosstack.mapping.annealing import anneal
 from crosstack.mapping.budget import UNLIMITED, Budget
 from crosstack.mapping.fusion import fuse, make_problem, sequence_cost, simple_bound
 from crosstack.mapping.ideals import make_order
+from crosstack.mapping.merging import joined_partitions
 from crosstack.mapping.series_parallel import least_moved_in_series
 from crosstack.mapping.spreading import least_moved
 from crosstack.model.partition import partition_cost
@@ -69,7 +70,32 @@ class TestSeriesParallelGraphs:
             assert least.proved
             assert bound <= least.time * (1 + 1e-9), seed
             found += bound >= least.time * (1 - 1e-6) > 0
-        assert found >= len(seeds) / 4  # where it is the optimum
+        assert found >= len(seeds) / 2  # where it is the optimum
+
+    def test_partitions_read_off_its_labels_are_nearly_the_best(self, seeds):
+        whole = least = 0.0
+        for seed in seeds:
+            problem = long_problem("series-parallel", 12.0, 4 + seed % 11, seed)
+            load = moving_alone(problem.load)
+            best = fuse(make_problem(load))
+            if best is None:  # some kernel does not fit, alone
+                continue
+            labels = least_moved_in_series(load, budget=UNLIMITED)
+            found = joined_partitions(load, problem.order, labels.partitions, budget=UNLIMITED)
+            assert found is not None
+            assert_it_runs(problem, found)
+            whole += sequence_cost(load, found)
+            least += best.time
+        assert least * (1 - 1e-9) <= whole <= 1.05 * least
+
+    def test_a_long_one_comes_near_its_bound(self):
+        problem = long_problem("series-parallel", 16.0, 150, 1)
+        load = problem.load
+        labels = least_moved_in_series(load, budget=UNLIMITED)
+        found = joined_partitions(load, problem.order, labels.partitions, budget=UNLIMITED)
+        assert_it_runs(problem, found)
+        bound = simple_bound(load, moved=labels.moved)
+        assert bound <= sequence_cost(load, found) <= 1.05 * bound
 
     def test_it_holds_on_any_random_graph(self, random_load, seeds):
         found = 0
@@ -82,7 +108,7 @@ class TestSeriesParallelGraphs:
         assert found >= len(seeds) / 12
 
     def test_sram_that_is_rounded_down_leaves_a_bound(self, monkeypatch):
-        load = long_problem("series-parallel", 16.0, 60).load
+        load = long_problem("series-parallel", 16.0, 40).load
         exact = moved_in_series(load)
         monkeypatch.setattr(series_parallel, "MOST_LABELS", 20)
         rough = moved_in_series(load)
@@ -141,6 +167,31 @@ def long_problem(kind: str, ratio: float, n: int = 60, seed: int = 3):
     return make_problem(make_load(workload, system, workload.graph, plan, choices, codes, rules))
 
 
+def assert_it_runs(problem, partitions) -> None:
+    """Assert that partitions fit, hold every kernel, and run in an order that is allowed."""
+    run = 0
+    for mask in partitions:
+        assert partition_cost(problem.load, mask).fits
+        assert all(problem.order.preds[i] & ~(run | mask) == 0 for i in bits(mask))
+        assert not run & mask
+        run |= mask
+    assert run == problem.load.everything
+
+
+def test_partitions_are_joined_where_that_saves_and_none_runs_between(random_load):
+    joined = 0
+    for seed in range(40):
+        load = random_load(seed, 8, tight=0.6)
+        problem = make_problem(replace(load, resident_alone=False, unmixed=()))
+        alone = tuple(1 << i for i in load.order)
+        found = joined_partitions(problem.load, problem.order, alone, budget=UNLIMITED)
+        assert found is not None
+        assert_it_runs(problem, found)
+        assert sequence_cost(problem.load, found) <= sequence_cost(problem.load, alone) * (1 + 1e-9)
+        joined += len(found) < len(alone)
+    assert joined > 10
+
+
 @pytest.mark.parametrize("kind", graphs.KINDS)
 @pytest.mark.parametrize("ratio", [16.0, 64.0])
 def test_moves_of_kernels_keep_the_order_and_fit(kind, ratio):
@@ -148,12 +199,7 @@ def test_moves_of_kernels_keep_the_order_and_fit(kind, ratio):
     load = problem.load
     start = tuple(1 << i for i in load.order)
     found = anneal(load, problem.order, start, budget=Budget(work=3e4))
-    run = 0
-    for mask in found:
-        assert partition_cost(load, mask).fits
-        assert all(problem.order.preds[i] & ~(run | mask) == 0 for i in bits(mask))
-        run |= mask
-    assert run == load.everything
+    assert_it_runs(problem, found)
     assert sequence_cost(load, found) < 0.8 * sequence_cost(load, start)
 
 

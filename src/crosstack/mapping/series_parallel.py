@@ -28,7 +28,7 @@ from crosstack.mapping.budget import CALL, Budget
 from crosstack.model.partition import ChipLoad, alone_sram
 from crosstack.workload.kernel_graph import Bools, Floats, Ints
 
-MOST_LABELS = 1000  # of a part, for each `_Reader`
+MOST_LABELS = 1500  # of a part, for each `_Reader`
 FINEST = 1024  # steps of SRAM where labels are too many, halved until they are few enough
 READ_STEPS = 64  # the same of SRAM of closed readers
 MOST_CELLS = 2_000_000  # of a table of steps
