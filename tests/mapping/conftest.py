@@ -314,10 +314,10 @@ def _streams(load: ChipLoad, members: set[int]) -> tuple[float, float, float, fl
         if flow.producer in members:
             leaves = not set(readers) <= members
             out += flow.total if leaves else 0.0
-            sram_out += max(here + ([2] if leaves else [])) * flow.tile
+            sram_out += max(here + ([load.stream_depth] if leaves else [])) * flow.tile
         elif here:
             into += flow.total
-            sram_in += 2 * flow.tile
+            sram_in += load.stream_depth * flow.tile
     return into, out, sram_in, sram_out
 
 

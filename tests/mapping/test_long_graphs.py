@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import graphs
 import pytest
+from builders.long_graphs import long_problem, moving_alone
 from builders.seeds import few_and_many
+from builders.series_parallel import flow_of, load_of
 
 from crosstack import optimise
 from crosstack.machine.chip import Overlap
@@ -32,24 +34,6 @@ def seeds(request) -> range:
 def moved_at_least(load) -> float:
     order = make_order(load.preds)
     return least_moved(load, order, of_use=lambda moved: True, budget=UNLIMITED)
-
-
-def moving_alone(load):
-    """The same load where nothing takes time but tensors that move."""
-    none = (0.0,) * load.n
-    return replace(
-        load,
-        compute=none,
-        staircases=None,
-        network=none,
-        data=none,
-        own_memory=none,
-        weight_time=none,
-        overlap=Overlap.ALL,
-        resident_alone=False,
-        memory_price=0.0,
-        network_price=0.0,
-    )
 
 
 def moved_in_series(load) -> float:
@@ -151,20 +135,15 @@ class TestWhatTensorsMoveAtLeast:
         assert 0 < bound < sum(flow.moved for flow in load.flows) / load.bandwidth * 2
 
 
-def long_problem(kind: str, ratio: float, n: int = 60, seed: int = 3):
-    """The problem of fusing a generated graph on one chip."""
-    from crosstack.machine.system import Parallelism
-    from crosstack.model.choices import make_choices
-    from crosstack.model.mesh_plan import make_plan
-    from crosstack.model.partition import make_load
-    from crosstack.model.rules import rules_named
+@pytest.fixture
+def chain_load():
+    """A builder of loads where tensors that move take all the time, in 1 s for a byte."""
+    template = long_problem("series-parallel", 12.0, 4, 1).load
 
-    workload, system, _ = graphs.one_chip(graphs.KINDS[kind](n, seed), ratio)
-    rules = rules_named("crosstack")
-    plan = make_plan(workload, system, (1,), (Parallelism.DATA,), 1, rules)
-    choices = make_choices(workload, workload.graph, plan, 1, rules, system.chip)
-    codes = choices.index.start[:-1]
-    return make_problem(make_load(workload, system, workload.graph, plan, choices, codes, rules))
+    def build(held, tensors, sram_capacity: float):
+        return moving_alone(load_of(template, held, tensors, sram_capacity=sram_capacity))
+
+    return build
 
 
 def assert_it_runs(problem, partitions) -> None:
@@ -224,6 +203,28 @@ def test_a_long_graph_is_answered_with_its_bound(monkeypatch, kind):
     assert found is not None
     assert sequence_cost(problem.load, found.partitions) == pytest.approx(found.time)
     assert simple_bound(problem.load) < found.bound < found.time
+
+
+class TestAChainThatIsCut:
+    """A tensor takes one tile inside a partition, and two where it leaves one."""
+
+    def test_a_partition_grows_past_one_that_does_not_fit(self, monkeypatch, chain_load):
+        monkeypatch.setattr(fusion, "LONG_GRAPH", 1)
+        tensors = [flow_of(0, {1: 1}, tile=1.0, total=4.0), flow_of(1, {2: 1}, tile=3.0, total=4.0)]
+        load = chain_load([2, 0, 2], tensors, 8.0)  # the first two take 9, all three 8
+        assert [partition_cost(load, mask).sram for mask in (0b11, 0b111)] == [9.0, 8.0]
+        found = fuse(make_problem(load))
+        assert found is not None
+        assert (found.partitions, found.time, found.bound) == ((0b111,), 0.0, 0.0)
+
+    def test_readers_that_are_all_inside_share_the_deepest_buffer(self, monkeypatch, chain_load):
+        monkeypatch.setattr(fusion, "LONG_GRAPH", 1)
+        tensors = [flow_of(0, {1: 1, 2: 1}, tile=4.0, total=4.0), flow_of(1, {2: 1}, 1.0, 4.0)]
+        load = chain_load([0, 0, 0], tensors, 9.0)
+        assert partition_cost(load, 0b111).sram == 5.0
+        found = fuse(make_problem(load))
+        assert found is not None
+        assert (found.partitions, found.time, found.bound) == ((0b111,), 0.0, 0.0)
 
 
 @pytest.mark.slow

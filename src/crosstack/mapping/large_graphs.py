@@ -198,7 +198,8 @@ class _Growing:
         self.compute = self.network = self.data = self.own = self.weights = self.held = 0.0
         self.into: dict[int, None] = {}
         self.made: dict[int, tuple[int, int]] = {}  # flow: readers inside, deepest
-        self.moved = self.streams = 0.0
+        # What tensors take [B], and what of it they give back once all their readers are inside.
+        self.moved = self.streams = self.spare = 0.0
 
     def add(self, i: int) -> None:
         load = self.load
@@ -215,15 +216,16 @@ class _Growing:
                 self.made[f] = (0, STREAM_DEPTH)
                 self.moved += flow.moved
                 self.streams += STREAM_DEPTH * flow.tile
+                self.spare += max(STREAM_DEPTH - _deepest(flow), 0) * flow.tile
             elif f in self.made:
                 inside, deepest = self.made[f]
-                depth = dict(flow.readers)[i]
                 left = len(flow.readers) - inside - 1
-                now = max(deepest, depth) if (left or inside) else depth
+                now = max(deepest, dict(flow.readers)[i]) if left else _deepest(flow)
                 self.streams += (now - deepest) * flow.tile
                 self.made[f] = (inside + 1, now)
                 if not left:
                     self.moved -= flow.moved
+                    self.spare -= max(STREAM_DEPTH - now, 0) * flow.tile
             elif f not in self.into:
                 self.into[f] = None
                 self.moved += flow.moved
@@ -239,6 +241,11 @@ class _Growing:
         return taken + load.memory_price * memory + load.network_price * network
 
 
+def _deepest(flow: Flow) -> int:
+    """Tiles of a tensor on the chip where all its readers are in the partition of its producer."""
+    return max(depth for _, depth in flow.readers)
+
+
 def segment(
     load: ChipLoad, sequence: Sequence[int], *, budget: Budget = UNLIMITED
 ) -> tuple[tuple[float, tuple[int, ...]] | None, bool]:
@@ -246,12 +253,13 @@ def segment(
 
     Also returns whether every cut was tried, so that the best is exact for this order.
 
-    Stops growing a partition when its SRAM is full, as buffers only grow, when the chip runs
-    nothing that holds it as one, and on long orders after `MOST_EXTENSIONS` / n kernels.
+    Stops growing a partition when its SRAM is full whatever buffers it may give back, when the chip
+    runs nothing that holds it as one, and on long orders after `MOST_EXTENSIONS` / n kernels.
     """
     n, temporal = len(sequence), load.temporal
     area = least_compute(load).tolist()
-    plain = load.staircases is None and temporal is None and not load.unmixed
+    plain = load.staircases is None and load.unit is None
+    plain = plain and temporal is None and not load.unmixed
     binds = sum(flow.held for flow in load.flows) > load.memory_limit
     room, sram = (limit * (1 + 1e-12) for limit in (load.memory_limit, load.sram_capacity))
     best = [math.inf] * (n + 1)
@@ -269,12 +277,15 @@ def segment(
                 if budget.spend(each) and end > start + 1:
                     longest, exact = 1, False
                     break
-                if growing.held + growing.streams > sram and end > start + 1:
+                taken = growing.held + growing.streams
+                if taken - growing.spare > sram and end > start + 1:
                     break
                 if temporal is not None and not temporal.legality.may_grow(growing.mask):
                     break
                 exact = exact and (end < start + longest or end == n)
                 if best[start] + growing.time() >= best[end]:
+                    continue
+                if taken > sram and end > start + 1:
                     continue
                 if plain and end > start + 1:
                     time_taken = growing.time()
