@@ -78,6 +78,7 @@ WIDE = "wide graph"  # what is found of the last one, in the cache
 WIDE_GRAPH = 64  # kernels above which a search looks for better partitions of its first mapping
 SHARE = 0.5  # of what is left, for that
 QUICK, BOUNDING, ANNEALING = 0.5, 0.5, 0.95  # shares of what is left then, in turn
+SERIES = 0.75  # the same of bounding a series-parallel graph, whose partitions are nearly the best
 SLIGHT = 1e-3  # relative; a bound of a long graph that is better by less is not looked for
 PRICES = (1.0, 0.8)  # of the scarcest idle resource, in the bound for deferrable kernels
 
@@ -363,7 +364,7 @@ def _in_series(problem: FusionProblem, budget: Budget) -> tuple[float, _Chain]:
 
     0 and None of other graphs, or where there is no time for it.
     """
-    load, spent = problem.load, budget.part(BOUNDING)
+    load, spent = problem.load, budget.part(SERIES)
     found, best = least_moved_in_series(load, budget=spent), None
     if found.partitions and problem.slots is None and not load.unmixed:
         joined = joined_partitions(load, problem.order, found.partitions, budget=spent)
