@@ -24,7 +24,7 @@ CELLS = 300  # of a table of steps, for each label that is kept
 COARSE = 40  # steps by which labels are told that others beat clearly
 MOST_PAIRS = 500_000  # of labels at a time
 FEW = 1000  # labels that are compared without
-MOST_COMPARED = 6000  # of those that no other beats clearly
+MOST_COMPARED = 20_000  # of those that no other beats clearly
 ROWS = 256  # labels compared with all others at a time
 
 
