@@ -404,6 +404,23 @@ def test_ways_to_run_a_step_are_checked(run, asked, message):
     assert message in outcome.err
 
 
+@pytest.mark.parametrize(
+    ("given", "found", "says"),
+    [
+        ("tp=2,pp=2", "RC-1-2-d4-p2", ""),
+        ("tp=2,pp=2,dp=4", "RC-1-2-d4-p2", ""),
+        ("tp=2,pp=2,dp=2", "", "got 'tp=2,pp=2,dp=2', of 8 chips; allowed: of 16, as there are."),
+        ("tp=8,pp=4", "", "of 32 chips; allowed: of 16"),
+    ],
+)
+def test_data_parallel_chips_are_what_the_machine_leaves(run, given, found, says):
+    asked = ("llama-68m", "--on", "h100-dgx", "--chips", 16, "--batch", 16, "--sequence", 512)
+    outcome = run("predict", *asked, "--given", given)
+    assert outcome.code == (2 if says else 0)
+    assert says in outcome.err
+    assert f"under {found}" in outcome.out if found else not outcome.out
+
+
 LLAMA = ("--on", "h100-dgx", "--chips", 512, "--given", "tp=8,pp=4,dp=16")
 RUN = ("--microbatches", 128, "--schedule", "1f1b", "--recompute", "attention", "--exchange",
        "sequence")  # fmt: skip

@@ -355,7 +355,7 @@ def _strategy(file: Path, hardware: Machine, workload: Step, asked: StepOptions)
     from crosstack.workload.job import is_product
 
     if asked.given is not None:
-        return parse_strategy(asked.given)
+        return parse_strategy(asked.given, asked.chips)
     if isinstance(hardware, DeepflowHardware):
         with inputs.in_file(file):
             if asked.package is None:

@@ -12,6 +12,7 @@ share the batch, ``lp`` stages share the layers.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -117,18 +118,18 @@ class Strategy:
         return f"{self.split}-{self.kp1}{columns}-d{self.dp}-p{self.lp}{more}"
 
 
-def parse_strategy(text: str) -> Strategy:
+def parse_strategy(text: str, chips: int | None = None) -> Strategy:
     """Read a strategy from its name, or from degrees such as ``tp=8,pp=4,dp=16``.
 
     Tensor-parallel chips are the columns of RC; a degree that is left out is 1, but for ``etp``,
-    which is decided. Chips with parts of the experts are data-parallel ones, so ``ep`` divides
+    which is decided, and for ``dp`` where it is said how many ``chips`` there are [1]. Chips with parts of the experts are data-parallel ones, so ``ep`` divides
     ``dp``; with an ``etp`` below ``tp`` they are tensor-parallel ones besides, so ``ep etp``
     divides ``tp dp``, and ``ep`` is ``tp / etp`` if it is left out.
 
     Raises
     ------
     InputError
-        If the text is not one, or a degree is 0.
+        If the text is not one, a degree is 0, or there are other ``chips``.
     """
     parts = [_DEGREE.fullmatch(part.strip()) for part in text[:200].split(",")]
     found = {_FIELD[part[1].lower()]: part[2] for part in parts if part}
@@ -145,10 +146,17 @@ def parse_strategy(text: str) -> Strategy:
     if named.get("etp"):
         tensor = named.get("kp2" if split is KernelSplit.RC else "kp1", 1)
         named.setdefault("ep", max(tensor // named["etp"], 1))
+    shared = math.prod(n for name, n in named.items() if name in ("kp1", "kp2", "lp", "cp"))
+    if chips is not None and shared and chips % shared == 0:
+        named.setdefault("dp", chips // shared)
     try:
-        return Strategy(split=split, **named)
+        made = Strategy(split=split, **named)
     except InputError as error:
         raise error.under("strategy") from None
+    if chips is not None and made.n_chips != chips:
+        came = f"got {text[:60]!r}, of {made.n_chips:,} chips"
+        raise InputError(Problem("strategy", f"{came}; allowed: of {chips:,}, as there are."))
+    return made
 
 
 def parse_order(text: str) -> MappingOrder:
