@@ -122,9 +122,10 @@ def parse_strategy(text: str, chips: int | None = None) -> Strategy:
     """Read a strategy from its name, or from degrees such as ``tp=8,pp=4,dp=16``.
 
     Tensor-parallel chips are the columns of RC; a degree that is left out is 1, but for ``etp``,
-    which is decided, and for ``dp`` where it is said how many ``chips`` there are [1]. Chips with parts of the experts are data-parallel ones, so ``ep`` divides
-    ``dp``; with an ``etp`` below ``tp`` they are tensor-parallel ones besides, so ``ep etp``
-    divides ``tp dp``, and ``ep`` is ``tp / etp`` if it is left out.
+    which is decided, and for ``dp`` where it is said how many ``chips`` there are [1]. Chips with
+    parts of the experts are data-parallel ones, so ``ep`` divides ``dp``; with an ``etp`` below
+    ``tp`` they are tensor-parallel ones besides, so ``ep etp`` divides ``tp dp``, and ``ep`` is
+    ``tp / etp`` if it is left out.
 
     Raises
     ------
