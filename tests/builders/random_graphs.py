@@ -15,7 +15,8 @@ from crosstack.workload.functions import Function
 from crosstack.workload.functions import Function as Of
 from crosstack.workload.operations import Role
 
-SIZES = {"a": 2, "b": 3, "c": 4, "d": 2, "e": 3, "at": 2, "tap": 3, "places": 2, "time": 3}
+SIZES = {"a": 2, "b": 3, "c": 4, "d": 2, "e": 3, "at": 2, "tap": 3, "places": 2, "time": 3,
+         "one": 1}  # fmt: skip
 PLAIN = "abcde"
 MOST_AXES = 4
 TAME = (
@@ -223,6 +224,20 @@ def pooled(s: Sketch) -> str:
     return s.one(Of.MAX_POOL, x, axes=" ".join(made), windows=(window,))
 
 
+def cropped(s: Sketch) -> str:
+    """Two places of an axis that has more."""
+    x = s.any(1)
+    axes = s.axes(x)
+    longer = [a for a in axes if SIZES[a] > SIZES["at"]]
+    if "at" in axes or not longer:
+        return unary(s)
+    slid = s.rng.choice(longer)
+    start = s.rng.randint(0, SIZES[slid] - SIZES["at"])
+    window = Window(axis=slid, at="at", tap="one", start=start)
+    made = ["at", *[a for a in axes if a != slid]]
+    return s.one(Of.CROP, x, axes=" ".join(made), windows=(window,))
+
+
 def dropped(s: Sketch) -> str:
     x = s.any()
     mask = s.draft.tensor(s.name("mask"), " ".join(s.axes(x)), Role.MASK, dtype=Dtype.INT8)
@@ -306,7 +321,7 @@ def repeated(s: Sketch) -> str:
 
 KINDS: tuple[Callable[[Sketch], str], ...] = (
     unary, binary, weighted, product, rows, reduced, gathered, scattered, joined, scanned,
-    convolved, pooled, dropped, turned, complex_product, seen, reshaped, repeated,
+    convolved, pooled, cropped, dropped, turned, complex_product, seen, reshaped, repeated,
 )  # fmt: skip
 
 

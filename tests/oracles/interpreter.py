@@ -183,7 +183,7 @@ def _products(nest: LoopNest, inputs: list[Array], sizes: Mapping[str, int]) -> 
 def _places(window, sizes: Mapping[str, int]) -> Iterator[tuple[int, int, int]]:
     for at in range(sizes[window.at]):
         for tap in range(sizes[window.tap]):
-            place = window.stride * at + window.dilation * tap - window.padding
+            place = window.start + window.stride * at + window.dilation * tap - window.padding
             if 0 <= place < sizes[window.axis]:
                 yield at, tap, place
 
@@ -213,6 +213,8 @@ def _folded(x: Array, axes, window, sizes, folds: bool) -> tuple[Array, tuple[st
 def _pooled(nest: LoopNest, inputs: list[Array], sizes: Mapping[str, int]) -> Array:
     """Return the greatest of every window, or of each the gradient at the first such place."""
     x, axes = inputs[0], nest.inputs[0]
+    if nest.operation.function in (F.CROP, F.CROP_GRADIENT):
+        return _cropped(nest, x, sizes)
     at = tuple(next((w.at for w in nest.operation.windows if w.axis == a), a) for a in axes)
     shape = tuple(sizes[a] for a in at)
     best, where = np.full(shape, -np.inf), np.zeros((*shape, len(axes)), int)
@@ -226,6 +228,24 @@ def _pooled(nest: LoopNest, inputs: list[Array], sizes: Mapping[str, int]) -> Ar
     for here in np.ndindex(shape):
         made[tuple(where[here])] += dy[here]
     return aligned(made, axes, nest.output)
+
+
+def _cropped(nest: LoopNest, x: Array, sizes: Mapping[str, int]) -> Array:
+    """Return places of a tensor, or what is put there into zeros."""
+    back = nest.operation.function is F.CROP_GRADIENT
+    part, whole = (nest.inputs[0], nest.output) if back else (nest.output, nest.inputs[0])
+    windows = {w.axis: w for w in nest.operation.windows}
+    reached = {
+        a: ([p for *_, p in _places(windows[a], sizes)] if a in windows else range(sizes[a]))
+        for a in whole
+    }
+    named = tuple(windows[a].at if a in windows else a for a in whole)
+    where = np.ix_(*reached.values())
+    if not back:
+        return aligned(x[where], named, part)
+    made = np.zeros([sizes[a] for a in whole])
+    made[where] = aligned(x, part, named)
+    return made
 
 
 def _reached(nest: LoopNest, axes, sizes: Mapping[str, int]) -> list[list[tuple[int, int]]]:

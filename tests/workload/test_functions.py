@@ -43,6 +43,8 @@ FORMULAS = {
     F.BATCH_NORM_GRADIENT: f"{NORM} multiply sum multiply sum multiply subtract subtract scale",
     F.MAX_POOL: "greater",
     F.MAX_POOL_GRADIENT: "greater add",
+    F.CROP: "",
+    F.CROP_GRADIENT: "",
     F.RMS_NORM: f"{ROOT} multiply",
     F.RMS_NORM_GRADIENT: f"{ROOT} multiply multiply sum multiply subtract scale",
     F.CROSS_ENTROPY: "greatest subtract exponential sum",

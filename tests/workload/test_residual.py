@@ -64,7 +64,7 @@ def test_a_training_step_is_three_forward_passes_of_products_but_for_the_image()
     ("kernel", "m", "k", "n", "stored"),
     [
         ("conv_2_1", 128, 9 * 128, 28 * 28, (4 / 9, 1, 1)),  # reads 56 x 56 of 9 x 28 x 28
-        ("conv_2_1_bwd0", 128, 9 * 128, 28 * 28, (1, 1, 4)),  # writes 56 x 56
+        ("conv_2_1_bwd0", 128, 9 * 128, 28 * 28, (1 / 9, 1, 4)),  # writes 56 x 56
         ("conv_2_1_bwd1", 9 * 128, 28 * 28, 128, (1, 4 / 9, 1)),
         ("skip_2_1", 512, 256, 28 * 28, (1, 1, 1)),  # reads every fourth place of 56 x 56
         ("skip_2_1_bwd0", 256, 512, 28 * 28, (1, 1, 4)),  # and writes zero to the others

@@ -12,7 +12,7 @@ from crosstack.io import library
 from crosstack.report.text import pairs_table, rows_table, titled
 from crosstack.report.wording import Table, table_of
 from crosstack.units import format_quantity
-from crosstack.workload.architectures import AttentionKind, ResidualNetwork, Transformer
+from crosstack.workload.architectures import AttentionKind, ImageModel, ResidualNetwork, Transformer
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.loops import LoopNest
 from crosstack.workload.operations import Block, Role
@@ -32,7 +32,7 @@ def image_table() -> Table:
     return table_of(
         models,
         ("model", "<", str),
-        ("blocks", "<", lambda name: ", ".join(map(str, models[name].blocks))),
+        ("blocks", "<", lambda name: _blocks(models[name])),
         ("width", ">", lambda name: f"{models[name].width:,}"),
         ("image", ">", lambda name: f"{models[name].image:,}"),
         ("classes", ">", lambda name: f"{models[name].classes:,}"),
@@ -41,7 +41,14 @@ def image_table() -> Table:
     )
 
 
-def image_data(model: ResidualNetwork) -> dict[str, Any]:
+def _blocks(model: ImageModel) -> str:
+    """Return the blocks of each stage, or how many levels both paths have."""
+    if isinstance(model, ResidualNetwork):
+        return ", ".join(map(str, model.blocks))
+    return f"{model.levels} levels"
+
+
+def image_data(model: ImageModel) -> dict[str, Any]:
     """Return a model of images as plain values: its shape, and all parameters."""
     return {"shape": asdict(model), "parameters": {"total": model.n_parameters}}
 

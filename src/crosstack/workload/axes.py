@@ -39,11 +39,11 @@ class AxisSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """An axis that is read or written at ``stride * at + dilation * tap - padding``.
+    """An axis read or written at ``start + stride * at + dilation * tap - padding``.
 
     ``axis`` is that of an operand or of the result that the window slides over; ``at`` and ``tap``
     say where the window is, and where in it. ``padding`` places before the axis count as zero, as
-    do those behind its end. [1]
+    do those behind its end; ``start`` places at its beginning are passed over instead. [1]
     """
 
     axis: str
@@ -52,9 +52,11 @@ class Window:
     stride: Count = 1
     dilation: Count = 1
     padding: Natural = 0
+    start: Natural = 0
 
     def __post_init__(self) -> None:
         require_types(self)
+        require(0 in (self.padding, self.start), "start", self.start, "0, with padding")
         names = {self.axis, self.at, self.tap}
         require(len(names) == 3, "axis", self.axis, "three different axes")
 

@@ -104,6 +104,8 @@ class Function(StrEnum):
     CROSS_ENTROPY_GRADIENT = "cross_entropy_gradient"
     MAX_POOL = "max_pool"
     MAX_POOL_GRADIENT = "max_pool_gradient"
+    CROP = "crop"
+    CROP_GRADIENT = "crop_gradient"
     TOP_K = "top_k"
     SELECT = "select"
     GATHER = "gather"
@@ -261,6 +263,10 @@ TABLE: dict[Function, FunctionRow] = {
     # The greatest of a window; its gradient goes to the first of those, which is looked for again.
     F.MAX_POOL: _window(1, 1, _steps("max_pool_gradient x0 dy"), source="he2016resnet"),
     F.MAX_POOL_GRADIENT: _window(2, 2, source="he2016resnet"),
+    # The places from a start on, as many as the result has: windows of one tap. Its gradient is
+    # zero at the others.
+    F.CROP: _window(1, 0, _steps("crop_gradient dy"), linear=(0,), source="ronneberger2015unet"),
+    F.CROP_GRADIENT: _window(1, 0, linear=(0,), source="ronneberger2015unet"),
     # ------------------------------------------------------------ rows
     F.SUM: _rows(1, 1, _steps("copy dy"), result=Result.REDUCES, linear=(0,)),
     F.MEAN: _rows(1, 1, _steps("spread dy"), result=Result.REDUCES, linear=(0,)),

@@ -10,18 +10,19 @@ from typing import Any
 
 from crosstack.errors import InputError, Problem, require, require_whole, unknown_name
 from crosstack.records import Count, Number, brief, require_type, require_types
-from crosstack.workload.architectures import Model, ResidualNetwork, Transformer
+from crosstack.workload.architectures import ImageModel, Model, ResidualNetwork, Transformer
 from crosstack.workload.architectures.graphs import decode, forward, prefill, training
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.graph_workload import require_trained, workload_of
+from crosstack.workload.image_draft import IMAGES
 from crosstack.workload.lstm import LstmModel, language_model
 from crosstack.workload.optimizer import Optimizer, optimizer_named
 from crosstack.workload.passes.dispatched import OF_RECIPE, dispatched
 from crosstack.workload.passes.quantized import RECIPES, quantized
 from crosstack.workload.passes.single_precision_loss import single_precision_loss
 from crosstack.workload.product import Product, product
-from crosstack.workload.residual_graph import IMAGES, residual_graph
+from crosstack.workload.residual_graph import residual_graph
 from crosstack.workload.transformer_training import (
     ImageTraining,
     Training,
@@ -31,6 +32,7 @@ from crosstack.workload.transformer_training import (
     require_imbalance,
     require_packed,
 )
+from crosstack.workload.unet_graph import unet_graph
 from crosstack.workload.workload import Workload
 
 
@@ -62,9 +64,9 @@ class Job:
 
     Parameters
     ----------
-    model : Transformer or ResidualNetwork
-        What `crosstack.model` returns, or a shape of one's own. What is done with the latter is to
-        train it or to run it forward, on images of which none has a length.
+    model : Transformer, ResidualNetwork or UNet
+        What `crosstack.model` returns, or a shape of one's own. What is done with the latter two is
+        to train them or to run them forward, on images of which none has a length.
     kind : JobKind or str
         ``train``, ``forward``, ``prefill`` or ``decode``.
     batch : int
@@ -205,11 +207,12 @@ class Job:
     @property
     def graph(self) -> Graph:
         """The graph of operations over named axes, of the whole batch."""
-        if isinstance(self.model, ResidualNetwork):
-            train = self.kind is JobKind.TRAIN
-            return residual_graph(
-                self.model, images=self.batch, dtype=Dtype(self.dtype), train=train
-            )
+        if isinstance(self.model, ImageModel):
+            said: dict[str, Any] = {"images": self.batch, "dtype": Dtype(self.dtype)}
+            said["train"] = self.kind is JobKind.TRAIN
+            if isinstance(self.model, ResidualNetwork):
+                return residual_graph(self.model, **said)
+            return unet_graph(self.model, **said)
         recipe = RECIPES.get(Dtype(self.dtype)) if self.kind is JobKind.TRAIN else None
         much: dict[str, Any] = {"batch": self.batch, "dtype": Dtype.BF16 if recipe else self.dtype}
         much["capacity"] = self.expert_imbalance
@@ -252,7 +255,7 @@ def _workload(job: Job) -> Workload:
     gradients = None if job.gradients is None else Dtype(job.gradients)
     said: dict[str, Any] = {"gradients": gradients, "optimizer": job.updating}
     said["name"] = job.name
-    if isinstance(job.model, ResidualNetwork):
+    if isinstance(job.model, ImageModel):
         return replace(workload_of(job.graph, items=IMAGES, **said), item="image")
     return workload_of(job.graph, block=job.block, items="batch", **said)
 

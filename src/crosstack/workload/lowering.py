@@ -45,7 +45,7 @@ from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import TABLE, Function, OperationKind
 from crosstack.workload.kernel_graph import AXIS_CODE, Edge, Join, KernelGraph, graph_of_columns
 from crosstack.workload.kernels import Axis, Collective, Communication
-from crosstack.workload.loops import LoopNest, ProductAxes
+from crosstack.workload.loops import LoopNest, ProductAxes, union
 from crosstack.workload.operations import Block, Operation, Role
 from crosstack.workload.ordering import topological_order
 from crosstack.workload.passes.context_parallel import ContextAxes, context_axes, context_columns
@@ -255,11 +255,15 @@ def _expert_columns(
 def _stored(graph: Graph, nest: LoopNest, operands: tuple[int, ...]) -> tuple[float, ...]:
     """Return elements that a product reads of its operands and makes over those of its extents.
 
+    What is multiplied with every tap of a window over the result is read once for all of them.
     More than one for a result: places that no window reaches are written, too. [1]
     """
-    taps = {w.tap for w in nest.operation.windows}
+    windows = nest.operation.windows
+    taps = {w.tap for w in windows}
+    added = [w.tap for w in windows if w.axis in nest.output]  # part of what is added up
     read = [nest.inputs[i] for i in operands]
-    shares = [min(graph.count(a) / graph.count(nest.looped(a)), 1.0) for a in read]
+    extents = [graph.count(union(nest.looped(axes), added)) for axes in read]
+    shares = [min(graph.count(a) / n, 1.0) for a, n in zip(read, extents, strict=True)]
     places = [axis for axis in nest.looped(nest.output) if axis in nest.output or axis not in taps]
     made = graph.count(nest.output) / graph.count(places)
     return (*shares, *[1.0] * (2 - len(shares)), made)

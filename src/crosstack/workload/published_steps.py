@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.records import Checked, Count, require_type, words_of
-from crosstack.workload.architectures import ResidualNetwork
+from crosstack.workload.architectures import ImageModel
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.job import Job, JobKind, Work
 from crosstack.workload.lstm import LstmModel
@@ -82,6 +82,10 @@ BATCHES: dict[str, Batch] = {
         batch=8192, sequence=None, optimizer="sgd-momentum", source="goyal2017imagenet",
         where="sections 1 and 5.1, table 2",
     )),
+    "unet": Batch(
+        batch=1, sequence=None, optimizer="sgd-momentum", source="ronneberger2015unet",
+        where="section 3",
+    ),
 }  # fmt: skip
 
 LSTMS: dict[str, LstmModel] = {
@@ -120,7 +124,7 @@ def step_of(job: Job) -> TransformerTraining | ImageTraining:
         "gradients": None if job.gradients is None else Dtype(job.gradients),
         "optimizer": job.updating,
     }
-    if isinstance(job.model, ResidualNetwork):
+    if isinstance(job.model, ImageModel):
         return ImageTraining(model=job.model, **said)
     assert job.sequence is not None  # required where the job is made
     said |= {"sequence": job.sequence, "expert_imbalance": job.expert_imbalance}

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from crosstack.workload.architectures.residual import Convolution, ResidualNetwork
-from crosstack.workload.axes import AxisUse, Window
+from crosstack.workload.architectures.convolution import Convolution
+from crosstack.workload.architectures.residual import ResidualNetwork
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.draft import Draft
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import Function
+from crosstack.workload.image_draft import IMAGES, ImageDraft
 from crosstack.workload.passes.backward import training as with_backward
 
 EPSILON = 1e-5  # keeps a root from zero
-IMAGES = "image"
+POOLED = 3  # places along either axis
 
 
 def residual_graph(
@@ -39,13 +40,18 @@ def residual_graph(
     (``goyal2017imagenet``, section 2.3).
     """
     draft = _Draft(Draft(dtype=dtype))
-    draft.base.axis(AxisUse.TOKEN, **{IMAGES: images})
-    draft.sized(model)
+    draft.sized(
+        images, model.convolutions, places=(model.image // 4,), taps=(POOLED,),
+        classes=model.classes,
+    )  # fmt: skip
     convolutions = {c.name: c for c in model.convolutions}
-    axes = f"{IMAGES} y{model.image} x{model.image} c{model.colours}"
-    last = draft.base.tensor("picture", axes)
-    last = draft.active(draft.convolved(convolutions["conv1"], last))
-    last = draft.pooled(convolutions["conv1"], last)
+    first = convolutions["conv1"]
+    last = draft.picture(model.image, model.colours)
+    last = draft.normed(first, last)
+    last = draft.active(last, first.name)
+    last = draft.pooled(
+        "pool", last, channels=first.channels, size=first.places, taps=POOLED, padding=POOLED // 2
+    )
     for stage, count in enumerate(model.blocks, start=1):
         for block in range(1, count + 1):
             last = draft.block(convolutions, f"{stage}_{block}", last)
@@ -55,37 +61,13 @@ def residual_graph(
 
 
 @dataclass(frozen=True, slots=True)
-class _Draft:
-    """The graph so far; axes are called by what they are and their size."""
+class _Draft(ImageDraft):
+    """The graph so far, with what residual networks are made of."""
 
-    base: Draft
-
-    def sized(self, model: ResidualNetwork) -> None:
-        """Add all axes: places, channels as they come in and go out, taps."""
-        every = model.convolutions
-        places = {model.image, *(c.size for c in every), *(c.places for c in every)}
-        places |= {model.image // 4}
-        along = {f"{a}{n}{end}": n for n in sorted(places) for a in "yx" for end in ("", "_in")}
-        self.base.axis(AxisUse.TOKEN, **along)
-        channels = sorted({c.inputs for c in every} | {c.channels for c in every})
-        self.base.axis(**{f"c{n}{end}": n for n in channels for end in ("", "_in")})
-        taps = sorted({c.taps for c in every} | {3})
-        self.base.axis(**{f"tap_{a}{n}": n for n in taps for a in "yx"}, classes=model.classes)
-
-    def convolved(self, c: Convolution, read: str) -> str:
+    def normed(self, c: Convolution, read: str) -> str:
         """Add a convolution and the batch norm behind it."""
         draft, channel = self.base, f"c{c.channels}"
-        made = f"{IMAGES} y{c.places} x{c.places} {channel}"
-        if c.taps == c.stride == 1:  # places one by one: a product
-            weight = draft.weight(f"W_{c.name}", f"c{c.inputs}_in {channel}")
-            seen = draft.seen(read, f"{IMAGES} y{c.size} x{c.size} c{c.inputs}_in")
-            found = draft.product(c.name, seen, weight, made)
-        else:
-            taps = f"tap_y{c.taps} tap_x{c.taps}"
-            weight = draft.weight(f"W_{c.name}", f"{taps} c{c.inputs}_in {channel}")
-            seen = draft.seen(read, f"{IMAGES} y{c.size}_in x{c.size}_in c{c.inputs}_in")
-            slides = self.windows(c.size, c.places, c.taps, c.stride)
-            found = draft.convolve(c.name, seen, weight, made, *slides)
+        found = self.convolution(c, read)
         scale = draft.weight(f"scale_{c.name}", channel)
         shift = draft.weight(f"shift_{c.name}", channel)
         over = f"{IMAGES} y{c.places} x{c.places}"
@@ -93,36 +75,16 @@ class _Draft:
             f"norm_{c.name}", Function.BATCH_NORM, found, scale, shift, over=over, parameter=EPSILON
         )
 
-    def windows(self, size: int, places: int, taps: int, stride: int) -> tuple[Window, ...]:
-        """Return windows along both axes, padded so that places times stride are the size."""
-        return tuple(
-            Window(
-                axis=f"{a}{size}_in", at=f"{a}{places}", tap=f"tap_{a}{taps}", stride=stride,
-                padding=(taps - 1) // 2,
-            )
-            for a in "yx"
-        )  # fmt: skip
-
-    def active(self, read: str) -> str:
-        """Add a rectifier."""
-        return self.base.make(f"relu_{read.removeprefix('norm_')}", Function.RELU, read)
-
-    def pooled(self, c: Convolution, read: str) -> str:
-        """Add the greatest of 3 x 3 places, every second one along either axis."""
-        draft, size = self.base, c.places
-        seen = draft.seen(read, f"{IMAGES} y{size}_in x{size}_in c{c.channels}")
-        axes = f"{IMAGES} y{size // 2} x{size // 2} c{c.channels}"
-        slides = self.windows(size, size // 2, 3, 2)
-        return draft.make("pool", Function.MAX_POOL, seen, axes=axes, windows=slides)
-
     def block(self, convolutions: dict[str, Convolution], name: str, read: str) -> str:
         """Add a bottleneck."""
-        last = self.active(self.convolved(convolutions[f"reduce_{name}"], read))
-        last = self.active(self.convolved(convolutions[f"conv_{name}"], last))
-        last = self.convolved(convolutions[f"expand_{name}"], last)
+        last = read
+        for part in (f"reduce_{name}", f"conv_{name}"):
+            last = self.active(self.normed(convolutions[part], last), part)
+        last = self.normed(convolutions[f"expand_{name}"], last)
         skip = convolutions.get(f"skip_{name}")
-        before = read if skip is None else self.convolved(skip, read)
-        return self.active(self.base.make(f"add_{name}", Function.ADD, last, before))
+        before = read if skip is None else self.normed(skip, read)
+        total = self.base.make(f"add_{name}", Function.ADD, last, before)
+        return self.active(total, f"add_{name}")
 
     def classified(self, model: ResidualNetwork, read: str) -> None:
         """Add the mean over all places, the classifier and the loss of the batch."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from crosstack.workload.functions import TABLE, Function, OperationKind, Result
 from crosstack.workload.loops import LoopNest, union
 
+_CROPS = (Function.CROP, Function.CROP_GRADIENT)
 _HALVES = (Function.ROTARY, Function.COMPLEX_MULTIPLY, Function.COMPLEX_GRADIENT)
 Problems = list[tuple[str, str]]  # field of the operation, message
 
@@ -46,9 +47,16 @@ def _product(nest: LoopNest) -> Problems:
 
 
 def _pooling(nest: LoopNest) -> Problems:
-    """Return what is wrong with a pooling, or with its gradient, which reads what that made."""
-    whole, taps = nest.inputs[0], {window.tap for window in nest.operation.windows}
+    """Return what is wrong with a pooling, or with its gradient.
+
+    The latter reads what that made, and before it what that read, but for a crop.
+    """
+    alone = nest.operation.function is Function.CROP_GRADIENT
+    whole = nest.output if alone else nest.inputs[0]
+    taps = {window.tap for window in nest.operation.windows}
     made = {*nest.looped(whole)} - taps
+    if alone:
+        return _equal("inputs[0]", nest.inputs[0], made)
     if len(nest.inputs) == 1:
         return _equal("output", nest.output, made)
     return [*_equal("output", nest.output, whole), *_equal("inputs[1]", nest.inputs[1], made)]
@@ -128,6 +136,9 @@ def _window_problems(nest: LoopNest, sizes: Mapping[str, int]) -> Problems:
             found.append((field, f"no operand has {window.axis}."))
         elif any(beside):
             found.append((field, f"{window.axis} stands beside {window.at} or {window.tap}."))
+        elif nest.operation.function in _CROPS and sizes[window.tap] > 1:
+            message = f"{window.tap} has {sizes[window.tap]} places; allowed: one, of a crop."
+            found.append((field, message))
     return found
 
 

@@ -17,7 +17,7 @@ from crosstack.errors import (
     unknown_name,
 )
 from crosstack.records import Checked, Count, Number, require_types
-from crosstack.workload.architectures import Model, ResidualNetwork, Transformer
+from crosstack.workload.architectures import ImageModel, Model, Transformer
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.optimizer import Optimizer
 from crosstack.workload.passes.dispatched import DISPATCHES
@@ -333,7 +333,7 @@ class Training(Checked):
 class ImageTraining(Training):
     """A step of training of a model of images."""
 
-    model: ResidualNetwork
+    model: ImageModel
 
     @property
     def name(self) -> str:

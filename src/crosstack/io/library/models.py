@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, get_args, get_type_hints
 
 from crosstack.io.library.entries import entry
-from crosstack.workload.architectures import ResidualNetwork, Transformer
+from crosstack.workload.architectures import ImageModel, ResidualNetwork, Transformer, UNet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +43,15 @@ def model(name: str) -> Transformer:
     return made
 
 
+_ARCHITECTURES: dict[str, type[ImageModel]] = {"residual": ResidualNetwork, "unet": UNet}
+
+
 @cache
-def image_model(name: str) -> ResidualNetwork:
+def image_model(name: str) -> ImageModel:
     """Return the model of images called ``name``; `InputError` names the nearest without one."""
     found = entry("images", name)
-    return ResidualNetwork(**found.under("shape"), name=found.title)
+    kind = _ARCHITECTURES[found.values["architecture"]]
+    return kind(**found.under("shape"), name=found.title)
 
 
 @cache

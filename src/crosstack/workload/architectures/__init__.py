@@ -15,11 +15,13 @@ from crosstack.workload.architectures.layer import (
 )
 from crosstack.workload.architectures.residual import ResidualNetwork
 from crosstack.workload.architectures.transformer import Transformer
+from crosstack.workload.architectures.unet import UNet
 
-Model = Transformer | ResidualNetwork
+ImageModel = ResidualNetwork | UNet
+Model = Transformer | ImageModel
 
 __all__ = [
-    "Activation", "AttentionKind", "Experts", "FlopCount", "LatentAttention", "LayerKind", "Model",
-    "Norm", "NormPlace", "ParameterCount", "Position", "ResidualNetwork", "Transformer",
-    "mean_keys",
+    "Activation", "AttentionKind", "Experts", "FlopCount", "ImageModel", "LatentAttention",
+    "LayerKind", "Model", "Norm", "NormPlace", "ParameterCount", "Position", "ResidualNetwork",
+    "Transformer", "UNet", "mean_keys",
 ]  # fmt: skip

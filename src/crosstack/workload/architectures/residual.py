@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from crosstack.errors import require
 from crosstack.records import Count, require_types
+from crosstack.workload.architectures.convolution import Convolution
 
 EXPANSION = 4  # channels of a block's result over those inside
 STEM = 7  # taps of the first convolution, along either axis
@@ -62,18 +63,18 @@ class ResidualNetwork:
 
     def _convolutions(self) -> Iterator[Convolution]:
         size = self.image // 2
-        yield Convolution("conv1", self.colours, self.width, STEM, self.image, 2)
+        yield _padded("conv1", self.colours, self.width, STEM, self.image, 2)
         size, last = size // 2, self.width
         for stage, count in enumerate(self.blocks):
             inner, stride = self.width << stage, 1 if stage == 0 else 2
             for block in range(count):
                 name, step = f"{stage + 1}_{block + 1}", stride if block == 0 else 1
                 out = inner * EXPANSION
-                yield Convolution(f"reduce_{name}", last, inner, 1, size, 1)
-                yield Convolution(f"conv_{name}", inner, inner, 3, size, step)
-                yield Convolution(f"expand_{name}", inner, out, 1, size // step, 1)
+                yield _padded(f"reduce_{name}", last, inner, 1, size, 1)
+                yield _padded(f"conv_{name}", inner, inner, 3, size, step)
+                yield _padded(f"expand_{name}", inner, out, 1, size // step, 1)
                 if block == 0:
-                    yield Convolution(f"skip_{name}", last, out, 1, size, step)
+                    yield _padded(f"skip_{name}", last, out, 1, size, step)
                 size, last = size // step, out
 
     @property
@@ -90,30 +91,12 @@ class ResidualNetwork:
     @property
     def forward_flop(self) -> float:
         """Work of one image in a forward pass, products alone, two FLOP each. [FLOP]"""
-        products = sum(c.weights * c.places**2 for c in self.convolutions)
+        products = sum(c.multiplications for c in self.convolutions)
         return 2.0 * (products + self.features * self.classes)
 
 
-@dataclass(frozen=True, slots=True)
-class Convolution:
-    """A convolution: channels that come in and go out, taps along an axis, size of what comes in.
-
-    [1]
-    """
-
-    name: str
-    inputs: int
-    channels: int
-    taps: int
-    size: int
-    stride: int
-
-    @property
-    def places(self) -> int:
-        """Places along either axis of what goes out. [1]"""
-        return self.size // self.stride
-
-    @property
-    def weights(self) -> int:
-        """Weights, without a bias. [1]"""
-        return self.inputs * self.channels * self.taps**2
+def _padded(
+    name: str, inputs: int, channels: int, taps: int, size: int, stride: int
+) -> Convolution:
+    """Return a convolution with as many places, times its stride, as come in."""
+    return Convolution(name, inputs, channels, taps, size, stride, padding=taps // 2)
