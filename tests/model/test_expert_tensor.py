@@ -13,6 +13,7 @@ from crosstack.evaluate.plan import optimise
 from crosstack.evaluate.saved_plan import saved_plan
 from crosstack.evaluate.time import evaluate
 from crosstack.io import library
+from crosstack.io.library.machines import system_on
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.degrees import degree_of, parse_degrees
 from crosstack.mapping.mapping import Constraints, Task
@@ -24,6 +25,7 @@ from crosstack.model.choices import make_choices
 from crosstack.model.mesh_plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.model.runnable import unrunnable
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.job import Job, JobKind
 from crosstack.workload.kernels import Axis
 from crosstack.workload.passes.expert_parallel import cut_experts
@@ -190,6 +192,21 @@ class TestCutExperts:
 
 
 class TestTime:
+    def test_a_chip_reads_the_tokens_of_each_expert_that_it_has_a_part_of(self):
+        """A part of 128 experts of 2,048 x 768, each with its own 256 of 4,096 x 8 tokens."""
+        workload, system = trained("qwen3-30b-a3b"), system_on("h100-dgx", chips=2)
+        plan = make_plan(workload, system, (2,), (TENSOR,), 1, RULES, expert_tensor=2)
+        assert plan is not None
+        choices = make_choices(workload, workload.graph, plan, 1, RULES, system.chip)
+        clocked, up = choices.clocked, workload.graph.index["expert_up"]
+        assert clocked is not None
+        code = choices.index.start[up] + choices.index.axes(up).index(Axis.M)
+        assert clocked.own[code] == pytest.approx(2 * 128 * 2048 * 384)  # weights
+        assert clocked.first[code] == pytest.approx(2 * 128 * 256 * 2048)  # tokens
+        shape = [np.array([float(n)]) for n in (384, 2048, 256, 128)]
+        alone = RULES.clock.kernels.products(system.chip, Dtype.BF16, *shape)
+        assert clocked.work[code] == pytest.approx(float(alone.work_time[0]), rel=1e-9)
+
     def test_chips_that_cut_experts_gather_tokens_and_add_up_what_comes(self):
         _, found, _ = planned("tp=2,pp=1,dp=1,ep=1,etp=2", sharding=CUT)
         network = {kernel.name: kernel.network_time for kernel in found.kernels}

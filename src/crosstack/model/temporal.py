@@ -144,7 +144,7 @@ def clocked(
     product = (arrays.gemm & arrays.systolic)[row]
     held = arrays.has_weight[row]
     filled = arrays.routing[row, 2]
-    shapes = _shapes(arrays, row, shared[row] | (axis == M), (rows, depth, columns), sequences)
+    shapes = _shapes(arrays, row, shared[row], axis == M, (rows, depth, columns), sequences)
     table, clock = np.zeros((len(row), 6)), kernel_clock(chip, rules)
     spread = bool(np.all(np.asarray(plan.zero) >= Zero.GRADIENTS.number))
     results = results_of(arrays, chip, clock, plan.n_microbatches, shared=spread)
@@ -224,13 +224,18 @@ def _shapes(
     arrays: KernelGraph,
     row: Ints,
     alone: Bools,
+    cut: Bools,
     extents: tuple[Floats, Floats, Floats],
     sequences: Floats,
 ) -> Floats:
-    """Return M, K, N and batch of a microbatch, (choices, 4); ``alone`` are one product. [1]"""
+    """Return M, K, N and batch of a microbatch, (choices, 4). [1]
+
+    Those ``alone`` are one product; of those ``cut`` a chip has a part of the rows of each.
+    """
     rows, depth, columns = extents
     held, summed = arrays.has_weight[row], (arrays.periodic_size > 0)[row]
-    batch = np.where(alone, 1.0, np.maximum(rows / arrays.m[row], 1.0))
+    several = np.where(cut, arrays.outer[row], np.maximum(rows / arrays.m[row], 1.0))
+    batch = np.where(alone, 1.0, several)
     # Groups that have tokens, of the slowest chip one at least, with those of all over their share.
     touched = touched_share(arrays.routing[row], sequences)
     each = sequences * arrays.routing[row, 2] / touched
