@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -344,18 +345,22 @@ def _partitions(whole: _Made | None, label: int, n: int) -> tuple[int, ...]:
         how, i, j = here.labels[:, label].tolist()
         if node is None:
             waiting += [(one, i, first, last), (other, j, first, last)]
-        elif how == How.APART:
-            masks.append(0)
-            put(node, len(masks) - 1)
-            waiting += [(one, i, first, len(masks) - 1), (other, j, len(masks) - 1, last)]
-        elif how == How.WITH_FIRST:
-            for inside in (node, *_inside(one)):
-                put(inside, first)
-            waiting.append((other, j, first, last))
-        else:
-            for inside in (node, *_inside(other)):
-                put(inside, last)
-            waiting.append((one, i, first, last))
+            continue
+        match How(how):
+            case How.APART:
+                masks.append(0)
+                put(node, len(masks) - 1)
+                waiting += [(one, i, first, len(masks) - 1), (other, j, len(masks) - 1, last)]
+            case How.WITH_FIRST:
+                for inside in (node, *_inside(one)):
+                    put(inside, first)
+                waiting.append((other, j, first, last))
+            case How.WITH_LAST:
+                for inside in (node, *_inside(other)):
+                    put(inside, last)
+                waiting.append((one, i, first, last))
+            case never:
+                assert_never(never)
     return tuple(mask for mask in masks if mask)
 
 
