@@ -70,6 +70,9 @@ SMALL = {
         MIXTRAL, feed_forward_bias=True, experts=replace(MIXTRAL.experts, shared=2)
     ),
     "every-other": replace(MIXTRAL, layers=4, experts=replace(MIXTRAL.experts, every=2), window=2),
+    "taking-turns": replace(
+        MIXTRAL, layers=11, experts=replace(MIXTRAL.experts, every=2), window=2, global_every=4
+    ),
     "deepseek-v2-lite": replace(DEEPSEEK, latent=replace(DEEPSEEK.latent, query_rank=0)),
     "deepseek-v2": DEEPSEEK,
     "deepseek-v3": replace(

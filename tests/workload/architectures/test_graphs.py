@@ -147,6 +147,8 @@ class TestRegistry:
             ({"layers": 7, "global_every": 3}, [("", 2, 3), ("last_window_", 1, 1)]),
             ({"layers": 5, "global_every": 3}, [("window_", 4, 1), ("global_", 1, 1)]),
             ({"layers": 6, "global_every": 1}, [("", 6, 1)]),
+            ({"layers": 60, "global_every": 20}, [("window_", 57, 1), ("global_", 3, 1)]),
+            ({"layers": 9, "global_every": 4}, [("", 2, 4), ("last_window_", 1, 1)]),
         ],
     )  # fmt: skip
     def test_groups_that_do_not_repeat_are_blocks_by_kind(self, changes, runs):

@@ -15,6 +15,8 @@ from itertools import groupby
 from crosstack.workload.architectures.layer import LayerKind
 from crosstack.workload.architectures.transformer import Transformer
 
+MOST_TOGETHER = 12  # layers of a group: a graph of more is mapped kind by kind [1]
+
 
 @dataclass(frozen=True, slots=True)
 class LayerRun:
@@ -35,14 +37,14 @@ class LayerRun:
 
 
 def layer_runs(model: Transformer) -> tuple[LayerRun, ...]:
-    """Return all layers of a model, in its order where they repeat; else by kind."""
+    """Return all layers of a model, in its order where few repeat; else by kind."""
     kinds = [model.layer(index) for index in range(model.layers)]
     known = list(dict.fromkeys(kinds))
     first = 0 if model.experts is None else model.experts.first_dense
     rest = kinds[first:]
     period = _period(rest)
     count = len(rest) // period
-    if count < 2 and len(known) > 1:
+    if len(known) > 1 and (count < 2 or period > MOST_TOGETHER):
         found = Counter(kinds).items()
         return tuple(LayerRun.alone(kind, n, _label(kind, known)) for kind, n in found)
     group, left = rest[:period], rest[period * count :]
@@ -57,14 +59,22 @@ def layer_runs(model: Transformer) -> tuple[LayerRun, ...]:
 
 
 def _period(kinds: Sequence[LayerKind]) -> int:
-    """Return how many layers come before they repeat. [1]"""
-    return next(p for p in range(1, len(kinds) + 1) if kinds[p:] == kinds[: len(kinds) - p])
+    """Return how many layers come before they repeat, by the longest start that is an end. [1]"""
+    longest = [0]
+    for kind in kinds[1:]:
+        length = longest[-1]
+        while length and kind != kinds[length]:
+            length = longest[length - 1]
+        longest.append(length + (kind == kinds[length]))
+    return len(kinds) - longest[-1]
 
 
 def _alike(kinds: Sequence[LayerKind], known: list[LayerKind], word: str) -> Iterator[LayerRun]:
     """Yield layers that follow one another and are of one kind, called by a word of their own."""
-    for kind, run in groupby(kinds):
-        yield LayerRun.alone(kind, len(list(run)), word + _label(kind, known))
+    runs = [(kind, len(list(run))) for kind, run in groupby(kinds)]
+    labels = _labels([kind for kind, _ in runs], known)
+    for (kind, count), label in zip(runs, labels, strict=True):
+        yield LayerRun.alone(kind, count, word + label)
 
 
 def _labels(group: Sequence[LayerKind], known: list[LayerKind]) -> Iterator[str]:
