@@ -43,7 +43,7 @@ def test_an_answer_says_them(run, saved):
     [
         (("--recompute", "full:0"), "--recompute: got 'full:0'; allowed: attention:N or full:N"),
         (("--recompute", "ful:2"), '--recompute: no recompute is called "ful"'),
-        (("--recompute", "full:9"), "allowed:"),
+        (("--recompute", "full:9"), "--recompute: got 9; allowed: up to 2, the layers of"),
         (("--offload", "optimiser"), '--offload: no what is offloaded is called "optimiser"'),
         (("--offload", "optimizer+state"), "--offload: got"),
         (SAID, "none with activations on the host: all layers are alike"),

@@ -220,6 +220,11 @@ def _recompute(workload: Workload, system: System, constraints: Constraints, rul
     if constraints.recompute_layers is not None:
         layers, path = constraints.recompute_layers, "constraints.recompute_layers"
         require_layers_again(system.chip, rules, layers, path)
+        pieces = (constraints.degrees.pipeline or 1) * (constraints.interleave or 1)
+        most = -(-workload.graph_repetitions // pieces)
+        where = f"the {workload.graph_words[1]} of the model"
+        where += f", cut in {pieces} pieces" if pieces > 1 else ""
+        require(layers <= most, path, layers, f"up to {most}, {where}")
         ends = constraints.schedule is not None and constraints.schedule.ends_meet
         allowed = f"none with schedule {constraints.schedule}: all layers are alike"
         require(not ends, path, layers, allowed)

@@ -108,8 +108,7 @@ def _expert(workload: Workload, degree: int, even: int | None) -> Iterator[str]:
 
 def _pipeline(workload: Workload, degree: int, even: int | None) -> Iterator[str]:
     """Yield what so many stages would have to be; ``even``: layers that may lack, None: any."""
-    layers, together = workload.graph_repetitions, workload.layers_in_graph
-    named = "layers" if together == 1 else f"groups of {together} layers"
+    layers, (_, named) = workload.graph_repetitions, workload.graph_words
     if degree > layers:
         yield f"up to {layers:,} stages, as many as there are {named}"
     elif even is not None and -layers % degree > even:

@@ -13,7 +13,7 @@ from crosstack.model.schedule.events import Timeline, simulate
 from crosstack.model.schedule.layer import TERMS, PartitionTimes, layer_graph
 from crosstack.report.drawing import Canvas, Figure, text_width
 from crosstack.report.scales import round_scale
-from crosstack.report.wording import common_scale, layer_words, plural, time_words
+from crosstack.report.wording import common_scale, plural, time_words
 
 NAMES, WIDTH, ROW, HEAD = 76.0, 820.0, 30.0, 40.0
 NARROWEST = 0.5  # pixels; a thinner bar is not seen
@@ -96,7 +96,7 @@ def layer_sentence(answer: Plan) -> str:
     """Say how the time of an iteration comes of that of a layer."""
     e, m = answer.evaluation, answer.mapping
     workload = answer.task.workload
-    layer = f"One {layer_words(workload)} of one {workload.item} takes {time_words(e.layer_time)}"
+    layer = f"One {workload.graph_words[0]} of one {workload.item} takes {time_words(e.layer_time)}"
     if e.stages:
         stage = f"the slowest stage takes {time_words(e.stage_time)} for a microbatch"
     else:

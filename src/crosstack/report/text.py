@@ -331,7 +331,7 @@ def _given_words(task: Task) -> tuple[tuple[str, str], ...]:
         **sized,
         "kernel by kernel": "yes" if c.kernel_by_kernel else "",
         "forward and backward": "in separate partitions" if c.separate_directions else "",
-        "computed again": wording.again_words(c),
+        "computed again": wording.again_words(c, task.workload),
         "schedule": "" if c.schedule is None else c.schedule.value,
         "pieces a stage": "" if c.interleave is None else f"{c.interleave:,}",
         "shared by data-parallel chips": "" if c.zero is None else wording.ZERO[c.zero],

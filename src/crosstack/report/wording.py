@@ -155,12 +155,12 @@ def key_numbers(answer: Plan) -> tuple[tuple[str, str], ...]:
     of_rate = f" of {peak_words(answer.task, answer.rules)}" if typed else ""
     return (
         ("iteration time", time),
-        (f"{layer_words(workload)} time, one {workload.item}", time_words(e.layer_time)),
+        (f"{workload.graph_words[0]} time, one {workload.item}", time_words(e.layer_time)),
         ("throughput", throughput_words(workload, e.throughput)),
         ("utilization of the peak", f"{percent(e.utilization)}{of_rate}"),
         ("work of an iteration", format_quantity(e.work, "FLOP")),
         ("main memory used, one chip", memory),
-        (f"memory traffic of a {layer_words(workload)}", format_quantity(moved, "B")),
+        (f"memory traffic of a {workload.graph_words[0]}", format_quantity(moved, "B")),
         *(crossed if crossing else ()),
         ("FLOP per byte of memory traffic", _intensity(e.memory_intensity)),
         ("FLOP per byte of collectives", _intensity(e.network_intensity)),
@@ -229,7 +229,7 @@ def grouped(value: float) -> str:
 def splits(answer: Plan) -> tuple[tuple[str, str], ...]:
     """Return how the work is split, as (label, value)."""
     e, m, workload = answer.evaluation, answer.mapping, answer.task.workload
-    layer = layer_words(workload)
+    layer = workload.graph_words[0]
     again = len(searched_recomputations(workload.graph, answer.rules)) > 1
     batch = plural(workload.global_batch_size, workload.item)
     uses: tuple[Parallelism, ...] = Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA
@@ -248,7 +248,7 @@ def splits(answer: Plan) -> tuple[tuple[str, str], ...]:
         ("pipeline", _pipeline(answer)),
         ("batch", f"{batch}; each pipeline runs {e.n_microbatches:,} x {m.microbatch_size}"),
         (f"tiles of {one(workload.item)}", f"{m.n_tiles:,}"),
-        *([("computed again in the backward pass", again_words(m))] if again else []),
+        *([("computed again in the backward pass", again_words(m, workload))] if again else []),
         *([("shared by data-parallel chips", ZERO[m.zero])] if m.zero is not Zero.NONE else []),
         *([("keys and values of a sequence", CONTEXT[m.context_exchange])] if shared > 1 else []),
         *([("sent beside the work", hidden_words(m.overlap))] if m.overlap is not None else []),
@@ -323,7 +323,7 @@ _RECOMPUTATION = {
 }
 
 
-def again_words(decided: Mapping | Constraints) -> str:
+def again_words(decided: Mapping | Constraints, workload: Workload) -> str:
     """Say what the backward pass computes again, and in how many layers; empty if not decided."""
     if decided.recompute is None:
         return ""
@@ -331,7 +331,7 @@ def again_words(decided: Mapping | Constraints) -> str:
     if some is None:
         return what
     where = "a stage" if decided.interleave in (None, 1) else "every piece of a stage"
-    return f"{what}, of the first {plural(some, 'layer')} of {where}"
+    return f"{what}, of the first {some:,} {workload.graph_words[some > 1]} of {where}"
 
 
 OFFLOADED = {
@@ -344,12 +344,6 @@ OFFLOADED = {
 def offload_words(kinds: tuple[Offload, ...]) -> str:
     """Say what lies in the memory of the hosts."""
     return ", and ".join(OFFLOADED[kind] for kind in kinds)
-
-
-def layer_words(workload: Workload) -> str:
-    """Say what the graph of a workload is: a layer, or a group of layers that take turns."""
-    together = workload.layers_in_graph
-    return "layer" if together == 1 else f"group of {together:,} layers"
 
 
 def room_words(answer: Plan) -> str:

@@ -158,6 +158,14 @@ class Workload:
         return self.n_layers // self.layers_in_graph
 
     @property
+    def graph_words(self) -> tuple[str, str]:
+        """What ``graph`` is, one and several: a layer, or a group of layers that take turns."""
+        if self.layers_in_graph == 1:
+            return "layer", "layers"
+        layers = f"of {self.layers_in_graph:,} layers"
+        return f"group {layers}", f"groups {layers}"
+
+    @property
     def work(self) -> float:
         """Floating-point operations of one iteration. [FLOP]"""
         ends = sum(end.graph.total_work * end.count for end in self.ends)
