@@ -46,7 +46,7 @@ TWICE = 2.0  # a number of tiles over the one before, at least
 ALONE = 10  # units of work of pricing a partition of a chip without memory units
 NEAR = 1.5  # times the best, above which a mapping is no start for a better one
 MOST_LANES = 4  # improved
-IMPROVING = 0.75  # share of the work that is left, for all lanes
+IMPROVING = 0.9  # share of the work that is left, for all lanes
 MOST_ROUNDS = 8  # of improving one
 NEAR_TILES = (-8, 8, -4, 4, -2, 2, -1, 1)  # places from the best number of tiles that are tried
 
