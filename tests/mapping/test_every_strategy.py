@@ -85,8 +85,9 @@ def every_strategy(model: Transformer, batch: int) -> Iterator[dict[str, Any]]:
         (DENSE, 8, 80e9, Schedule.ZB_H2),
         (replace(DENSE, layers=4), 8, 80e9, Schedule.ZB_V),
         (MIXTURE, 4, 80e9, Schedule.ONE_F_ONE_B),
+        (MIXTURE, 8, 80e9, Schedule.COMBINED),
     ],
-    ids=["dense", "little-memory", "zb-h1", "zb-h2", "zb-v", "mixture"],
+    ids=["dense", "little-memory", "zb-h1", "zb-h2", "zb-v", "mixture", "combined"],
 )
 def test_the_best_of_all_given_strategies_is_what_a_free_search_finds(
     model, batch, capacity, schedule

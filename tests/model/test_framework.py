@@ -236,7 +236,7 @@ def test_what_fsdp_does_not_share_is_refused(given, says):
     ("name", "schedule", "says"),
     [
         ("megatron", "gpipe", "got 'gpipe'; allowed: 1f1b with megatron"),
-        ("megatron", "dualpipe", "got 'dualpipe'; allowed: 1f1b with megatron"),
+        ("megatron", "dualpipe", "got 'dualpipe'; allowed: 1f1b, combined-1f1b with megatron"),
         ("eager", "zb-h1", "allowed: gpipe, 1f1b, zb-v with eager; nearest: zb-v"),
         ("megatron", "zb-v", "got 'zb-v'; allowed: 1f1b with megatron"),
         ("compiled", "zb-v", "allowed: gpipe, 1f1b with compiled; nearest: 1f1b"),

@@ -75,6 +75,7 @@ def ran(one: Pipeline, work: float) -> float:
 def test_sums_that_nothing_hides_end_when_events_do(seed, schedule, ends):
     rng = Random(seed)
     stages = rng.choice([2, 3, 4])
+    pieces = schedule.pieces or 1 + (schedule is Schedule.COMBINED)
     step = OptimizerStep(
         sums=10 ** rng.uniform(-1, 1),
         first=rng.uniform(0, 3) * ends,
@@ -85,12 +86,12 @@ def test_sums_that_nothing_hides_end_when_events_do(seed, schedule, ends):
     one = Pipeline(
         stages=stages,
         microbatches=stages * max(rng.choice([1, 2, 3]), schedule.ahead),
-        layers=rng.choice([1, 2, 5]) * (schedule.pieces or 1),
+        layers=rng.choice([1, 2, 5]) * pieces,
         transfer=rng.choice([0.0, 0.1, 0.3]),
         overlap=rng.choice(list(Overlap)),
         training=True,
         schedule=schedule,
-        interleave=schedule.pieces or 1,
+        interleave=pieces,
         weight_gradients=0.3,
         step=replace(step, last=0.0) if schedule.ends_meet else step,
     )

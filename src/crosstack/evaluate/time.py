@@ -25,6 +25,7 @@ from crosstack.machine.system import System
 from crosstack.mapping.checks import (
     check_offload,
     check_overlap,
+    require_again,
     require_layers_again,
     require_schedule,
 )
@@ -391,6 +392,8 @@ def decided_plan(
     again = mapping.recompute
     require(again in kinds, "mapping.recompute", again.value, f"{', '.join(kinds)} {where}")
     require_schedule(plan, arrays, rules, order, where)
+    framework = None if plan.driven is None else plan.driven.framework
+    require_again(framework, order, again, "mapping.recompute")
     plan = replace(plan, schedule=order)
     counts = interleavings(plan, rules)
     listed = (

@@ -11,6 +11,8 @@ from crosstack.evaluate.time import mapped_plan
 from crosstack.machine.chip import Overlap
 from crosstack.model.iteration import pipeline_of
 from crosstack.model.optimizer_step import NO_STEP
+from crosstack.model.pairs import token_times
+from crosstack.model.schedule.combined import hidden_in_pairs
 from crosstack.model.schedule.dual import hidden_time
 from crosstack.model.schedule.events import Timeline, simulate
 from crosstack.model.schedule.passes import Ending, Operation, Pass, Stage
@@ -74,8 +76,10 @@ def stages_of(answer: Plan) -> tuple[Stage, ...]:
     if pipeline.schedule.defers_weights:
         apart = float(pipeline.weight_gradients) / (1 - share)
         layers = [replace(one, weights=one.backward * min(apart, 1.0)) for one in layers]
-    if pipeline.from_both_ends and layers:
-        layers[0] = replace(layers[0], tokens=_there_and_back(pipeline))
+    if pipeline.together and layers:
+        there, back = token_times(pipeline)[0]
+        cut = mapping.interleave
+        layers[0] = replace(layers[0], tokens=(there / cut, back / cut))
     for name, time in _waits(answer, pipeline, whole):
         there, back = time * share, time * (1 - share)
         layers = [*layers, Operation(name=name, forward=there, backward=back)]
@@ -116,13 +120,6 @@ def _waits(answer: Plan, pipeline: Pipeline, work: float) -> Pieces:
     here = float(_pipeline(answer, here=True).stage_work(work))
     named = (EXCHANGING, here - work), (OFFLOADING, whole - here)
     return [(name, time / pieces) for name, time in named if time > 0]
-
-
-def _there_and_back(pipeline: Pipeline) -> tuple[float, float]:
-    """What tokens of the layers of a stage take on their way, forward and backward. [s]"""
-    both = float(pipeline.tokens[1])
-    there = both * float(pipeline.tokens_forward)
-    return there, both - there
 
 
 def _with_tokens(ends: list[Operation], tokens: tuple[float, float]) -> list[Operation]:
@@ -179,9 +176,12 @@ def stages_on(
 
 def hidden_of(answer: Plan, stages: Sequence[Stage], chip: int) -> float:
     """How much less a chip takes for passes that run together than one by one. [s]"""
-    if not (answer.mapping.schedule.both_ends and answer.task.workload.training):
+    schedule, count = answer.mapping.schedule, answer.evaluation.n_microbatches
+    if not (schedule.pairs and answer.task.workload.training):
         return 0.0
-    return hidden_time(stages, chip, answer.evaluation.n_microbatches)
+    if schedule.both_ends:
+        return hidden_time(stages, chip, count)
+    return hidden_in_pairs(stages, chip, count, answer.mapping.interleave)
 
 
 def busy_of(answer: Plan, stages: Sequence[Stage]) -> tuple[tuple[str, float], ...]:

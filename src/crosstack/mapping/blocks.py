@@ -76,9 +76,7 @@ def block_bound(state: SearchState, plan: MeshPlan, *, together: bool = False) -
     With one tile nothing is cut raggedly, so no number of tiles has less work or traffic; what
     one tile needs of the SRAM is not looked at.
     """
-    if together:
-        return _pure_bound(state, plan, together=True)
-    return float(layers_of_block(state, plan, np.asarray(plan.again)))
+    return float(layers_of_block(state, plan, np.asarray(plan.again), together=together))
 
 
 def bend_of(state: SearchState, plan: MeshPlan) -> Bend | None:
@@ -86,10 +84,12 @@ def bend_of(state: SearchState, plan: MeshPlan) -> Bend | None:
     if not state.pricing.exact_matters(plan):
         return None
     state.spend_on_passes(plan)
-    return state.pricing.bend(plan, block_bound(state, plan, together=plan.schedule.both_ends))
+    return state.pricing.bend(plan, block_bound(state, plan, together=plan.schedule.pairs))
 
 
-def layers_of_block(state: SearchState, plan: MeshPlan, again: Floats) -> Floats:
+def layers_of_block(
+    state: SearchState, plan: MeshPlan, again: Floats, *, together: bool = False
+) -> Floats:
     """Bound the layer times under plans of the block of ``plan``, of which shares compute again.
 
     A layer takes on average a sum of what those that compute again take and what others do; each
@@ -99,11 +99,14 @@ def layers_of_block(state: SearchState, plan: MeshPlan, again: Floats) -> Floats
     ----------
     again : array
         Shares of the layers of a stage that compute again. [1]
+    together : bool
+        As `block_bound` has it.
     """
-    whole = _pure_bound(state, replace(plan, again=1.0))
+    whole = _pure_bound(state, replace(plan, again=1.0), together=together)
     if np.all(again == 1):
         return np.full(np.shape(again), whole)
-    none = _pure_bound(state, with_recompute(plan, state.arrays, Recompute.NONE))
+    without = with_recompute(plan, state.arrays, Recompute.NONE)
+    none = _pure_bound(state, without, together=together)
     return np.asarray(none + again * (whole - none))
 
 
@@ -118,11 +121,8 @@ def _pure_bound(state: SearchState, plan: MeshPlan, *, together: bool = False) -
 
 
 def _layer_bound(state: SearchState, plan: MeshPlan, *, together: bool) -> float:
-    choices, network = state.table(plan, 1), 0.0
+    choices, network = state.table(plan, 1, together=together), 0.0
     domains = state.domains(plan)
-    if together:
-        hidden = (1 - plan.taken) * choices.exchange_time
-        choices = replace(choices, network_time=choices.network_time - hidden)
     load = unburdened(state.lightest_load(plan, choices, domains, roomy=True))
     state.budget.spend(BOUND * load.n // 2)
     if plan.tensor > 1:

@@ -18,7 +18,6 @@ import numpy as np
 
 from crosstack.mapping.blocks import (
     bend_of,
-    block_bound,
     chips_of_block,
     layers_of_block,
     network_floor,
@@ -42,8 +41,8 @@ from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.objective import LayerPrices
 from crosstack.model.partition import ROUNDING as FITTING
 from crosstack.workload.kernel_graph import Bools, Floats, Ints
-from crosstack.workload.transformer_training import Schedule
 
+PAIRS = np.array([order.pairs for order in ORDERS])  # whose passes run together
 PLANS_AT_ONCE = 8192  # uses of the network, with what chips share, that are bounded together
 STRATEGIES_A_UNIT = 20  # bounded in a unit of work
 BLOCK = 600  # units of work of a block of chips that share sequences, of which there are many
@@ -132,12 +131,12 @@ class BoundedStrategies:
     def _layers(self, state: SearchState, own: Ints) -> tuple[Floats, Floats]:
         """Bound what a layer takes of some that have a block, and where passes run together. [s]"""
         plan = self.plan(state, int(own[0]))
-        dual = self.strategies.schedule[own] == ORDERS.index(Schedule.DUALPIPE)
+        pairs = PAIRS[self.strategies.schedule[own]]
         layer = beside = np.zeros(len(own))
-        if not dual.all():
+        if not pairs.all():
             layer = layers_of_block(state, plan, self.strategies.again[own])
-        if dual.any():
-            beside = np.full(len(own), block_bound(state, plan, together=True))
+        if pairs.any():
+            beside = layers_of_block(state, plan, self.strategies.again[own], together=True)
         if plan.context > 1:
             state.budget.spend(BLOCK + len(own) // STRATEGIES_A_UNIT)
         return layer, beside
@@ -179,8 +178,8 @@ class BoundedStrategies:
         """
         prices, some = prices_at(self.prices, places), self.strategies.at(places)
         totals = state.pricing.totals(some, layers, prices, together=together)
-        both = np.array([order.both_ends for order in ORDERS])[some.schedule]
-        beyond, (at, least, slope) = np.where(both, together, layers), self.bends[places].T
+        beyond = np.where(PAIRS[some.schedule], together, layers)
+        at, least, slope = self.bends[places].T
         return np.asarray(np.maximum(totals, least + slope * np.maximum(beyond - at, 0.0)))
 
 

@@ -72,11 +72,12 @@ class FirstCosts:
 
 
 def tightened(
-    domains: Domains, choices: Choices, chip: Chip, first: FirstCosts, *, waits: bool
+    domains: Domains, choices: Choices, chip: Chip, first: FirstCosts, *, waits: bool, hidden: float
 ) -> Domains:
     """Drop choices that another of the same kernel beats in all respects.
 
-    ``waits``: whether it counts what gradients of weights that are computed later wait with.
+    ``waits``: whether it counts what gradients of weights that are computed later wait with;
+    ``hidden``: what of tokens on their way other passes may hide. [1]
     """
     size: tuple[Ints | Floats, ...] = (choices.m, choices.k, choices.columns)
     if chip.compute.utilization is not None:
@@ -88,6 +89,9 @@ def tightened(
     ]  # fmt: skip
     if waits:
         terms.append(choices.waiting)
+    if hidden:
+        sent = choices.exchange_time
+        terms += [sent, choices.network_time - hidden * sent]
     if choices.clocked is not None:
         terms += choices.clocked.columns()
     edge_terms = choices.conversions.by_what_others_need()

@@ -7,6 +7,7 @@ from typing import Any
 
 from crosstack.errors import InputError, Problem, require
 from crosstack.machine.chip import Chip, Execution
+from crosstack.machine.framework import Framework
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints, GeneralDecisions
@@ -17,13 +18,18 @@ from crosstack.model.expert_degrees import cuts_experts, experts_allowed, spread
 from crosstack.model.memory import recomputations, weight_gradients
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
-from crosstack.model.runnable import runs_schedule, schedules_allowed
-from crosstack.model.schedule.allowed import may_follow, schedules, some_layers_again
+from crosstack.model.runnable import runs_again, runs_schedule, schedules_allowed
+from crosstack.model.schedule.allowed import (
+    interleavings,
+    may_follow,
+    schedules,
+    some_layers_again,
+)
 from crosstack.model.schedule.zero_bubble import least_microbatches
 from crosstack.model.tiles import divisors
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Placement
-from crosstack.workload.transformer_training import Hidden, Offload, Schedule, Zero
+from crosstack.workload.transformer_training import Hidden, Offload, Recompute, Schedule, Zero
 from crosstack.workload.workload import Workload
 
 
@@ -209,7 +215,21 @@ def require_schedule(
         few = f"{Schedule.ONE_F_ONE_B}, or an even number of stages, and of microbatches at least "
         few += f"twice as many as the {plan.pipeline} stages"
         enough = bool(may_follow(replace(plan, schedule=order, interleave=1), rules))
+    if order is Schedule.COMBINED:
+        few = f"{Schedule.ONE_F_ONE_B}, or chips that share experts (ep), and weights of layers of "
+        few += "their own (zero 0 or 1), with one stage and two microbatches at least, or with "
+        few += f"stages in pieces (interleave) and a multiple of {plan.pipeline} microbatches"
+        enough = len(interleavings(replace(plan, schedule=order), rules)) > 0
     require(enough, path, f"{order} of {plan.n_microbatches} microbatches", few)
+
+
+def require_again(
+    framework: Framework | None, order: Schedule, again: Recompute, path: str
+) -> None:
+    """Raise `InputError` where a framework does not compute so much again by a schedule."""
+    whose = "" if framework is None else f" and {framework.name}"
+    allowed = f"{Recompute.NONE} or {Recompute.ATTENTION} with schedule {order}{whose}"
+    require(runs_again(framework, order, again), path, again.value, allowed)
 
 
 def _recompute(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:
@@ -274,13 +294,20 @@ def _schedule(workload: Workload, system: System, constraints: Constraints, rule
         return
     refused = schedules_allowed(system.chip.framework, schedule)
     require(not (refused and workload.training), "constraints.schedule", schedule.value, refused)
+    if constraints.recompute is not None:
+        framework, again = system.chip.framework, constraints.recompute
+        require_again(framework, schedule, again, "constraints.recompute")
+    sends = schedule is not Schedule.COMBINED or bool(workload.graph.exchanged.any())
+    allowed = f"{', '.join(kind for kind in Schedule if kind is not Schedule.COMBINED)}: "
+    allowed += f"{workload.name} has no experts that tokens are sent to"
+    require(sends, "constraints.schedule", schedule.value, allowed)
     apart = not schedule.defers_weights or bool(weight_gradients(workload.graph).any())
     others = f"{', '.join(kind for kind in Schedule if not kind.defers_weights)}: {workload.name}"
     allowed = f"{others} has no gradients of weights to compute apart"
     require(apart, "constraints.schedule", schedule.value, allowed)
-    zero = not schedule.defers_weights or constraints.zero in (None, Zero.NONE, Zero.STATE)
-    allowed = f"0 or 1 with schedule {schedule}, whose gradients of weights wait; more with {one}"
+    zero = not schedule.keeps_weights or constraints.zero in (None, Zero.NONE, Zero.STATE)
+    allowed = f"0 or 1 with schedule {schedule}, whose layers exchange no weights; more with {one}"
     require(zero, "constraints.zero", str(constraints.zero), allowed)
-    alone = schedule is one or pieces in (None, schedule.pieces)
+    alone = pieces is None or schedule.pieces in (None, pieces)
     allowed = f"{schedule.pieces} with schedule {schedule}; more with {one}"
     require(alone, "constraints.interleave", pieces, allowed)

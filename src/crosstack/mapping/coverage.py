@@ -139,6 +139,10 @@ def _no_plan(state: SearchState) -> InputError:
             allowed = f"{Schedule.ONE_F_ONE_B}, or an even number of stages, and of microbatches, "
             allowed += f"at least twice as many, {some}"
         return InputError(Problem("constraints.schedule", f"got {one}; allowed: {allowed}."))
+    if one is Schedule.COMBINED:
+        allowed = f"{Schedule.ONE_F_ONE_B}, or chips that share experts, with one stage and two "
+        allowed += f"microbatches at least, or stages in pieces, {some}"
+        return InputError(Problem("constraints.schedule", f"got {one}; allowed: {allowed}."))
     if constraints.zero not in (None, Zero.NONE):
         allowed = "0, or training on data-parallel chips"
         allowed += ", on several levels of the network" * (constraints.zero is Zero.HYBRID)

@@ -143,7 +143,7 @@ class Pricing:
 
         Of passes that run together, ``layer`` leaves out what they hide.
         """
-        if plan.schedule.both_ends:
+        if plan.schedule.pairs:
             plan = plan_together(plan)
         whole, less = self.offered(plan, layer), self.offered(plan, layer * (1 - STEP))
         slope = max(whole - less, 0.0) / (layer * STEP) if layer else 0.0
@@ -155,16 +155,12 @@ class Pricing:
     def least_of(self, plan: MeshPlan, bend: Bend | None, layer: float) -> float:
         """Return what the objective is at least for a layer's cost, by a line below it, too. [s]"""
         total = self.total(plan, layer)
-        if bend is None or plan.schedule.both_ends:  # whose line is of passes that run together
-            return total
-        return max(total, bend.at(layer))
+        return total if bend is None else max(total, bend.at(layer - _hidden(plan)))
 
     def below(self, plan: MeshPlan, bend: Bend | None, total: float) -> float:
         """Return a layer's cost from which on the objective is not below ``total``. [s]"""
         layer = self.layer_below(plan, total)
-        if bend is None or plan.schedule.both_ends:
-            return layer
-        return min(layer, bend.below(total))
+        return layer if bend is None else min(layer, bend.below(total) + _hidden(plan))
 
     def layer_below(self, plan: MeshPlan, total: float) -> float:
         """Return the layer's cost below which the objective is less than ``total``. [s]"""
@@ -227,3 +223,8 @@ class Pricing:
         if load.network_takes_maximum:
             extra, network = extra + network * sum(load.network), load.network_price
         return replace(load, memory_price=price.memory, network_price=network, extra=extra)
+
+
+def _hidden(plan: MeshPlan) -> float:
+    """Time of a layer that passes of a plan hide at most, which `Pricing.bend` leaves out. [s]"""
+    return (1 - plan.taken) * float(plan.tokens[1]) if plan.schedule.pairs else 0.0

@@ -54,6 +54,7 @@ from crosstack.mapping.search_node import EndSearch, SearchNode, SearchState
 from crosstack.mapping.seeds import plant
 from crosstack.mapping.sharding import given_choices
 from crosstack.mapping.slots import make_slots
+from crosstack.mapping.start_node import codes_of, plan_of
 from crosstack.mapping.strategy_bounds import Noted, StrategyBounds
 from crosstack.mapping.tiles import useful_tiles
 from crosstack.model.choice_index import choice_index
@@ -205,7 +206,7 @@ def _offer_start(state: SearchState, start: Mapping, time_taken: float) -> None:
     InputError
         If the mapping contradicts what is given.
     """
-    given, codes, backward = state.constraints, state.codes(start), state.arrays.backward
+    given, codes, backward = state.constraints, codes_of(state, start), state.arrays.backward
     directions = [{bool(backward[i]) for i in bits(mask)} for mask in masks_of(start)]
     order = [max(found) for found in directions]
     length = -(-state.workload.sequence_length // start.n_tiles)
@@ -241,7 +242,7 @@ def _offer_start(state: SearchState, start: Mapping, time_taken: float) -> None:
     if problems:
         raise InputError(problems)
     if state.rules.decisions.before_time:
-        plan = state.plan_of(start)
+        plan = plan_of(state, start)
         domains = tuple((int(code),) for code in codes)
         if plan.tensor > 1 and not state.first.allows(domains, state.table(plan, start.n_tiles)):
             return
@@ -324,7 +325,7 @@ def _end_search(
         mapping = blocks[key]
         if isinstance(mapping, Lack):
             return mapping
-        choices, codes = state.table(alone, mapping.n_tiles), state.codes(mapping)
+        choices, codes = state.table(alone, mapping.n_tiles), codes_of(state, mapping)
         priced = priced_end(workload, system, end, plan, rules, choices, codes, masks_of(mapping))
         kept = EndMapping(
             n_tiles=mapping.n_tiles, sharding=mapping.sharding, partitions=mapping.partitions

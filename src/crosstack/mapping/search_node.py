@@ -12,16 +12,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from crosstack.errors import require
 from crosstack.machine.chip import Execution, Overlap
-from crosstack.machine.system import Parallelism, System
+from crosstack.machine.system import System
 from crosstack.mapping.branching import FirstCosts, branches, first_shardings, tightened
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.decided import decided
 from crosstack.mapping.following import choices_excess, following_bound, one_by_one_bound
 from crosstack.mapping.fusion import Fusion, fuse, make_problem, sequence_cost, simple_bound
 from crosstack.mapping.ideals import TableCache
-from crosstack.mapping.incumbent import PROOF, Incumbent, Lack, masks_of, numbers_of
+from crosstack.mapping.incumbent import PROOF, Incumbent, Lack, numbers_of
 from crosstack.mapping.joint import UNKNOWN, Joint, joint_bound
 from crosstack.mapping.layouts import make_layout_choices
 from crosstack.mapping.mapping import Constraints, EndMapping, Mapping
@@ -40,7 +39,7 @@ from crosstack.mapping.sharding import given_choices, with_given
 from crosstack.mapping.slots import Slots
 from crosstack.mapping.stage_times import on_one_chip
 from crosstack.mapping.strategy_bounds import Noted, StrategyBounds
-from crosstack.model.choice_index import ChoiceIndex, choice_index, sharding_codes
+from crosstack.model.choice_index import ChoiceIndex, choice_index
 from crosstack.model.choices import Choices, least_summing, make_choices, summing
 from crosstack.model.end_cost import EndCost
 from crosstack.model.ends import computed_again_of, least_ends, with_ends
@@ -56,6 +55,7 @@ from crosstack.model.partition import (
     relaxed_load,
 )
 from crosstack.model.rules import Rules
+from crosstack.model.tokens import without_hidden
 from crosstack.workload.kernel_graph import Ints, KernelGraph
 from crosstack.workload.passes.expert_parallel import cut_experts
 from crosstack.workload.workload import Workload
@@ -170,21 +170,46 @@ class SearchState:
 
     # ------------------------------------------------------------ loads
 
-    def table(self, plan: MeshPlan, n_tiles: int) -> Choices:
-        """Return the costs of all choices under a plan and a number of tiles, kept for a while."""
+    def table(self, plan: MeshPlan, n_tiles: int, *, together: bool = False) -> Choices:
+        """Return the costs of all choices under a plan and a number of tiles, kept for a while.
+
+        ``together``: without what passes that run together hide of tokens on their way.
+        """
         key = (
             plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
             plan.n_microbatches, plan.periodic, plan.spilled, plan.recompute, plan.again, n_tiles,
-            plan.context_exchange, plan.expert_tensor, plan.hidden,
+            plan.context_exchange, plan.expert_tensor, plan.hidden, together,
         )  # fmt: skip
         if key not in self.choices:
-            self.budget.spend(TABLE * self.arrays.n)
+            if together:
+                found = without_hidden(self.table(plan, n_tiles), plan)
+            else:
+                self.budget.spend(TABLE * self.arrays.n)
+                found = make_choices(
+                    self.workload, self.arrays, plan, n_tiles, self.rules, self.system.chip
+                )
             if len(self.choices) > 512:
                 self.choices.clear()
-            self.choices[key] = make_choices(
-                self.workload, self.arrays, plan, n_tiles, self.rules, self.system.chip
-            )
+            self.choices[key] = found
         return self.choices[key]
+
+    def bounding(self, node: SearchNode) -> tuple[MeshPlan, Choices]:
+        """Return the plan and the costs of choices that bounds of a node are made of.
+
+        Where passes run together, without what they hide of tokens on their way.
+        """
+        plan, together = node.plan, self.hides_tokens(node.plan)
+        choices = self.table(plan, node.n_tiles, together=together)
+        if together and node.domains is not None:
+            index = choices.index
+            least = index.least(choices.exchange_time, index.inside(node.domains))
+            plan = replace(plan, tokens=(float(least.sum()), 0.0))
+        return plan, choices
+
+    def hides_tokens(self, plan: MeshPlan) -> bool:
+        """Whether passes of a plan run together and hide tokens on their way to experts."""
+        sent = plan.expert > 1 or plan.cut_over is not None
+        return plan.schedule.pairs and sent and self.system.chip.overlap is not Overlap.ALL
 
     def load(self, node: SearchNode, codes: Ints) -> ChipLoad:
         """Return the load of a node under one sharding."""
@@ -294,7 +319,7 @@ class SearchState:
         """Bound on the iteration time of a node from totals alone; infinite if nothing fits."""
         assert node.domains is not None
         self.budget.spend(BOUND * self.arrays.n)
-        choices = self.table(node.plan, node.n_tiles)
+        plan, choices = self.bounding(node)
         if node.plan.tensor > 1 and not self.first.allows(node.domains, choices):
             return math.inf
         load = self.relaxed(node)
@@ -304,7 +329,7 @@ class SearchState:
         if load.temporal is None or load.overlap is Overlap.ALL:
             network = max(self.network_bound(node.domains, choices), network)
         layer = self.layer_bound(choices, node.domains, load, network)
-        return self.pricing.least_of(node.plan, node.bend, layer + load.extra)
+        return self.pricing.least_of(plan, node.bend, layer + load.extra)
 
     def layer_bound(
         self, choices: Choices, domains: Domains, load: ChipLoad, network: float
@@ -316,7 +341,7 @@ class SearchState:
     def relaxed(self, node: SearchNode) -> ChipLoad:
         """Return a load no heavier than that of any sharding of a node, kept for its next bound."""
         assert node.domains is not None
-        choices = self.table(node.plan, node.n_tiles)
+        _, choices = self.bounding(node)
         key = id(choices), node.domains
         known, load = self.lightest.get(key, (None, None))
         if load is None or known is not choices:
@@ -503,31 +528,6 @@ class SearchState:
 
     # ------------------------------------------------------------ what fits at all
 
-    def codes(self, mapping: Mapping) -> Ints:
-        """Return the choice that a mapping takes for every kernel."""
-        return sharding_codes(
-            self.index_of(mapping), mapping.sharding, split=mapping.degree(Parallelism.TENSOR) > 1
-        )
-
-    def plan_of(self, mapping: Mapping) -> MeshPlan:
-        """Return the plan of a mapping, of the first memory where all it keeps fits there.
-
-        With the ends that are fastest; `InputError` if its microbatches do not divide the batch.
-        """
-        batches = (mapping.microbatch_size,)
-        use = Use.of(mapping, batches)
-        bare = self.bare_plans(use, mapping.microbatch_size, mapping)
-        made = [self.room.with_decided(plan, mapping) for plan in bare]
-        ended = [self.ended(plan) for plan in made if plan is not None]
-        plans = [plan for plan in ended if plan is not None]
-        allowed = f"a size that divides the batch of {self.workload.global_batch_size} a pipeline"
-        require(bool(plans), "microbatch_size", mapping.microbatch_size, allowed)
-        masks, codes = masks_of(mapping), self.codes(mapping)
-        for plan in plans[:-1]:
-            if self.rooms(self.load(SearchNode(plan, mapping.n_tiles, None), codes), masks):
-                return plan
-        return plans[-1]
-
     def too_heavy(self, plan: MeshPlan) -> bool:
         """Whether what stays in the main memory exceeds it, however the plan is filled in."""
         capacity = self.room.capacity(plan)
@@ -545,8 +545,8 @@ class SearchState:
         if all(len(d) == 1 for d in node.domains):
             codes = np.array([d[0] for d in node.domains], dtype=np.int64)
             return self.settle(node, codes, self.target())
-        load, choices = self.relaxed(node), self.table(node.plan, node.n_tiles)
-        limit, more = self.pricing.below(node.plan, node.bend, self.target()), 0.0
+        (plan, choices), load = self.bounding(node), self.relaxed(node)
+        limit, more = self.pricing.below(plan, node.bend, self.target()), 0.0
         if node.plan.graph_stages > 1:
             spread = self.spread(node, load, self.target(), bound_only=True)
             if spread is None:
@@ -557,12 +557,12 @@ class SearchState:
             found = self.fused(load, limit - more, bound_only=True)
             if found is None:
                 return math.inf
-            bound = self.pricing.least_of(node.plan, node.bend, found.bound + more)
+            bound = self.pricing.least_of(plan, node.bend, found.bound + more)
         if root or (self.arrays.n <= SMALL_GRAPH and not more):
             joint = self._joint(node, load, limit, with_codes=root)
             if math.isinf(joint.bound):
                 return math.inf
-            bound = max(bound, self.pricing.least_of(node.plan, node.bend, joint.bound))
+            bound = max(bound, self.pricing.least_of(plan, node.bend, joint.bound))
             if root and joint.codes:  # the sharding that the bound was reached with
                 reached = {i: (code,) for i, code in joint.codes.items()}
                 domains = [reached.get(i, d) for i, d in enumerate(node.domains)]
@@ -576,7 +576,7 @@ class SearchState:
         assert node.domains is not None
         if self.unfused or not self.rules.traffic.shares_conversions or not math.isfinite(limit):
             return UNKNOWN
-        table = self.table(node.plan, node.n_tiles)
+        _, table = self.bounding(node)
         if (choices := make_layout_choices(table, node.domains, load)) is None:
             return UNKNOWN
         problem = make_problem(load, slots=self.slots, separate_directions=self.separate)
@@ -595,4 +595,6 @@ class SearchState:
     def _tightened(self, domains: Domains, choices: Choices, plan: MeshPlan) -> Domains:
         """Drop choices that another of the same kernel beats in all respects under a plan."""
         waits = plan.schedule.defers_weights
-        return tightened(domains, choices, self.system.chip, self.first, waits=waits)
+        hidden = 1 - plan.taken if self.hides_tokens(plan) else 0.0
+        given = choices, self.system.chip, self.first
+        return tightened(domains, *given, waits=waits, hidden=hidden)

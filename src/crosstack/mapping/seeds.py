@@ -31,6 +31,7 @@ from crosstack.mapping.budget import DEAL
 from crosstack.mapping.fusion import make_problem, quick_sequence, sequence_cost, simple_bound
 from crosstack.mapping.incumbent import PROOF, Incumbent, masks_of
 from crosstack.mapping.search_node import SearchNode, SearchState
+from crosstack.mapping.start_node import codes_of, plan_of
 from crosstack.mapping.tiles import useful_tiles
 from crosstack.model.memory import COPY_COLUMNS, copy_memory
 from crosstack.model.mesh_plan import MeshPlan
@@ -353,8 +354,8 @@ def _best_node(state: SearchState) -> tuple[SearchNode, Ints, tuple[int, ...]]:
     """Return the plan and number of tiles, the sharding and the partitions of the best mapping."""
     mapping = state.incumbent.mapping
     assert mapping is not None
-    node = SearchNode(state.plan_of(mapping), mapping.n_tiles, None)
-    return node, state.codes(mapping), masks_of(mapping)
+    node = SearchNode(plan_of(state, mapping), mapping.n_tiles, None)
+    return node, codes_of(state, mapping), masks_of(mapping)
 
 
 def _better_choices(state: SearchState) -> None:

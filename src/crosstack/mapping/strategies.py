@@ -28,6 +28,7 @@ from crosstack.model.mesh_plan import MeshPlan, microbatch_count, with_offloaded
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.allowed import (
     may_follow,
+    may_recompute,
     schedules,
     useful_zero_stages,
     with_recompute,
@@ -132,7 +133,7 @@ class Strategies:
 
     def counts(self, workload: Workload, schedule: Schedule) -> MeshPlan:
         """Return the plan of all of them by one schedule, as far as that asks who may follow it."""
-        names = "pipeline", "layers_per_stage", "zero"
+        names = "pipeline", "layers_per_stage", "zero", "expert"
         count = microbatch_count(workload, self.of_use("data"), self.microbatch_size)
         numbers: dict[str, Any] = {name: self.of_use(name) for name in names}
         numbers |= {"n_microbatches": count, "interleave": self.interleave}
@@ -387,7 +388,7 @@ def strategies_of(
     for number in np.unique(found.schedule).tolist():
         here = np.flatnonzero(found.schedule == number)
         plan = found.at(here).counts(workload, ORDERS[number])
-        good[here] = may_follow(plan, rules)
+        good[here] = may_follow(plan, rules) & may_recompute(plan)[found.recompute[here]]
     found = found.at(good & ~_one_stage_otherwise(found, ordered))
     if given.recompute_layers is None:
         return found
@@ -399,15 +400,16 @@ def strategies_of(
 def _one_stage_otherwise(found: Strategies, ordered: Sequence[tuple[Schedule, int]]) -> Bools:
     """Which have one stage and a schedule that is, of one stage, that of another or keeps more.
 
-    A stage alone takes its microbatches forward and backward one by one, as soon as it can; where
-    that is among the ``ordered``, no other way is faster or keeps less.
+    A stage alone takes its microbatches forward and backward one by one, as soon as it can, or
+    combines them; where the former is among the ``ordered``, no other way is faster or keeps less.
     """
     usual = (Schedule.ONE_F_ONE_B, 1)
     if usual not in ordered:
         return np.zeros(len(found), dtype=np.bool_)
     alone = np.array([plan.pipeline == 1 for plan in found.plans])[found.use]
     as_usual = (found.schedule == ORDERS.index(usual[0])) & (found.interleave == usual[1])
-    return np.asarray(alone & ~as_usual)
+    combined = found.schedule == ORDERS.index(Schedule.COMBINED)
+    return np.asarray(alone & ~as_usual & ~combined)
 
 
 def all_strategies(
@@ -489,7 +491,7 @@ def times_of_layers(
             names = ("summed", "expert_summed", "left")
             plan = replace(known, **dict(zip(names, summed[here].T, strict=True)))
         own = layer[here]
-        if together is not None and plan.schedule.both_ends:
+        if together is not None and plan.schedule.pairs:
             plan = plan_together(plan)
             own = together[here]
         if sent is not None:

@@ -35,6 +35,8 @@ def end_paths(pipeline: Pipeline) -> tuple[Path, ...]:
     if not pipeline.training:
         return tuple(_one_way(p, m, 1.0, x, (begun, ended), beside=beside))
     send, share, fewer = x / 2, pipeline.forward, pipeline.fewer
+    if pipeline.schedule is Schedule.COMBINED:
+        return combined_paths(pipeline)
     if pipeline.schedule.by_events:
         return waiting_paths(pipeline)
     if pipeline.schedule is Schedule.GPIPE:
@@ -166,6 +168,44 @@ def dual_paths(pipeline: Pipeline) -> tuple[Path, ...]:
             for a, b in ((some * a, b) for a, b in inner)
             for c, d in ways
         ),
+    )
+
+
+def combined_paths(pipeline: Pipeline) -> tuple[Path, ...]:
+    """Return paths through an iteration of combined 1F1B, with ends or without.
+
+    All of the last chip, between the way down and the way up, which runs some passes by themselves
+    and the others in pairs; and all of the first chip. Of one stage they are what an iteration
+    takes. Stages hold as many layers each.
+    """
+    p, m, v = pipeline.stages, pipeline.microbatches, pipeline.interleave
+    (_, begun), (_, ended), (few, most) = pipeline.first, pipeline.last, pipeline.tokens
+    one, hidden, beside = np.equal(p, 1), 1.0 - pipeline.taken, pipeline.overlap is Overlap.ALL
+    send, total = pipeline.transfer / 2 * (1 - one), np.asarray(m) * v
+    alone = np.minimum((v - 1) * p + 1, total)
+    pairs, before = total - alone, np.minimum(alone + 2 * (p - 1), total)
+    # The last chip has the head's passes in all pairs but one, of one stage the embedding's too.
+    every = ended + one * begun
+    tokens = pipeline.last_tokens[1] + one * pipeline.first_tokens[1]
+    way, sent = begun * (1 - one), 2 * (p - 1) * send
+    if not beside:  # of the last chip, all passes but those forward through its last piece
+        sent = (2 * total - m + 2 * p - 3) * send
+    paired, least = np.minimum(m - 1, pairs), pairs * few / v
+    first = m * begun - hidden * ((total - before) * most / v + m * pipeline.first_tokens[1])
+    # Of work that leaves out tokens on their way, passes by themselves take them besides.
+    own = hidden * np.maximum(few - most, 0.0) / v
+    way, first = way + (alone + p - 1) * own, first + before * own
+    return (
+        (
+            (total + p - 1) / v,
+            way + m * every + sent - hidden * (pairs * most / v + paired * tokens),
+        ),
+        (
+            (alone + p - 1 + pairs / (1.0 + hidden)) / v,
+            way + (m - paired + paired / (1.0 + hidden)) * every + sent / (1.0 + hidden),
+        ),
+        ((alone + p - 1) / v, way + (m - paired) * every + least + paired * tokens * one),
+        (m * (1.0 - one), first * (1 - one)),
     )
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 import numpy as np
 
 from crosstack.machine.chip import Overlap
-from crosstack.model.end_paths import dual_paths, end_paths, waiting_paths
+from crosstack.model.end_paths import combined_paths, dual_paths, end_paths, waiting_paths
 from crosstack.model.optimizer_step import (
     NO_STEP,
     OptimizerStep,
@@ -25,14 +25,14 @@ from crosstack.model.optimizer_step import (
     gathering_paths,
     summing_paths,
 )
+from crosstack.model.pairs import dual_work, from_both_ends, token_times
 from crosstack.model.schedule.closed import (
     forward_ways,
     gpipe_ways,
     training_ways,
     zero_bubble_ways,
 )
-from crosstack.model.schedule.dual import DualWork, dual_through
-from crosstack.model.schedule.uneven import uneven_ends, uneven_ends_of_many
+from crosstack.model.schedule.uneven import NO_TOKENS, uneven_ends, uneven_ends_of_many
 from crosstack.model.stage_paths import stage_paths
 from crosstack.model.stages import Pipeline, longest_of
 from crosstack.workload.kernel_graph import Floats
@@ -143,6 +143,8 @@ class Pipelining:
                 ways = zero_bubble_ways(*size, beside=beside, forward=share, weights=weights)
             case Schedule.DUALPIPE:
                 return dual_paths(pipeline)
+            case Schedule.COMBINED:
+                return combined_paths(pipeline)
             case Schedule.ZB_H2 | Schedule.ZB_V:
                 return waiting_paths(pipeline)
             case _:
@@ -322,7 +324,7 @@ def exact_times(pipeline: Pipeline, work: Any, rules: Rules) -> Floats:
     """
     paths = iteration_time(pipeline, work, rules)
     if pipeline.from_both_ends:
-        return np.maximum(_from_both_ends(pipeline, float(pipeline.stage_work(work))), paths)
+        return np.maximum(from_both_ends(pipeline, float(pipeline.stage_work(work))), paths)
     apart = not pipeline.step.overlapped or pipeline.schedule.defers_weights or pipeline.uneven
     several = pipeline.training and int(pipeline.stages) > 1
     ends = several and (pipeline.has_ends or pipeline.schedule.by_events)
@@ -359,45 +361,11 @@ def _stages_through(
         ends: Any = (first, begun), (last, ended)
         return list(uneven_ends_of_many(*counts, own, ends, fewer, send, order, beside=beside))
     ends = (float(first), float(begun)), (float(last), float(ended))
-    return uneven_ends(*counts, own, ends, fewer, float(send), order, beside=beside, apart=apart)
-
-
-def _from_both_ends(pipeline: Pipeline, work: float) -> float:
-    """Time of an iteration whose microbatches enter at both ends. [s]"""
-    step = pipeline.step
-    through = dual_through(dual_work(pipeline, work), int(pipeline.microbatches))
-    summed = [end + float(step.sums) for end in through]
-    summed[0] += float(step.first)
-    return max(summed) + float(step.update) + float(step.gather + step.before)
-
-
-def dual_work(pipeline: Pipeline, work: float) -> DualWork:
-    """Return what stages whose chips have two each do, of a pipeline of one plan. [s]"""
-    share, tokens = float(pipeline.forward), float(pipeline.tokens[1])
-    (first, begun), (last, ended) = pipeline.first, pipeline.last
-    there = tokens * float(pipeline.tokens_forward)
-    send, beside = float(pipeline.transfer) / 2, pipeline.overlap is Overlap.ALL
-    own = 0.0 if beside else send  # a stage that sends by itself works on that, too
-
-    def stage(
-        fewer: Any, ends: tuple[Any, Any], sent: tuple[Any, Any], *, on: bool, back: bool
-    ) -> tuple[float, ...]:
-        """Forward, backward, and of that for weights; tokens forward, backward. [s]"""
-        held = 1 - float(fewer)
-        return (
-            held * work * share + float(ends[0]) + own * on,
-            held * work * (1 - share) + float(ends[1] - ends[0]) + own * back,
-            held * work * float(pipeline.weight_gradients),
-            held * there + float(sent[0]),
-            held * (tokens - there) + float(sent[1] - sent[0]),
-        )
-
-    return DualWork(
-        stages=int(pipeline.stages),
-        first=stage(pipeline.fewer[0], (first, begun), pipeline.first_tokens, on=True, back=False),
-        inner=stage(0.0, (0.0, 0.0), (0.0, 0.0), on=True, back=True),
-        last=stage(pipeline.fewer[1], (last, ended), pipeline.last_tokens, on=False, back=True),
-        send=send * beside,
+    return uneven_ends(
+        *(*counts, own, ends, fewer, float(send), order),
+        beside=beside,
+        apart=apart,
+        tokens=token_times(pipeline) if order.pairs else NO_TOKENS,
         taken=pipeline.taken,
     )
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from crosstack.errors import Problem
 from crosstack.machine.framework import Framework
-from crosstack.workload.transformer_training import Schedule
+from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
 
 _SHARED = {"heads": "heads", "feed_forward": "columns of the feed-forward network"}
@@ -63,6 +63,16 @@ def runs_schedule(framework: Framework | None, schedule: Schedule, pipeline: Any
     if framework is None or not framework.schedules or schedule in framework.schedules:
         return np.equal(pipeline, pipeline)
     return np.equal(pipeline, 1) & (schedule is Schedule.ONE_F_ONE_B)
+
+
+def runs_again(framework: Framework | None, schedule: Schedule, recompute: Recompute) -> bool:
+    """Whether a framework computes so much again where microbatches follow a schedule.
+
+    Passes that are combined go layer by layer, none of which Megatron computes again whole
+    (``nvidia_combined_1f1b``).
+    """
+    whole = recompute is Recompute.FULL and schedule is Schedule.COMBINED
+    return framework is None or not whole
 
 
 def schedules_allowed(framework: Framework | None, schedule: Schedule) -> str:

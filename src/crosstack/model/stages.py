@@ -27,10 +27,11 @@ class Pipeline:
     again. [1] ``first`` and ``last`` are what the first and the last stage work
     besides on a microbatch: forward, and in all [s], where gradients of weights are never apart;
     ``fewer``: shares of the work of the fullest stage that the first and the last one do not have,
-    as they hold fewer layers [1]; ``tokens`` is what of the work of a stage their exchange takes,
-    at least and at most, ``last_tokens`` and ``first_tokens`` what of ``last`` and ``first`` it
-    does, forward and in all [s], ``tokens_forward`` the share of the former in the forward pass,
-    ``taken`` that of a chip's units that communicates, where it runs beside other work [1];
+    as they hold fewer layers [1]; ``tokens`` is what their exchange takes of a stage at least, and
+    what it is of the work at most, ``last_tokens`` and ``first_tokens`` what of ``last`` and
+    ``first`` it does, forward and in all [s], ``tokens_forward`` the share of the former in the
+    forward pass, ``taken`` that of a chip's units that communicates, where it runs beside other
+    work [1];
     ``step`` is what is done once an iteration; ``exchanged`` is what a stage takes for its work
     where layers exchange weights or gradients whenever they run (`stage_paths`); ``host``: of that,
     what the launches of a stage take for a microbatch [s].
@@ -84,8 +85,13 @@ class Pipeline:
 
     @property
     def from_both_ends(self) -> bool:
-        """Whether microbatches enter at both ends, and passes run together."""
+        """Whether microbatches enter at both ends."""
         return self.training and self.schedule.both_ends
+
+    @property
+    def together(self) -> bool:
+        """Whether a forward pass runs together with a backward pass of another microbatch."""
+        return self.training and self.schedule.pairs
 
     @property
     def uneven(self) -> bool:

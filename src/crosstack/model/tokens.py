@@ -65,6 +65,15 @@ def with_tokens(plan: MeshPlan, graph: KernelGraph, recompute: Any, /, **changes
     return replace(plan, tokens=(least, most), tokens_forward=share, **changes)
 
 
+def without_hidden(choices: Choices, plan: MeshPlan) -> Choices:
+    """Return choices whose network leaves out what passes that run together hide of tokens.
+
+    Those take the share of the units alone that communicates (`crosstack.model.schedule.dual`).
+    """
+    hidden = (1 - plan.taken) * choices.exchange_time
+    return replace(choices, network_time=choices.network_time - hidden)
+
+
 def tokens_of(plan: MeshPlan, graph: KernelGraph, choices: Choices, codes: Ints) -> MeshPlan:
     """Return a plan with what the exchange of tokens takes under one sharding."""
     taken = choices.exchange_time[codes]

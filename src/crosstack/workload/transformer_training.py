@@ -90,7 +90,9 @@ class Schedule(StrEnum):
     (sections 2.3 and 6 there); at least one less than twice as many. ``DUALPIPE``: they enter at
     both ends, and a forward pass runs together with a backward pass, so that tokens are on their
     way to experts while others are computed (``deepseek2024v3``, section 3.2.1); an even number of
-    stages, and of microbatches, twice as many at least.
+    stages, and of microbatches, twice as many at least. ``COMBINED``: one forward, one backward,
+    which run together so, of different microbatches (``nvidia_combined_1f1b``); one stage, or
+    stages that are cut into pieces.
     """
 
     GPIPE = "gpipe"
@@ -99,6 +101,7 @@ class Schedule(StrEnum):
     DUALPIPE = "dualpipe"
     ZB_H2 = "zb-h2"
     ZB_V = "zb-v"
+    COMBINED = "combined-1f1b"
 
     @property
     def defers_weights(self) -> bool:
@@ -106,9 +109,19 @@ class Schedule(StrEnum):
         return self in (Schedule.ZB_H1, Schedule.ZB_H2, Schedule.ZB_V, Schedule.DUALPIPE)
 
     @property
+    def keeps_weights(self) -> bool:
+        """Whether layers exchange no weights or gradients when they run."""
+        return self.defers_weights or self is Schedule.COMBINED
+
+    @property
     def both_ends(self) -> bool:
         """Whether microbatches enter at both ends, so that each chip has two stages."""
         return self is Schedule.DUALPIPE
+
+    @property
+    def pairs(self) -> bool:
+        """Whether a forward pass runs together with a backward pass of another microbatch."""
+        return self in (Schedule.DUALPIPE, Schedule.COMBINED)
 
     @property
     def ends_meet(self) -> bool:
@@ -118,7 +131,7 @@ class Schedule(StrEnum):
     @property
     def by_events(self) -> bool:
         """Whether no closed form is known: paths are what an iteration takes at least."""
-        return self in (Schedule.DUALPIPE, Schedule.ZB_H2, Schedule.ZB_V)
+        return self.pairs or self in (Schedule.ZB_H2, Schedule.ZB_V)
 
     @property
     def searched(self) -> bool:
@@ -133,14 +146,14 @@ class Schedule(StrEnum):
     @property
     def pieces(self) -> int | None:
         """Pieces that every stage has, None where there may be any number. [1]"""
-        if self is Schedule.ONE_F_ONE_B:
+        if self in (Schedule.ONE_F_ONE_B, Schedule.COMBINED):
             return None
         return 2 if self is Schedule.ZB_V else 1
 
     @property
     def at_once(self) -> int:
         """Passes that a chip runs together. [1]"""
-        return 2 if self.both_ends else 1
+        return 2 if self.pairs else 1
 
 
 class Zero(StrEnum):

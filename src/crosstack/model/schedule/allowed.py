@@ -13,11 +13,11 @@ from crosstack.model.dispatch import host_time
 from crosstack.model.memory import computed_again, weight_gradients
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
-from crosstack.model.runnable import runs_schedule
+from crosstack.model.runnable import runs_again, runs_schedule
 from crosstack.model.schedule.zero_bubble import least_microbatches
 from crosstack.model.tiles import divisors
 from crosstack.model.tokens import RECOMPUTED, with_tokens
-from crosstack.workload.kernel_graph import KernelGraph
+from crosstack.workload.kernel_graph import Bools, KernelGraph
 from crosstack.workload.transformer_training import ZEROS, Recompute, Schedule, Zero
 
 ROUNDING = 1e-12  # relative, of sums of times
@@ -27,18 +27,22 @@ EMPTY = 2  # places of layers that may stay empty where stages are cut into piec
 def schedules(plan: MeshPlan, arrays: KernelGraph, rules: Rules) -> tuple[Schedule, ...]:
     """Return the schedules that plans may follow for a graph, one forward, one backward first.
 
-    Gradients of weights wait where there are some, apart from those of inputs; a framework that
-    drives the chips runs those that it has.
+    Gradients of weights wait where there are some, apart from those of inputs; passes are combined
+    where tokens are on their way to experts; a framework that drives the chips runs those that it
+    has.
     """
     one = Schedule.ONE_F_ONE_B
     if not (rules.iteration.has_schedules and plan.training):
         return (one,)
+    sends = bool(arrays.exchanged.any())
     apart = bool(weight_gradients(arrays).any())
     framework = None if plan.driven is None else plan.driven.framework
     return tuple(
         order
         for order in (one, *(order for order in Schedule if order is not one))
-        if (apart or not order.defers_weights) and np.any(runs_schedule(framework, order, 1))
+        if (apart or not order.defers_weights)
+        and (sends or order is not Schedule.COMBINED)
+        and np.any(runs_schedule(framework, order, 1))
     )
 
 
@@ -67,7 +71,9 @@ def may_follow(plan: MeshPlan, rules: Rules) -> Any:
     gradients of weights wait (qi2024zero, section 2.3), which layers then do not exchange. From
     both ends: stages and microbatches are even in number, and the latter twice as many at least
     (deepseek_dualpipe). Where a chip has both ends of the model, layers compute the same again.
-    Where gradients of weights wait, none of what they need is on the host.
+    Where gradients of weights wait, none of what they need is on the host. Combined, of chips that
+    share experts: one stage, of microbatches of which two can be combined, or stages in pieces;
+    layers do not exchange weights (nvidia_combined_1f1b).
     """
     framework = None if plan.driven is None or not plan.training else plan.driven.framework
     divides = most_pieces(plan, rules) % plan.interleave == 0
@@ -80,9 +86,18 @@ def may_follow(plan: MeshPlan, rules: Rules) -> Any:
         divides = divides & (not plan.offloaded.activations)
     if plan.schedule.ends_meet:
         divides = divides & np.equal(plan.again, 1)
+    if plan.schedule is Schedule.COMBINED:
+        cut = np.where(np.equal(plan.pipeline, 1), plan.n_microbatches > 1, plan.interleave > 1)
+        divides = divides & cut & np.greater(plan.expert, 1) & (plan.exchanged == 0)
     if plan.schedule.pieces:
         return divides & np.equal(plan.interleave, plan.schedule.pieces)
     return divides & ((plan.interleave == 1) | (plan.n_microbatches % plan.pipeline == 0))
+
+
+def may_recompute(plan: MeshPlan) -> Bools:
+    """Whether a plan by its schedule may compute so much again, of each kind of `RECOMPUTED`."""
+    framework = None if plan.driven is None else plan.driven.framework
+    return np.array([runs_again(framework, plan.schedule, kind) for kind in RECOMPUTED])
 
 
 def interleavings(plan: MeshPlan, rules: Rules) -> tuple[int, ...]:
@@ -122,8 +137,8 @@ def _allowed_zeros(plan: MeshPlan, rules: Rules) -> tuple[Zero, ...]:
     """Return what data-parallel chips may have shares of, whatever drives them."""
     alone = plan.alike == 1 or not plan.training or rules.iteration.sums_in_layers
     # Gradients of weights that layers share are known once all layers are through; those that
-    # wait are not exchanged when a layer runs backward.
-    exchanged = plan.overlapped and not plan.schedule.defers_weights
+    # wait are not exchanged when a layer runs backward, nor are those of passes that are combined.
+    exchanged = plan.overlapped and not plan.schedule.keeps_weights
     if alone or not exchanged:
         return ZEROS[: 1 if alone else 2]
     return ZEROS if plan.near.chips > 1 else ZEROS[: Zero.HYBRID.number]

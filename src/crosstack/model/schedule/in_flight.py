@@ -23,12 +23,13 @@ def in_flight(
 
     GPipe keeps all of them until the pipeline turns round; with one forward, one backward a stage
     keeps as many as there are stages from itself to the last; with ``interleave`` v pieces a chip
-    the first of p keeps ``1 + (p - 1) / (p v)`` times as much. Under ZB-H2 stage s keeps
+    the first of p keeps ``1 + (p - 1) / (p v)`` times as much; combined 1F1B one of a piece more.
+    Under ZB-H2 stage s keeps
     ``2 (p - s) - 1``, under ZB-V each ``2 p`` of one piece of two. Where microbatches enter at both
     ends, a chip has two stages, s and ``p - 1 - s``, and keeps ``p + 1`` of them. Those whose
     gradients of weights alone are left (`Schedule.defers_weights`) are not counted. Source:
     huang2019gpipe, narayanan2021megatron (sections 2.2.1 and 2.2.2), korthikanti2023reducing,
-    qi2024zero (sections 2.3 and 6).
+    qi2024zero (sections 2.3 and 6), nvidia_combined_1f1b.
 
     Parameters
     ----------
@@ -53,9 +54,10 @@ def in_flight(
         return np.zeros(np.shape(last)) + microbatches
     if schedule.ends_meet and not schedule.both_ends:
         return np.zeros(np.shape(last)) + np.minimum(stages, microbatches)
-    whole = np.minimum(schedule.ahead * (last - 1) + 1, microbatches)
+    one_more = schedule is Schedule.COMBINED
+    whole = np.minimum(schedule.ahead * (last - 1) + 1 + one_more, microbatches)
     if isinstance(interleave, int) and interleave == 1:
         return np.asarray(whole, dtype=float)
-    pieces = 2 * last - 1 + (interleave - 1) * stages
+    pieces = 2 * last - 1 + (interleave - 1) * stages + one_more
     cut = np.minimum(pieces, interleave * microbatches) / interleave
     return np.where(np.asarray(interleave) == 1, whole, cut)

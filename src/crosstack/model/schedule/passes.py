@@ -23,6 +23,7 @@ class Pass(StrEnum):
         return _STEPS[self]
 
 
+Item = tuple[int, int, Pass]  # a stage, a microbatch, and what is done of it
 _STEPS = {Pass.FORWARD: 1, Pass.BACKWARD: -1, Pass.INPUTS: -1, Pass.WEIGHTS: 0}
 
 

@@ -25,13 +25,14 @@ from crosstack.model.schedule.closed import (
     uneven_time,
     zero_bubble_ways,
 )
-from crosstack.model.schedule.dual import check_dual, dual_ends
+from crosstack.model.schedule.combined import Items, check_combined, combined_ends, combined_items
+from crosstack.model.schedule.dual import check_dual, dual_ends, pair_time
 from crosstack.model.schedule.dual_graph import dual_graph
 from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder, check_tasks
+from crosstack.model.schedule.interleaved import interleaved_order
 from crosstack.model.schedule.levels import NONE, LevelBuilder, Levels
-from crosstack.model.schedule.passes import Ending, Pass, Stage
+from crosstack.model.schedule.passes import Ending, Item, Pass, Stage
 from crosstack.model.schedule.zero_bubble import (
-    Item,
     check_waiting,
     chip_pieces,
     piece_chip,
@@ -64,6 +65,8 @@ def pipeline_time(
     _check_pipeline(len(stages), microbatches, schedule, interleave)
     if schedule.both_ends:
         return max(dual_ends(stages, microbatches))
+    if schedule is Schedule.COMBINED:
+        return max(combined_ends(stages, microbatches, interleave))
     if schedule is not Schedule.GPIPE:
         known = _known_time(stages, microbatches, schedule, interleave)
         if known is not None:
@@ -119,6 +122,8 @@ def _check_pipeline(stages: int, microbatches: int, schedule: Schedule, interlea
         check_dual(stages, microbatches)
     elif schedule.defers_weights:
         check_waiting(stages // interleave, microbatches, schedule)
+    elif schedule is Schedule.COMBINED:
+        check_combined(stages // interleave, interleave)
     pieces = schedule.pieces
     taken = pieces in (None, interleave)
     require(taken, "interleave", interleave, f"{pieces} with schedule {schedule}; more with 1f1b")
@@ -143,11 +148,7 @@ def pass_order(
     """Yield (stage, microbatch, pass), what is waited for first.
 
     By GPipe, all forward, then all backward. One forward, one backward:
-    Chip c of p takes ``p - 1 - c`` microbatches forward, then one forward and one backward in turn,
-    then what is left backward. Interleaved, v stages a chip: ``2 (p - 1 - c) + (v - 1) p`` of them
-    first, p microbatches through one of its stages, then p through the next
-    (``narayanan2021megatron``, sections 2.2.1 and 2.2.2). Zero bubble:
-    `crosstack.model.schedule.zero_bubble`.
+    `crosstack.model.schedule.interleaved`. Zero bubble: `crosstack.model.schedule.zero_bubble`.
 
     Parameters
     ----------
@@ -166,7 +167,7 @@ def pass_order(
     elif schedule.defers_weights:
         orders = [waiting_order(chip, chips, microbatches, schedule) for chip in range(chips)]
     else:
-        orders = [_order_of(chip, chips, microbatches, interleave) for chip in range(chips)]
+        orders = [interleaved_order(chip, chips, microbatches, interleave) for chip in range(chips)]
     position = [0] * chips
     passed = {kind: [0] * stages for kind in Pass}  # microbatches through every stage
     told = {kind: (kind.step, through) for kind, through in passed.items()}
@@ -183,25 +184,6 @@ def pass_order(
                 through[s] += 1
                 at += 1
             position[chip] = at
-
-
-def _order_of(chip: int, chips: int, microbatches: int, interleave: int) -> list[Item]:
-    """Return what a chip does, in order, one forward, one backward."""
-    total = microbatches * interleave
-    lead = chips - 1 - chip
-    ahead = min(lead if interleave == 1 else 2 * lead + (interleave - 1) * chips, total)
-
-    def piece(k: int, kind: Pass) -> Item:
-        """The k-th that goes forward, or backward."""
-        round_, within = divmod(k, chips * interleave)
-        turn, i = divmod(within, chips)
-        own = turn if kind is Pass.FORWARD else interleave - 1 - turn
-        return own * chips + chip, round_ * chips + i, kind
-
-    order = [piece(k, Pass.FORWARD) for k in range(ahead)]
-    for k in range(total - ahead):
-        order += [piece(ahead + k, Pass.FORWARD), piece(k, Pass.BACKWARD)]
-    return order + [piece(k, Pass.BACKWARD) for k in range(total - ahead, total)]
 
 
 @lru_cache(maxsize=32)
@@ -240,6 +222,17 @@ def _levels(stages: int, microbatches: int, schedule: Schedule, interleave: int)
     return build.build(busy)
 
 
+def _together(
+    stages: int, microbatches: int, schedule: Schedule, interleave: int, *, training: bool
+) -> Iterator[Items]:
+    """Yield what chips run at a time: a pass, or two, in an order as that of `pass_order`."""
+    if schedule is Schedule.COMBINED and training:
+        yield from combined_items(stages // interleave, microbatches, interleave)
+        return
+    for item in pass_order(stages, microbatches, schedule, interleave=interleave):
+        yield (item,)
+
+
 def stage_ends(
     stages: Sequence[Stage], microbatches: int, schedule: Schedule, *, interleave: int = 1
 ) -> list[float]:
@@ -252,6 +245,8 @@ def stage_ends(
     stages, microbatches, schedule, interleave
         As `pipeline_time`.
     """
+    if schedule is Schedule.COMBINED:
+        return combined_ends(stages, microbatches, interleave)
     times = [[*map(stage.time, Pass), stage.send] for stage in stages]
     levels = _levels(len(stages), microbatches, schedule, interleave)
     return [float(end) for end in levels.through(np.array(times).ravel())]
@@ -321,6 +316,19 @@ def pipeline_graph(
         before[on[s]] = task
         return task
 
+    def run_both(one: Item, other: Item, came: list[int | None]) -> int:
+        """Add a pass forward and one backward that run together; return their task."""
+        (s, i, _), (t, j, _) = one, other
+        waits = {task for task in (*came, before[on[s]]) if task is not None}
+        before[on[s]] = task = build.add(
+            f"forward of stage {s}, microbatch {i}, and backward of stage {t}, microbatch {j}",
+            pair_time(stages[s], stages[t]),
+            resource=f"stage {on[s]}",
+            after=sorted(waits),
+            kind="backward",
+        )
+        return task
+
     def gathered_first(s: int, came: int | None) -> int:
         """Run the first microbatch, whose layers wait for weights that are sent round."""
         begun, pending = rounds[s]
@@ -353,17 +361,22 @@ def pipeline_graph(
     rounds = {} if ending is None else _add_gathers(build, ending, held)
     passed: dict[Item, int] = {}  # the task that passes a microbatch on
     final: dict[int, tuple[list[int], int]] = {}  # what the last pass waits for, and its end
-    for s, i, kind in pass_order(len(stages), microbatches, schedule, interleave=interleave):
+    order = _together(len(stages), microbatches, schedule, interleave, training=training)
+    for items in order:
+        came = [passed.get((s - kind.step, i, kind)) for s, i, kind in items]
+        s, i, kind = items[0]
         if not (kind is Pass.FORWARD or training):
             continue
-        came = passed.get((s - kind.step, i, kind))
-        waits = [task for task in (came, before[on[s]]) if task is not None]
-        if kind is Pass.FORWARD and s in rounds and not i:
-            done = gathered_first(s, came)
+        waits = [task for task in (came[0], before[on[s]]) if task is not None]
+        if len(items) == 2:
+            done = run_both(*items, came)
+        elif kind is Pass.FORWARD and s in rounds and not i:
+            done = gathered_first(s, came[0])
         else:
-            done = run(s, i, came, kind)
+            done = run(s, i, came[0], kind)
         final[s] = waits, done
-        passed[s, i, kind] = send(s, i, done, kind)
+        for s, i, kind in items:
+            passed[s, i, kind] = send(s, i, done, kind)
     if ending is not None:
         through = [task for task in before if task is not None]
         _add_ending(build, ending, final, held, through)

@@ -13,6 +13,8 @@ from crosstack.model.schedule.pipeline import pipeline_time, stage_ends, stage_e
 from crosstack.workload.kernel_graph import Floats
 from crosstack.workload.transformer_training import Schedule
 
+Tokens = tuple[tuple[float, float], tuple[float, float], tuple[float, float]]
+NO_TOKENS: Tokens = ((0.0, 0.0), (0.0, 0.0), (0.0, 0.0))
 AT_ONCE = 2**21  # passes and sends of all pipelines of many that are looked at together
 
 
@@ -29,6 +31,8 @@ def uneven_ends(
     *,
     beside: bool,
     apart: bool,
+    tokens: Tokens = NO_TOKENS,
+    taken: float = 0.0,
 ) -> tuple[float, ...]:
     """When all stages are through, or each ``apart``. [s]
 
@@ -46,14 +50,22 @@ def uneven_ends(
         From a piece to the next, on a link ``beside`` the work of stages or by themselves. [s]
     apart : bool
         Whether what each stage does next depends on when it is through.
+    tokens : tuple of tuples, optional
+        What of the layers of a stage, of the first and of the last end tokens take on their way,
+        forward and backward. [s]
+    taken : float, optional
+        Share of a chip's units that communicates. [1]
     """
     forward, backward, gradients = _passes(
         stages, pieces, work, ends, fewer, send, schedule, beside=beside
     )
     passed = []
-    for there, back, weights in zip(forward, backward, gradients, strict=True):
-        layers = Operation(name="layers", forward=there, backward=back, weights=min(weights, back))
-        passed.append(Stage(operations=(layers,), send=send if beside else 0.0))
+    sent = _tokens_of(tokens, len(forward), pieces)
+    for there, back, weights, own in zip(forward, backward, gradients, sent, strict=True):
+        layers = Operation(
+            name="layers", forward=there, backward=back, weights=min(weights, back), tokens=own
+        )
+        passed.append(Stage(operations=(layers,), send=send if beside else 0.0, taken=taken))
     if not apart:
         return (pipeline_time(passed, microbatches, schedule, interleave=pieces),)
     if schedule is not Schedule.GPIPE:
@@ -62,6 +74,15 @@ def uneven_ends(
     turn = pass_time(forward, sends, microbatches)
     returned = (pass_time(backward[stage:], sends, microbatches) for stage in range(len(passed)))
     return tuple(turn + each for each in returned)
+
+
+def _tokens_of(tokens: Tokens, count: int, pieces: int) -> list[tuple[float, float]]:
+    """Return what tokens of so many pieces take on their way, forward and backward. [s]"""
+    layers, first, last = tokens
+    found = [(layers[0] / pieces, layers[1] / pieces)] * count
+    for at, end in ((0, first), (-1, last)):
+        found[at] = found[at][0] + end[0], found[at][1] + end[1]
+    return found
 
 
 def uneven_ends_of_many(

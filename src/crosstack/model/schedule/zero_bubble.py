@@ -22,10 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from crosstack.errors import require
-from crosstack.model.schedule.passes import Pass
+from crosstack.model.schedule.passes import Item, Pass
 from crosstack.workload.transformer_training import Schedule
-
-Item = tuple[int, int, Pass]  # a stage, a microbatch, and what is done of it
 
 
 def piece_chip(piece: int, chips: int, schedule: Schedule) -> int:
