@@ -235,10 +235,10 @@ def test_what_fsdp_does_not_share_is_refused(given, says):
 @pytest.mark.parametrize(
     ("name", "schedule", "says"),
     [
-        ("megatron", "gpipe", "got 'gpipe'; allowed: 1f1b with megatron"),
+        ("megatron", "gpipe", "got 'gpipe'; allowed: 1f1b, combined-1f1b with megatron"),
         ("megatron", "dualpipe", "got 'dualpipe'; allowed: 1f1b, combined-1f1b with megatron"),
         ("eager", "zb-h1", "allowed: gpipe, 1f1b, zb-v with eager; nearest: zb-v"),
-        ("megatron", "zb-v", "got 'zb-v'; allowed: 1f1b with megatron"),
+        ("megatron", "zb-v", "got 'zb-v'; allowed: 1f1b, combined-1f1b with megatron"),
         ("compiled", "zb-v", "allowed: gpipe, 1f1b with compiled; nearest: 1f1b"),
         ("eager", "zb-v", None),
         ("compiled", "dualpipe", "allowed: gpipe, 1f1b with compiled; nearest: 1f1b"),
@@ -278,7 +278,9 @@ def test_a_saved_schedule_that_the_framework_does_not_run_is_refused():
     plan = crosstack.optimise(SMALL, system, constraints=given, work_limit=1e3)
     every = {"fusions": tuple(Fusion), "dispatch": None}
     megatron = system.driven_by(replace(library.framework("megatron"), **every))
-    with pytest.raises(InputError, match="mapping.schedule: got 'gpipe'; allowed: 1f1b with meg"):
+    with pytest.raises(
+        InputError, match="mapping.schedule: got 'gpipe'; allowed: 1f1b, combined-1f1b with meg"
+    ):
         crosstack.evaluate(replace(plan.task, system=megatron), plan.mapping)
 
 

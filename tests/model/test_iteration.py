@@ -122,6 +122,8 @@ class TestAsPredicted:
             m, v, schedule = p * rng.randint(1, 4), rng.randint(1, 4), Schedule.ONE_F_ONE_B
         if schedule.pieces == 2:
             p, v = max(p, 2), 2
+        if schedule is Schedule.COMBINED and p > 1:
+            m, v = p * rng.randint(1, 4), rng.randint(2, 4)
         m = max(m, least_microbatches(p, schedule)) if schedule.defers_weights else m
         forward, backward = rng.random(), 1 + rng.random()
         send = rng.random() * forward / v  # of a piece, both ways it hides
