@@ -291,7 +291,7 @@ def test_a_host_that_is_too_small_is_named():
         (
             True,
             {"offload": (ACTIVATIONS,), "schedule": Schedule.ZB_H1},
-            "schedule: got 'zb-h1'; allowed: gpipe, 1f1b, combined-1f1b with activations on the host",
+            "got 'zb-h1'; allowed: gpipe, 1f1b, combined-1f1b with activations on the host",
         ),
     ],
 )
