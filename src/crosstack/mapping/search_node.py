@@ -55,6 +55,7 @@ from crosstack.model.partition import (
     relaxed_load,
 )
 from crosstack.model.rules import Rules
+from crosstack.model.schedule.levels import few_microbatches
 from crosstack.model.tokens import without_hidden
 from crosstack.workload.kernel_graph import Ints, KernelGraph
 from crosstack.workload.passes.expert_parallel import cut_experts
@@ -194,10 +195,7 @@ class SearchState:
         return self.choices[key]
 
     def bounding(self, node: SearchNode) -> tuple[MeshPlan, Choices]:
-        """Return the plan and the costs of choices that bounds of a node are made of.
-
-        Where passes run together, without what they hide of tokens on their way.
-        """
+        """Return the plan and costs that bound a node, without what passes that pair up hide."""
         plan, together = node.plan, self.hides_tokens(node.plan)
         choices = self.table(plan, node.n_tiles, together=together)
         if together and node.domains is not None:
@@ -286,8 +284,9 @@ class SearchState:
     def spend_on_passes(self, plan: MeshPlan) -> None:
         """Count the work of finding when the stages of a plan end."""
         events = plan.has_ends or not plan.schedule.searched
-        if events and plan.pipeline > 1:  # every pass of every microbatch is run
-            passes = plan.n_microbatches * plan.pipeline * plan.interleave
+        if events and plan.pipeline > 1:  # every pass is run until turns repeat
+            some = min(plan.n_microbatches, few_microbatches(plan.pipeline))
+            passes = some * plan.pipeline * plan.interleave
             self.budget.spend(CALL + passes // PASSES_A_UNIT)
 
     def target(self) -> float:

@@ -17,8 +17,8 @@ import numpy as np
 
 from crosstack.errors import require
 from crosstack.model.schedule.dual import pair_time
-from crosstack.model.schedule.interleaved import piece_of, warm_up
-from crosstack.model.schedule.levels import NONE, LevelBuilder, Levels
+from crosstack.model.schedule.interleaved import piece_of, steady_turns, turn_of, warm_up
+from crosstack.model.schedule.levels import NONE, LevelBuilder, Levels, through_many
 from crosstack.model.schedule.passes import Item, Pass, Stage
 
 Items = tuple[Item, ...]  # what runs together: one pass, or one forward and one backward
@@ -81,35 +81,43 @@ _KINDS = 3  # of what a piece takes: forward, backward, its send; then pairs by 
 
 
 @lru_cache(maxsize=32)
-def _levels(chips: int, microbatches: int, pieces: int) -> Levels:
-    """Return passes, pairs and sends by levels; which takes what: as `_times` lists it."""
+def _levels(chips: int, microbatches: int, pieces: int, *, turns: bool = False) -> Levels:
+    """Return passes, pairs and sends by levels, and the turns of each.
+
+    Which takes what: as `_times` lists it.
+    """
     count, build = chips * pieces, LevelBuilder()
+    aheads = [warm_up(chip, chips, pieces) + 1 for chip in range(chips)]
     busy, add = [NONE] * chips, build.add
     links = {kind: [NONE] * chips for kind in (Pass.FORWARD, Pass.BACKWARD)}
     ready: dict[Item, int] = {}
+    turn = 0
     for items in combined_items(chips, microbatches, pieces):
         came = [ready.get((s - kind.step, i, kind), NONE) for s, i, kind in items]
         s, i, kind = items[0]
         chip = s % chips
+        if turns:
+            turn = turn_of(items[0], aheads[chip], 0, chip, chips, pieces)
         if len(items) == 2:
-            takes = _KINDS * count + s * count + items[1][0]
+            takes = _KINDS * count + s * pieces + items[1][0] // chips
             if items[1][0] == count - 1:  # the loss
                 came[1] = ready[(*items[1][:2], Pass.FORWARD)]
         else:
             takes = s * _KINDS + (kind is Pass.BACKWARD)
             if kind is Pass.BACKWARD and s == count - 1:
                 came[0] = ready[s, i, Pass.FORWARD]
-        busy[chip] = done = add(takes, busy[chip], *came)
+        busy[chip] = done = add(takes, busy[chip], *came, at=(takes, turn))
         for s, i, kind in items:
             to = s + kind.step
             sent = done
             if chips > 1 and 0 <= to < count:
                 link = min(s, to)
                 wire = link % chips
-                sent = add(link * _KINDS + 2, links[kind][wire], done)
+                way = (_KINDS * count + pieces * count + 2 * s + (kind is Pass.BACKWARD), turn)
+                sent = add(link * _KINDS + 2, links[kind][wire], done, at=way)
                 links[kind][wire] = sent
             ready[s, i, kind] = sent
-    return build.build(busy)
+    return build.build(busy, steady_turns(microbatches, aheads, 0, pieces) if turns else None)
 
 
 def combined_ends(stages: Sequence[Stage], microbatches: int, pieces: int) -> list[float]:
@@ -126,14 +134,26 @@ def combined_ends(stages: Sequence[Stage], microbatches: int, pieces: int) -> li
     """
     chips = len(stages) // pieces
     check_combined(chips, pieces)
-    levels = _levels(chips, microbatches, pieces)
-    return [float(end) for end in levels.through(np.array(_times(stages)))]
+
+    def levels_of(some: int, *, turns: bool) -> Levels:
+        return _levels(chips, some, pieces, turns=turns)
+
+    times, each = np.array(_times(stages, chips)), 1 if pieces == 1 else chips
+    return [float(end) for end in through_many(levels_of, times, chips, microbatches, each)]
 
 
-def _times(stages: Sequence[Stage]) -> list[float]:
-    """Times of pieces forward, backward and sent on, then of pairs by what is forward. [s]"""
+def _times(stages: Sequence[Stage], chips: int) -> list[float]:
+    """Times of pieces forward, backward and sent on, then of pairs of a chip by the forward one.
+
+    [s]
+    """
     own = [(s.time(Pass.FORWARD), s.time(Pass.BACKWARD), s.send) for s in stages]
-    return [x for row in own for x in row] + [pair_time(a, b) for a in stages for b in stages]
+    pairs = [
+        pair_time(one, other)
+        for s, one in enumerate(stages)
+        for other in stages[s % chips :: chips]
+    ]
+    return [x for row in own for x in row] + pairs
 
 
 def hidden_in_pairs(stages: Sequence[Stage], chip: int, microbatches: int, pieces: int) -> float:

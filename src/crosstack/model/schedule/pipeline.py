@@ -29,8 +29,13 @@ from crosstack.model.schedule.combined import Items, check_combined, combined_en
 from crosstack.model.schedule.dual import check_dual, dual_ends, pair_time
 from crosstack.model.schedule.dual_graph import dual_graph
 from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder, check_tasks
-from crosstack.model.schedule.interleaved import interleaved_order
-from crosstack.model.schedule.levels import NONE, LevelBuilder, Levels
+from crosstack.model.schedule.interleaved import (
+    interleaved_order,
+    passes_ahead,
+    steady_turns,
+    turn_of,
+)
+from crosstack.model.schedule.levels import NONE, NOWHERE, LevelBuilder, Levels, through_many
 from crosstack.model.schedule.passes import Ending, Item, Pass, Stage
 from crosstack.model.schedule.zero_bubble import (
     check_waiting,
@@ -186,9 +191,22 @@ def pass_order(
             position[chip] = at
 
 
+def turns_ahead(chips: int, schedule: Schedule, pieces: int) -> tuple[list[int], list[int]]:
+    """Passes forward of every chip before its first one backward, and to the weights that wait.
+
+    [1]
+    """
+    if schedule.defers_weights:
+        aheads = [schedule.ahead * (chips - 1 - chip) for chip in range(chips)]
+        return aheads, [schedule.ahead * chip for chip in range(chips)]
+    return [passes_ahead(chip, chips, pieces) for chip in range(chips)], [0] * chips
+
+
 @lru_cache(maxsize=32)
-def _levels(stages: int, microbatches: int, schedule: Schedule, interleave: int) -> Levels:
-    """Return passes and sends in the order of `pass_order`, by levels.
+def _levels(
+    stages: int, microbatches: int, schedule: Schedule, interleave: int, *, turns: bool = False
+) -> Levels:
+    """Return passes and sends in the order of `pass_order`, by levels, and the turns of each.
 
     Which take what: every stage forward, backward, to inputs and to weights, and its send.
     """
@@ -201,6 +219,8 @@ def _levels(stages: int, microbatches: int, schedule: Schedule, interleave: int)
     turned: list[int] = []  # the last stage's forward
     told = {kind: (kind.step, place, ready[kind]) for place, kind in enumerate(Pass)}
     add, meet, last = build.add, schedule.ends_meet, stages - 1
+    aheads, lates = turns_ahead(chips, schedule, interleave)
+    own, here, way = (chips, interleave), NOWHERE, NOWHERE
     for s, i, kind in pass_order(stages, microbatches, schedule, interleave=interleave):
         step, number, passed = told[kind]
         before, to, came, chip = s - step, s + step, NONE, on[s]
@@ -209,17 +229,22 @@ def _levels(stages: int, microbatches: int, schedule: Schedule, interleave: int)
                 came = passed[before][i]
             elif step < 0:
                 came = turned[i]
-        busy[chip] = done = add(s * KINDS + number, busy[chip], came)
+        place = s * KINDS + number
+        if turns:
+            turn = turn_of((s, i, kind), aheads[chip], lates[chip], chip, *own)
+            here, way = (place, turn), (stages * KINDS + place, turn)
+        busy[chip] = done = add(place, busy[chip], came, at=here)
         if step and 0 <= to <= last:
             if chip != on[to]:
                 link = min(s, to)
                 wire = link if meet else link % chips
-                done = add(link * KINDS + KINDS - 1, links[kind][wire], done)
+                done = add(link * KINDS + KINDS - 1, links[kind][wire], done, at=way)
                 links[kind][wire] = done
             passed[s].append(done)
         elif step > 0:
             turned.append(done)
-    return build.build(busy)
+    steady = steady_turns(microbatches, aheads, max(lates), interleave) if turns else None
+    return build.build(busy, steady)
 
 
 def _together(
@@ -248,8 +273,10 @@ def stage_ends(
     if schedule is Schedule.COMBINED:
         return combined_ends(stages, microbatches, interleave)
     times = [[*map(stage.time, Pass), stage.send] for stage in stages]
-    levels = _levels(len(stages), microbatches, schedule, interleave)
-    return [float(end) for end in levels.through(np.array(times).ravel())]
+    found = stage_ends_of_many(
+        np.array(times).ravel(), microbatches, schedule, interleave=interleave
+    )
+    return [float(end) for end in found]
 
 
 def stage_ends_of_many(
@@ -266,8 +293,15 @@ def stage_ends_of_many(
     microbatches, schedule, interleave
         As `pipeline_time`.
     """
-    levels = _levels(len(times) // KINDS, microbatches, schedule, interleave)
-    return levels.through(times)
+    stages = len(times) // KINDS
+    chips = stages // interleave
+
+    def levels_of(some: int, *, turns: bool) -> Levels:
+        return _levels(stages, some, schedule, interleave, turns=turns)
+
+    if schedule.ends_meet:  # whose turns are not known
+        return levels_of(microbatches, turns=False).through(times)
+    return through_many(levels_of, times, chips, microbatches, chips if interleave > 1 else 1)
 
 
 def pipeline_graph(
