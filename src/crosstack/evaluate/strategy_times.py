@@ -173,11 +173,16 @@ def _rows(strategies: Strategies, table: BlockTable, *, spilled: bool) -> Ints:
 
 
 def _block_plan(strategies: Strategies, number: int, groups: Ints, table: BlockTable) -> MeshPlan:
-    """Return the plan that a strategy's block is solved with: of the least data parallelism."""
+    """Return the plan that a strategy's block is solved with: of the least data parallelism.
+
+    Whose stages all hold a layer, if there is one: passes through others are many.
+    """
     data, use = column(strategies.plans, "data"), strategies.use[number]
     whole = data * strategies.microbatch_size[number]
     same = (groups == groups[use]) & (table.workload.global_batch_size % whole == 0)
-    fewest = int(np.argmin(np.where(same, data, data.max() + 1)))
+    empty = column(strategies.plans, "pipeline") > table.workload.graph_repetitions
+    most = data.max() + 1
+    fewest = int(np.argmin(np.where(same, data + most * empty, 2 * most)))
     return strategies.one(number, table.workload, strategies.plans[fewest])
 
 
