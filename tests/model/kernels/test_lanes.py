@@ -8,7 +8,13 @@ import pytest
 from crosstack.io import library
 from crosstack.io.library import model
 from crosstack.model.attention import attentions
-from crosstack.model.kernels.lanes import Instructions, element_time, function_time, lane_rates
+from crosstack.model.kernels.lanes import (
+    Instructions,
+    Passes,
+    element_time,
+    function_time,
+    lane_rates,
+)
 from crosstack.published.dfmodel.parts import DFModelClock
 from crosstack.workload.functions import Function
 from crosstack.workload.job import Job
@@ -44,6 +50,26 @@ def test_a_chip_without_lanes_of_its_own_is_bound_by_memory():
     chip, memory = A100.with_compute(relative_vector_rates=()), A100.main_memory
     found = function_time(chip, Function.SOFTMAX, 1e6, 4e6)
     assert found == pytest.approx(4e6 / memory.speed + memory.latency)
+
+
+def test_what_is_read_again_comes_from_a_part_of_the_cache_if_all_that_moves_meanwhile_fits():
+    memory, part = A100.main_memory, A100.shared_level.room / A100.shared_level.partitions
+    n, moved = 1e9, 4e9
+
+    def found(between):
+        passes = Passes(again=2 * n, between=between)
+        return function_time(A100, Function.ADD, n, moved, passes)
+
+    assert found(part) == pytest.approx(moved / memory.speed + memory.latency)
+    assert found(1.01 * part) == pytest.approx(1.5 * moved / memory.speed + memory.latency)
+
+
+def test_a_row_that_fills_a_multiprocessor_waits_for_its_bytes():
+    n, memory = 1e9, A100.main_memory
+    computing = function_time(A100, Function.SOFTMAX, n, 4 * n)
+    moving = 4 * n / memory.speed + memory.latency
+    alone = function_time(A100, Function.SOFTMAX, n, 4 * n, Passes(alone=True))
+    assert alone == pytest.approx(computing + moving)
 
 
 @pytest.fixture(scope="module")

@@ -157,15 +157,40 @@ def lane_rates(chip: Chip, graph: KernelGraph) -> Floats:
     return rates
 
 
-def function_time(chip: Chip, function: Function, elements: float, traffic: float) -> float:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passes:
+    """How a kernel of its own goes over rows that are longer than what its lanes hold. [B]
+
+    ``again``: bytes that it reads after the first time; ``between``: what all multiprocessors move
+    meanwhile. ``alone``: one row fills a multiprocessor, so that nothing is computed while its
+    bytes are on their way.
+    """
+
+    again: float = 0.0
+    between: float = 0.0
+    alone: bool = False
+
+
+ONCE = Passes()
+
+
+def function_time(
+    chip: Chip, function: Function, elements: float, traffic: float, passes: Passes = ONCE
+) -> float:
     """Time of a function of elements that a kernel of its own computes, without a launch. [s]
 
     The longer of lanes and main memory, which moves ``traffic`` bytes. Of a chip whose lanes are
-    not known, main memory's.
+    not known, main memory's. What is read again comes from the cache that all multiprocessors share
+    where what moves meanwhile fits in the part that is nearest to one, else from main memory.
     """
-    memory = chip.main_memory
-    moving = traffic / memory.speed + memory.latency if traffic > 0 else 0.0
+    memory, cache = chip.main_memory, chip.shared_level
+    kept = cache is not None and passes.between <= cache.room / cache.partitions
+    outside = traffic + (0.0 if kept else passes.again)
+    moving = outside / memory.speed + memory.latency if outside > 0 else 0.0
+    if cache is not None:
+        moving = max(moving, (traffic + passes.again) / cache.speed)
     if not has_lanes(chip):
         return moving
     needed = INSTRUCTIONS[chip.compute.functions].get(function, Instructions(TABLE[function].work))
-    return max(elements * element_time(chip, needed), moving)
+    computing = elements * element_time(chip, needed)
+    return computing + moving if passes.alone else max(computing, moving)
