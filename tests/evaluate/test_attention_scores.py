@@ -15,7 +15,7 @@ from crosstack.evaluate.attention_scores import (
     attention_said,
 )
 from crosstack.evaluate.kernel_scores import score_kernels
-from crosstack.evaluate.scores import Timed
+from crosstack.evaluate.scores import GRAPH_LAUNCH, Timed
 from crosstack.io import library
 from crosstack.workload.dtype import Dtype
 
@@ -55,6 +55,19 @@ def test_a_token_takes_what_reading_its_keys_takes():
 def test_heads_that_are_taken_one_by_one_take_longer():
     many = replace(TOKEN, heads=96, kv_heads=2, turned=2)
     assert said(many) > 2 * said(replace(many, turned=1))
+
+
+def test_tensorrt_turns_queries_of_shared_keys_before_and_adds_up_within():
+    memory = H100.main_memory
+    turns = replace(TOKEN, turned=2)
+    moved = 64 * 32 * 128 * 4 + 64 * 8 * 256 * 4
+    more = said(turns) - said(TOKEN)
+    assert more == pytest.approx(GRAPH_LAUNCH + memory.latency + moved / memory.speed)
+    narrow = replace(turns, kv_element=1)  # which Hopper's own program turns itself
+    assert said(narrow) == pytest.approx(said(replace(TOKEN, kv_element=1)))
+    split = replace(TOKEN, batch=8, kv_element=1)
+    less = said(split) - said(replace(split, turned=2))
+    assert less == pytest.approx(GRAPH_LAUNCH)
 
 
 def test_keys_of_a_lonely_token_are_split_but_for_one_library():

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 ROWS = 128  # queries of a tile, and keys of a block (``dao2023flashattention2``) [1]
 FEW = 64  # rows of the smallest tile, of an instruction of Hopper (``nvidia_ptx``) [1]
+# Where multiprocessors are paired the scores and results of tiles are in a memory of their own, in
+# single precision: 512 columns of 128 lanes a multiprocessor (``nvidia_ptx``, tcgen05). [B]
+TENSOR_MEMORY = 512 * 128 * 4
 NEARLY = 1 - 1e-6  # of pairs of a causal mask, from where there is no window [1]
 WAITS = 3  # latencies of main memory in a tile: queries and keys, values, and what is made [1]
 
@@ -100,13 +103,15 @@ class Tile:
     spread: Bools | bool = False
 
     @classmethod
-    def of(cls, chip: Chip, *, backward: bool = False) -> Tile:
+    def of(cls, chip: Chip, value_size: Floats | float = ROWS, *, backward: bool = False) -> Tile:
         """Return those of a program that is written for the chip.
 
         Forward two tiles take turns where two multiprocessors are paired
-        (``zadouri2026flashattention4``).
+        (``zadouri2026flashattention4``), if there is room for the results of both.
         """
-        return cls(rows=ROWS if backward else ROWS * chip.compute.paired)
+        held = 2 * ROWS * (ROWS + np.asarray(value_size)) * Dtype.FP32.size
+        turns = np.where(held <= TENSOR_MEMORY, chip.compute.paired, 1)
+        return cls(rows=ROWS if backward else ROWS * turns)
 
 
 def busiest_pairs(
@@ -272,7 +277,7 @@ def attention_time(chip: Chip, dtype: Dtype, clock: KernelClock, kernels: Attent
     Backward the scores are computed again, as they are not kept.
     """
     size, value, backward = kernels.size, kernels.value_size, kernels.backward
-    tile = kernels.tile or Tile.of(chip, backward=backward)
+    tile = kernels.tile or Tile.of(chip, value, backward=backward)
     pairs, rounds = busiest_pairs(
         chip, kernels.heads, kernels.queries, kernels.keys, kernels.share, tile
     )
@@ -318,9 +323,10 @@ def products_in_attention(
     rows, depth, columns, heads = shapes.T
     scores, across = attended.scores, attended.across
     queries, keys = np.where(across, rows, columns), np.where(scores, rows, depth)
-    tile = Tile(rows=np.where(backward, Tile.of(chip, backward=True).rows, Tile.of(chip).rows))
-    pairs, rounds = busiest_pairs(chip, heads, queries, keys, counted.min(axis=1), tile)
     terms = np.where(scores, depth, np.where(across, columns, rows))
+    forward = Tile.of(chip, terms).rows
+    tile = Tile(rows=np.where(backward, Tile.of(chip, backward=True).rows, forward))
+    pairs, rounds = busiest_pairs(chip, heads, queries, keys, counted.min(axis=1), tile)
     beside = pair_time(chip) * (~backward | attended.again)
     beside = beside + backward * (pair_time(chip, backward=True) + summing(chip, terms))
     found = waiting_time(chip, dtype, rounds, queries, terms, tile) + pairs * beside
