@@ -97,6 +97,8 @@ def _instructions(steps: Steps) -> dict[Function, Instructions]:
 
 
 INSTRUCTIONS = {library: _instructions(steps) for library, steps in STEPS.items()}
+SCALED = 128  # of K, that share a scale in ``fp8-blocks`` (``deepseek2024v3``, 3.3.2) [1]
+
 # In an attention that is one kernel exponentials are of base 2, and the sums of rows are divided by
 # once (``dao2023flashattention2``, 3.1): scale and maximum, exponential, sum, type; backward the
 # difference times what there is, and types.
@@ -130,6 +132,21 @@ def element_time(chip: Chip, instructions: Instructions) -> float:
     special *= compute.frequency * compute.boost
     # Where there are no units of their own, one is one more instruction.
     return instructions.lane / lanes + instructions.special / (special or lanes)
+
+
+def array_rate(chip: Chip, dtype: Dtype) -> float:
+    """Return what arrays reach in numbers of a type with what lanes add up for them. [FLOP/s]
+
+    Blocks of K have scales of their own in ``fp8-blocks``. Where arrays know no such scales lanes
+    multiply what these made of a block, and add it to what there is, one after the other
+    (``deepgemm``: to hide some of it instructions had to be moved, and large products reach 1.0 to
+    1.36 PFLOP/s of an H800's 1.98).
+    """
+    rate = chip.throughput(dtype)
+    scaled = dtype is not Dtype.FP8_BLOCKS or Dtype.MXFP8 in dict(chip.compute.relative_rates)
+    if scaled or not has_lanes(chip):
+        return rate
+    return 1 / (1 / rate + element_time(chip, Instructions(1)) / (2 * SCALED))
 
 
 @lru_cache(maxsize=256)
