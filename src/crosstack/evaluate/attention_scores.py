@@ -16,6 +16,7 @@ import numpy as np
 
 from crosstack.evaluate.attention_programs import (
     Tokens,
+    lane_time,
     takes_single_heads,
     turns_before,
 )
@@ -126,6 +127,7 @@ def attention_said(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
         moved=(made + cached) * times,
         tile=None if kind is AttentionKind.BACKWARD else _tile(rows, chip),
         waited=_waited(chip, batch * heads / packed, query * packed, seen, _column(rows, "few")),
+        lanes=_lanes(rows, chip),
         backward=kind is AttentionKind.BACKWARD,
     )
     found = attention_time(chip, dtype, clock, kernels)
@@ -161,7 +163,21 @@ def _packed(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
     shared = _column(rows, "heads") / _column(rows, "kv_heads")
     if rows[0].kind is not AttentionKind.GENERATION:
         return np.where(_column(rows, "packs") > 0, shared, 1.0)
-    return np.where(_turns(rows) & takes_single_heads(chip, _tokens(rows)), 1.0, shared)
+    return np.where(_alone(rows, chip), 1.0, shared)
+
+
+def _alone(rows: Sequence[MeasuredAttention], chip: Chip) -> Bools:
+    """Whether a block has a query of one head, which lanes multiply. (rows,)"""
+    if rows[0].kind is not AttentionKind.GENERATION:
+        return np.zeros(len(rows), dtype=np.bool_)
+    return _turns(rows) & takes_single_heads(chip, _tokens(rows))
+
+
+def _lanes(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
+    """Time of lanes where they multiply. (rows,) [s]"""
+    batch, heads, seen = (_column(rows, n) for n in ("batch", "heads", "seen"))
+    numbers = batch * heads * seen * (_column(rows, "head_size") + _column(rows, "value_size"))
+    return _alone(rows, chip) * lane_time(chip, _tokens(rows), numbers)
 
 
 def _before(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
@@ -194,6 +210,7 @@ def _tile(rows: Sequence[MeasuredAttention], chip: Chip) -> Tile:
     rows_of = Tile.of(chip, _column(rows, "value_size")).rows
     prompt = (rows[0].kind is AttentionKind.CONTEXT) & (_column(rows, "query") > 1) & ~spread
     few = np.where(prompt & (chip.compute.paired > 1), rows_of, _column(rows, "few"))
+    few = np.where(_alone(rows, chip), 1.0, few)
     return Tile(rows=np.where(spread, ROWS, rows_of), few=few, spread=spread)
 
 

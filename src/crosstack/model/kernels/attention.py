@@ -256,7 +256,8 @@ class Attentions:
     queries of heads with keys in common may be taken for those of one. ``size`` of a query and a
     key, ``value_size`` of a value [1]; ``moved`` bytes of main memory [B]; ``tile`` what
     the kernel takes at a time. ``waited``: the share of what is moved that tiles wait for, as
-    nothing else is on their multiprocessor meanwhile [1].
+    nothing else is on their multiprocessor meanwhile [1]. ``lanes``: what these take where they
+    multiply, and not the arrays [s].
     """
 
     heads: Floats
@@ -268,6 +269,7 @@ class Attentions:
     moved: Floats
     tile: Tile | None = None
     waited: Floats | float = 0.0
+    lanes: Floats | float = 0.0
     backward: bool = False
 
 
@@ -291,7 +293,8 @@ def attention_time(chip: Chip, dtype: Dtype, clock: KernelClock, kernels: Attent
         beside = beside + pairs * (pair_time(chip, backward=True) + summing(chip, size))
     memory = chip.main_memory
     moving = kernels.moved / memory.speed
-    busy = products + beside + waiting_time(chip, dtype, rounds, kernels.queries, size, tile)
+    waiting = waiting_time(chip, dtype, rounds, kernels.queries, size, tile)
+    busy = products + beside + waiting + kernels.lanes
     return np.maximum(busy + kernels.waited * moving, moving + memory.latency)
 
 
