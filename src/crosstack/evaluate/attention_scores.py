@@ -9,7 +9,7 @@ calibrated on that row, which is not scored.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -25,6 +25,7 @@ from crosstack.machine.chip import Chip
 from crosstack.model.kernels.attention import (
     FEW,
     ROWS,
+    WAITS,
     Attentions,
     Tile,
     attention_time,
@@ -37,6 +38,9 @@ from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Bools, Floats
 
 ELEMENT = 2.0  # bytes of a number of queries and of what is made [B]
+# Latencies before keys that are kept in pages: how many there are, and the pages they are in
+# (``tensorrt_llm_attention``, ``flash_attention_3``). [1]
+PAGED = 2
 FULL = 0.8  # of the multiprocessors, from where keys are not split (FlashAttention's own rule) [1]
 
 
@@ -211,7 +215,14 @@ def _tile(rows: Sequence[MeasuredAttention], chip: Chip) -> Tile:
     prompt = (rows[0].kind is AttentionKind.CONTEXT) & (_column(rows, "query") > 1) & ~spread
     few = np.where(prompt & (chip.compute.paired > 1), rows_of, _column(rows, "few"))
     few = np.where(_alone(rows, chip), 1.0, few)
-    return Tile(rows=np.where(spread, ROWS, rows_of), few=few, spread=spread)
+    waits = np.where(_paged(rows), WAITS + PAGED, float(WAITS))
+    return Tile(rows=np.where(spread, ROWS, rows_of), few=few, spread=spread, waits=waits)
+
+
+def _paged(rows: Sequence[MeasuredAttention]) -> Bools:
+    """Whether keys are read from pages of a cache, as all are but TensorRT-LLM's of prompts."""
+    pages = {AttentionKind.CONTEXT: [1], AttentionKind.GENERATION: [1, 2]}.get(rows[0].kind, [])
+    return np.array([row.turned in pages for row in rows], dtype=np.bool_)
 
 
 def _waited(chip: Chip, heads: Floats, queries: Floats, keys: Floats, few: Floats) -> Floats:
@@ -236,7 +247,8 @@ def _split(
     _, rounds = busiest_pairs(
         chip, kernels.heads, kernels.queries, kernels.keys, kernels.share, tile
     )
-    wait = waiting_time(chip, dtype, rounds, kernels.queries, kernels.size, tile)
+    plain = replace(tile, waits=WAITS)
+    wait = waiting_time(chip, dtype, rounds, kernels.queries, kernels.size, plain)
     each = 2 * (kernels.size + kernels.value_size) / chip.throughput(dtype) + pair_time(chip)
     alone = FEW * kernels.keys * each * many
     alone = alone + np.ceil(kernels.keys / ROWS) * 2 * chip.main_memory.latency

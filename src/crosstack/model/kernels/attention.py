@@ -95,12 +95,14 @@ def summing(chip: Chip, depth: Floats) -> Floats:
 class Tile:
     """Queries that a kernel takes at a time: ``rows`` of many, ``few`` of up to ``FEW``. [1]
 
-    ``spread``: keys of a tile are split over multiprocessors, also of many queries.
+    ``spread``: keys of a tile are split over multiprocessors, also of many queries. ``waits``:
+    latencies of main memory that nothing hides. [1]
     """
 
     rows: Floats | float
     few: Floats | float = FEW
     spread: Bools | bool = False
+    waits: Floats | float = WAITS
 
     @classmethod
     def of(cls, chip: Chip, value_size: Floats | float = ROWS, *, backward: bool = False) -> Tile:
@@ -183,14 +185,14 @@ def waiting_time(
 ) -> Floats:
     """Time of the busiest multiprocessor that nothing hides, of all its tiles. [s]
 
-    ``rounds`` are those of `busiest_pairs`, with ``queries`` each: ``WAITS`` latencies, and the way
-    of queries, first keys and result, from and to the first level of the chip that all
+    ``rounds`` are those of `busiest_pairs`, with ``queries`` each: the tile's latencies, and the
+    way of queries, first keys and result, from and to the first level of the chip that all
     multiprocessors share; tiles of few queries hide that behind one another.
     """
     memory = chip.main_memory
     each = (2 * tile.rows + ROWS) * size * dtype.size * (queries > FEW)
     moved = each * chip.compute.n_multiprocessors
-    return rounds * (WAITS * memory.latency + moved / (chip.shared_level or memory).speed)
+    return rounds * (tile.waits * memory.latency + moved / (chip.shared_level or memory).speed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
