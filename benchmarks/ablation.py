@@ -9,13 +9,18 @@ measured)| in %, over the rows of a machine or a source; `=` where that is what 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType, ModuleType
 from typing import Any
 
+import numpy as np
+
+from crosstack.evaluate import attention_scores, expert_scores, lane_scores
+from crosstack.evaluate.attention_programs import Tokens
 from crosstack.evaluate.collective_scores import CollectiveSet, Library, score_sets
 from crosstack.evaluate.kernel_scores import score_kernels
 from crosstack.evaluate.run_scores import MeasuredRun, newest_of, score_runs, some_of
@@ -28,8 +33,10 @@ from crosstack.machine.framework import Fusion
 from crosstack.machine.system import Dimension, System
 from crosstack.model.kernels import tilings
 from crosstack.model.kernels.clock import KernelClock
+from crosstack.model.kernels.lanes import ONCE
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.workload.dtype import Dtype
+from crosstack.workload.kernel_graph import Bools
 
 RUNS = 12  # of every source
 NONE = 1e30  # of a bandwidth or a rate that nothing waits for
@@ -175,6 +182,31 @@ def narrow_results() -> Iterator[None]:
         Roofline.result_time = kept
 
 
+@contextmanager
+def put(where: ModuleType, name: str, value: Any) -> Iterator[None]:
+    """Let a module have something else of a name."""
+    kept = getattr(where, name)
+    setattr(where, name, value)
+    try:
+        yield
+    finally:
+        setattr(where, name, kept)
+
+
+def never(chip: Chip, tokens: Tokens) -> Bools:
+    """Return that no program for tokens does it."""
+    return np.zeros(len(tokens.heads), dtype=np.bool_)
+
+
+# What a library's source tells of its programs: where that is, its name, and what is without.
+ATTENTION = {
+    "heads one by one": (attention_scores, "takes_single_heads", never),
+    "kernels before those for tokens": (attention_scores, "turns_before", never),
+}
+EXPERTS = {"borders of groups": (expert_scores, "_has_maps", lambda row, chip: False)}
+ELEMENTS = {"passes over long rows": (lane_scores, "_passes", lambda row, chip: ONCE)}
+
+
 @dataclass(frozen=True)
 class Means:
     """Sums of errors, and rows, by machine or source. [1]"""
@@ -248,7 +280,11 @@ def with_fields(row: Any, **changes: Any) -> Any:
     return replace(row, **{name: to for name, to in changes.items() if hasattr(row, name)})
 
 
-def parts_of_kernels(path: Path, rows: dict[str, Callable[[Any], Any]]) -> dict[str, Part]:
+def parts_of_kernels(
+    path: Path,
+    rows: dict[str, Callable[[Any], Any]],
+    programs: Mapping[str, tuple[ModuleType, str, Any]] = MappingProxyType({}),
+) -> dict[str, Part]:
     """Return how kernels of a table are scored with all, and without each part."""
     sets = read_kernels(path).sets
 
@@ -256,11 +292,16 @@ def parts_of_kernels(path: Path, rows: dict[str, Callable[[Any], Any]]) -> dict[
         with whole_k():
             return kernels(sets, same, same)
 
+    def without(place: tuple[ModuleType, str, Any]) -> Means:
+        with put(*place):
+            return kernels(sets, same, same)
+
     return {
         ALL: partial(kernels, sets, same, same),
         **{name: partial(kernels, sets, change, same) for name, change in CHIP.items()},
         "splits of K": whole,
         **{name: partial(kernels, sets, same, change) for name, change in rows.items()},
+        **{name: partial(without, place) for name, place in programs.items()},
     }
 
 
@@ -321,9 +362,9 @@ def tables(folder: Path) -> dict[str, dict[str, Part]]:
     even = {"uneven experts": partial(with_fields, exponent=None)} | narrow
     return {
         "Products": parts_of_kernels(folder / "gemm.jsonl", uncast),
-        "Attention": parts_of_kernels(folder / "attention.jsonl", {}),
-        "Expert layers": parts_of_kernels(folder / "moe.jsonl", even),
-        "Elements and rows": parts_of_kernels(folder / "elementwise.jsonl", {}),
+        "Attention": parts_of_kernels(folder / "attention.jsonl", {}, ATTENTION),
+        "Expert layers": parts_of_kernels(folder / "moe.jsonl", even, EXPERTS),
+        "Elements and rows": parts_of_kernels(folder / "elementwise.jsonl", {}, ELEMENTS),
         "Collectives": parts_of_collectives(folder / "collectives.jsonl"),
         "Training runs": parts_of_runs(read_runs(folder / "training.jsonl").sets),
     }

@@ -15,7 +15,7 @@ from crosstack.evaluate.attention_scores import (
     attention_said,
 )
 from crosstack.evaluate.kernel_scores import score_kernels
-from crosstack.evaluate.scores import Timed
+from crosstack.evaluate.scores import GRAPH_LAUNCH, Timed
 from crosstack.io import library
 from crosstack.workload.dtype import Dtype
 
@@ -57,6 +57,19 @@ def test_heads_that_are_taken_one_by_one_take_longer():
     assert said(many) > 2 * said(replace(many, turned=1))
 
 
+def test_tensorrt_turns_queries_of_shared_keys_before_and_adds_up_within():
+    memory = H100.main_memory
+    turns = replace(TOKEN, turned=2)
+    moved = 64 * 32 * 128 * 4 + 64 * 8 * 256 * 4
+    more = said(turns) - said(TOKEN)
+    assert more == pytest.approx(GRAPH_LAUNCH + memory.latency + moved / memory.speed)
+    narrow = replace(turns, kv_element=1)  # which Hopper's own program turns itself
+    assert said(narrow) == pytest.approx(said(replace(TOKEN, kv_element=1)))
+    split = replace(TOKEN, batch=8, kv_element=1)
+    less = said(split) - said(replace(split, turned=2))
+    assert less == pytest.approx(GRAPH_LAUNCH)
+
+
 def test_keys_of_a_lonely_token_are_split_but_for_one_library():
     alone = replace(TOKEN, batch=1, heads=2, kv_heads=2, kv=65536, window=65536)
     assert said(alone, A100) > 10 * said(replace(alone, heads=4), A100)
@@ -92,10 +105,12 @@ def test_writing_the_cache_and_turning_take_their_bytes():
     chip, plain = H100.main_memory.speed, said(replace(PROMPT, turned=1))
     once = 8 * 2048 * 256 * (2 + 2)
     turned = 32 * 2048 * 128 * 4
-    more = said(replace(PROMPT, turned=2)) - plain
-    assert more == pytest.approx((once + 2 * turned) / chip)
-    training = replace(PROMPT, kind=AttentionKind.FORWARD, turned=0)
-    assert plain - said(training) == pytest.approx(once / chip, rel=1e-6)
+    training = said(replace(PROMPT, kind=AttentionKind.FORWARD, turned=0))
+    more = said(replace(PROMPT, turned=2)) - training
+    assert more == pytest.approx((2 * once + 2 * turned) / chip)
+    rounds = np.ceil(32 * 2048 / 128 / H100.compute.n_multiprocessors)
+    pages = rounds * 2 * H100.main_memory.latency  # how many keys there are, and where
+    assert plain - training == pytest.approx(once / chip + pages, rel=1e-6)
 
 
 def test_backward_takes_longer_and_has_more_work_on_a_roofline():

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from crosstack.errors import InputError
+from crosstack.evaluate.expert_scores import ExpertsProgram
 from crosstack.evaluate.scores import MeasuredProduct, Timed
 from crosstack.io import library
 from crosstack.io.measured import MOST_PROBLEMS, read_kernels
@@ -154,3 +155,17 @@ def test_a_wrong_layer_of_experts_is_named(saved, change, words):
     with pytest.raises(InputError) as error:
         read_kernels(saved(LAYER | change))
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "program"),
+    [
+        ("moe_torch_flow_cutlass", ExpertsProgram.LIBRARY),
+        ("moe_torch_flow_min_latency", ExpertsProgram.GENERATED),
+        ("sglang_fused_moe_triton", ExpertsProgram.FUSED),
+        ("sglang_marlin_moe", ExpertsProgram.MARLIN),
+    ],
+)
+def test_the_kernel_tells_the_program_of_experts(saved, kernel, program):
+    (found,) = read_kernels(saved(LAYER | {"dtype": "bf16", "kernel": kernel})).sets
+    assert found.rows[0].program is program

@@ -44,6 +44,8 @@ MODULES = (
     "model/fused_attention.py",
     "model/optimizer_step.py",
     "evaluate/*scores.py",
+    "evaluate/attention_programs.py",
+    "evaluate/expert_loads.py",
     "io/measured*.py",
 )
 LIBRARY = "data/library/**/*.yaml"

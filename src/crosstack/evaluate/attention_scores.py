@@ -9,16 +9,23 @@ calibrated on that row, which is not scored.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 
+from crosstack.evaluate.attention_programs import (
+    Tokens,
+    lane_time,
+    takes_single_heads,
+    turns_before,
+)
 from crosstack.evaluate.scores import GRAPH_LAUNCH, Timed, plain_time
 from crosstack.machine.chip import Chip
 from crosstack.model.kernels.attention import (
     FEW,
     ROWS,
+    WAITS,
     Attentions,
     Tile,
     attention_time,
@@ -31,7 +38,9 @@ from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Bools, Floats
 
 ELEMENT = 2.0  # bytes of a number of queries and of what is made [B]
-MOST_PACKED = 32  # heads on the same keys that TensorRT-LLM takes together; assumed [1]
+# Latencies before keys that are kept in pages: how many there are, and the pages they are in
+# (``tensorrt_llm_attention``, ``flash_attention_3``). [1]
+PAGED = 2
 FULL = 0.8  # of the multiprocessors, from where keys are not split (FlashAttention's own rule) [1]
 
 
@@ -94,9 +103,9 @@ def _column(rows: Sequence[MeasuredAttention], name: str) -> Floats:
 def attention_said(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
     """Return what is said of attentions of one kind and type, without a launch. [s]
 
-    A token's queries of heads with the same keys are taken together; keys are split where heads
-    leave multiprocessors idle, and a second kernel adds up, but for FlashAttention's kernels that
-    read operands into registers where no heads are taken together.
+    A token's queries of heads with the same keys are taken together where a program has it so; keys
+    are split where heads leave multiprocessors idle, and a second kernel adds up, but for
+    FlashAttention's kernels that read operands into registers where no heads are taken together.
     """
     kind, dtype, timed = rows[0].kind, rows[0].dtype, rows[0].timed
     clock = Roofline(sustained=timed is Timed.LOOP)
@@ -106,16 +115,12 @@ def attention_said(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
     size, value, seen, pairs = (
         _column(rows, n) for n in ("head_size", "value_size", "seen", "pairs")
     )
-    element, turned = _column(rows, "kv_element"), _column(rows, "turned")
-    packs = _column(rows, "packs") > 0
-    packed = np.where(packs | (kind is AttentionKind.GENERATION), heads / groups, 1.0)
-    packed = np.where((turned > 1) & (packed > MOST_PACKED), 1.0, packed)
+    element, packed = _column(rows, "kv_element"), _packed(rows, chip)
     cached = batch * groups * seen * (size + value) * element
     made = batch * heads * query * (size + value) * ELEMENT
     if not chip.compute.operand_rows:  # FlashAttention-2 has one size for all, the longest
         value = np.maximum(size, value)
     times = 2 if kind is AttentionKind.BACKWARD else 1
-    tile = None if kind is AttentionKind.BACKWARD else _tile(rows, chip)
     kernels = Attentions(
         heads=batch * heads / packed,
         queries=query * packed,
@@ -124,29 +129,100 @@ def attention_said(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
         size=size,
         value_size=value,
         moved=(made + cached) * times,
-        tile=tile,
+        tile=None if kind is AttentionKind.BACKWARD else _tile(rows, chip),
         waited=_waited(chip, batch * heads / packed, query * packed, seen, _column(rows, "few")),
+        lanes=_lanes(rows, chip),
         backward=kind is AttentionKind.BACKWARD,
     )
     found = attention_time(chip, dtype, clock, kernels)
     again = cached * heads / groups / packed  # keys that each of several tiles reads
     found = np.maximum(found, again / chip.levels[-1].speed)
     if kind is AttentionKind.GENERATION:
-        splits = packs | (heads > groups) | (chip.compute.operand_rows > 0)
-        found = _split(chip, dtype, kernels, splits, found)
+        splits = (_column(rows, "packs") > 0) | (heads > groups) | (chip.compute.operand_rows > 0)
+        behind = np.where(_turns(rows), 0.0, GRAPH_LAUNCH)  # TensorRT-LLM's last block adds up
+        found = _split(chip, dtype, kernels, splits, found, behind)
+    return found + _before(rows, chip)
+
+
+def _turns(rows: Sequence[MeasuredAttention]) -> Bools:
+    """Whether attentions are TensorRT-LLM's own, which turn queries. (rows,)"""
+    return _column(rows, "turned") > 1
+
+
+def _tokens(rows: Sequence[MeasuredAttention]) -> Tokens:
+    """Return what tells which program TensorRT-LLM runs for tokens."""
+    batch, heads, groups, keys = (_column(rows, n) for n in ("batch", "heads", "kv_heads", "kv"))
+    return Tokens(
+        batch=batch,
+        heads=heads,
+        groups=groups,
+        keys=keys,
+        element=_column(rows, "kv_element"),
+        windowed=_column(rows, "window") < keys,
+    )
+
+
+def _packed(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
+    """Return how many heads a tile has queries of. (rows,) [1]"""
+    shared = _column(rows, "heads") / _column(rows, "kv_heads")
+    if rows[0].kind is not AttentionKind.GENERATION:
+        return np.where(_column(rows, "packs") > 0, shared, 1.0)
+    return np.where(_alone(rows, chip), 1.0, shared)
+
+
+def _alone(rows: Sequence[MeasuredAttention], chip: Chip) -> Bools:
+    """Whether a block has a query of one head, which lanes multiply. (rows,)"""
+    if rows[0].kind is not AttentionKind.GENERATION:
+        return np.zeros(len(rows), dtype=np.bool_)
+    return _turns(rows) & takes_single_heads(chip, _tokens(rows))
+
+
+def _lanes(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
+    """Time of lanes where they multiply. (rows,) [s]"""
+    batch, heads, seen = (_column(rows, n) for n in ("batch", "heads", "seen"))
+    numbers = batch * heads * seen * (_column(rows, "head_size") + _column(rows, "value_size"))
+    return _alone(rows, chip) * lane_time(chip, _tokens(rows), numbers)
+
+
+def _before(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
+    """Time of kernels before: queries are turned, and new keys go to their cache. (rows,) [s]
+
+    Of prompts all have them, and so their bytes count; of tokens some, and so does a kernel.
+    """
+    kind, turned, turns = rows[0].kind, _column(rows, "turned"), _turns(rows)
+    batch, query, heads, groups = (
+        _column(rows, n) for n in ("batch", "query", "heads", "kv_heads")
+    )
+    size, value, element = (_column(rows, n) for n in ("head_size", "value_size", "kv_element"))
+    new = batch * groups * query * (size + value) * (ELEMENT + element)
+    queries = batch * heads * query * size
     if kind is AttentionKind.CONTEXT:
-        new = batch * groups * query * (size + value) * (ELEMENT + element)
-        turning = np.maximum(turned - 1, 0.0) * batch * heads * query * size * 2 * ELEMENT
-        found = found + (np.maximum(turned, 1.0) * new + 2 * turning) / chip.main_memory.speed
-    return found
+        moved = np.maximum(turned, 1.0) * new + 2 * turns * queries * 2 * ELEMENT
+        return moved / chip.main_memory.speed
+    if kind is not AttentionKind.GENERATION:
+        return np.zeros(len(rows))
+    # Generated programs read queries in the type of keys.
+    written = element if chip.compute.paired > 1 else ELEMENT
+    moved = new + queries * (ELEMENT + written)
+    each = GRAPH_LAUNCH + chip.main_memory.latency + moved / chip.main_memory.speed
+    return each * (turns & turns_before(chip, _tokens(rows)))
 
 
 def _tile(rows: Sequence[MeasuredAttention], chip: Chip) -> Tile:
     """Return what the kernels take at a time, where pairs are of a prompt always two tiles. [1]"""
-    spread, rows_of = _column(rows, "spread") > 0, Tile.of(chip).rows
+    spread = _column(rows, "spread") > 0
+    rows_of = Tile.of(chip, _column(rows, "value_size")).rows
     prompt = (rows[0].kind is AttentionKind.CONTEXT) & (_column(rows, "query") > 1) & ~spread
     few = np.where(prompt & (chip.compute.paired > 1), rows_of, _column(rows, "few"))
-    return Tile(rows=np.where(spread, ROWS, rows_of), few=few, spread=spread)
+    few = np.where(_alone(rows, chip), 1.0, few)
+    waits = np.where(_paged(rows), WAITS + PAGED, float(WAITS))
+    return Tile(rows=np.where(spread, ROWS, rows_of), few=few, spread=spread, waits=waits)
+
+
+def _paged(rows: Sequence[MeasuredAttention]) -> Bools:
+    """Whether keys are read from pages of a cache, as all are but TensorRT-LLM's of prompts."""
+    pages = {AttentionKind.CONTEXT: [1], AttentionKind.GENERATION: [1, 2]}.get(rows[0].kind, [])
+    return np.array([row.turned in pages for row in rows], dtype=np.bool_)
 
 
 def _waited(chip: Chip, heads: Floats, queries: Floats, keys: Floats, few: Floats) -> Floats:
@@ -161,7 +237,9 @@ def _waited(chip: Chip, heads: Floats, queries: Floats, keys: Floats, few: Float
     return np.where(alone, np.where(single, 1.0, np.minimum(ROWS / keys, 1.0)), 0.0)
 
 
-def _split(chip: Chip, dtype: Dtype, kernels: Attentions, splits: Bools, found: Floats) -> Floats:
+def _split(
+    chip: Chip, dtype: Dtype, kernels: Attentions, splits: Bools, found: Floats, behind: Floats
+) -> Floats:
     """Add the kernel that adds up parts of keys, or take tiles that are not split. [s]"""
     many = chip.compute.n_multiprocessors
     few = (kernels.heads < FULL * many) & (kernels.keys > ROWS)
@@ -169,12 +247,13 @@ def _split(chip: Chip, dtype: Dtype, kernels: Attentions, splits: Bools, found: 
     _, rounds = busiest_pairs(
         chip, kernels.heads, kernels.queries, kernels.keys, kernels.share, tile
     )
-    wait = waiting_time(chip, dtype, rounds, kernels.queries, kernels.size, tile)
+    plain = replace(tile, waits=WAITS)
+    wait = waiting_time(chip, dtype, rounds, kernels.queries, kernels.size, plain)
     each = 2 * (kernels.size + kernels.value_size) / chip.throughput(dtype) + pair_time(chip)
     alone = FEW * kernels.keys * each * many
     alone = alone + np.ceil(kernels.keys / ROWS) * 2 * chip.main_memory.latency
     whole = np.maximum(found, alone)
-    return np.where(few, np.where(splits, found + GRAPH_LAUNCH + wait, whole), found)
+    return np.where(few, np.where(splits, found + behind + wait, whole), found)
 
 
 def attention_roofline(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:

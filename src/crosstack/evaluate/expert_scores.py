@@ -15,6 +15,7 @@ from typing import assert_never
 
 import numpy as np
 
+from crosstack.evaluate.expert_loads import fullest_loads
 from crosstack.evaluate.scores import GRAPH_LAUNCH, plain_time
 from crosstack.machine.chip import Chip
 from crosstack.model.kernels.clock import product_time
@@ -42,7 +43,16 @@ MARLIN = Roofline(sustained=False, k_step=64, stages=4, line=LINE)
 # Tokens of a tile of TensorRT-LLM's generated kernels on Blackwell, at most (``flashinfer_1494``);
 # those multiply four by eight bits as they are (``nvidia_ptx``).
 GENERATED_TOKENS = 64  # [1]
+SIDE = 128  # of a tile of weights of libraries, and of tokens at most; assumed [1]
 LIBRARY = Roofline(sustained=False)
+# Kernels of a layer of the library's more than of one that is generated: the order of tokens, where
+# groups begin, tokens put in order, the activation, and the sum (``tensorrt_llm_experts``).
+KERNELS = 5  # [1]
+# Where arrays read operands from memory a group's operands have a map each. At the border of groups
+# nothing may be on its way while a multiprocessor reads where the next group is, puts down its map,
+# and reads that, before it asks for operands (``cutlass_groups``): trips to the cache that all
+# multiprocessors share.
+BORDER = 3  # [1]
 # A weight of four bits in numbers of 16: taken out of a word, multiplied with its scale; assumed.
 WIDENED = Instructions(2)
 
@@ -50,11 +60,14 @@ WIDENED = Instructions(2)
 class ExpertsProgram(StrEnum):
     """What multiplies: a vendor's library, or a kernel that is known with its tiles.
 
-    ``FUSED`` is vLLM's and SGLang's in Triton, ``MARLIN`` theirs for integers of four bits,
-    ``MXFP4`` Triton's own on Hopper, where elsewhere libraries multiply such weights.
+    ``GENERATED`` are TensorRT-LLM's kernels for few tokens, which take tokens where they are, apply
+    the activation as they put results down, and leave the sum to what follows. ``FUSED`` is vLLM's
+    and SGLang's in Triton, ``MARLIN`` theirs for integers of four bits, ``MXFP4`` Triton's own on
+    Hopper, where elsewhere libraries multiply such weights.
     """
 
     LIBRARY = "library"
+    GENERATED = "generated"
     FUSED = "fused"
     MARLIN = "marlin"
     MXFP4 = "mxfp4"
@@ -93,19 +106,10 @@ class MeasuredExperts:
 
     @property
     def loads(self) -> Floats:
-        """Tokens of each expert of the fullest chip, most first. [1]
-
-        Of a power law those of even shares of all experts; no expert has a token twice. The fullest
-        chip has the fullest expert, and of the others every so many-th.
-        """
-        all_of, drawn = self.tokens * self.topk, (np.arange(self.experts) + 0.5) / self.experts
+        """Tokens of each expert of the fullest chip, most first. [1]"""
         if self.exponent is None:
-            return np.full(self.experts // self.ep, all_of / self.experts)
-        low, high = (1.0, 0.8 * self.tokens) if all_of > self.experts else (0.01, 2.0)
-        rest, most = 1 - self.exponent, high / low
-        weights = most**drawn if rest == 0 else (1 + drawn * (most**rest - 1)) ** (1 / rest)
-        found = np.minimum(weights / weights.sum() * all_of, self.tokens)
-        return np.asarray(found[::-1][:: self.ep][: self.experts // self.ep])
+            return np.full(self.experts // self.ep, self.tokens * self.topk / self.experts)
+        return fullest_loads(self.tokens, self.topk, self.experts, self.ep, self.exponent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,18 +136,29 @@ def experts_said(rows: Sequence[MeasuredExperts], chip: Chip) -> Floats:
 
 def _layer(row: MeasuredExperts, chip: Chip) -> float:
     loads, wide = row.loads, row.expert_ffn / row.tp
-    # Of few tokens some experts have none: those that have one at least.
-    touched = np.minimum(loads, 1 - np.exp(-loads) if row.exponent else 1.0)
+    touched = np.minimum(loads, 1.0)  # of few tokens some experts have none
     many = float(loads.sum())
     first = wide * (2 if row.gated else 1)
     layers = (row.hidden, first), (wide, row.hidden)
     program = row.program.on(chip)
-    if known := program is not ExpertsProgram.LIBRARY:
-        times = [_tiled(row, chip, touched, *sides) for sides in layers]
-    else:
+    if program in (ExpertsProgram.LIBRARY, ExpertsProgram.GENERATED):
         groups = max(float(touched.sum()), 1.0)
         times = [_grouped(row, chip, (groups, many, *sides)) for sides in layers]
-    # These kernels have rows of all experts, also of those on other chips, which are zeros.
+    else:
+        times = [_tiled(row, chip, touched, *sides) for sides in layers]
+    moved = _moved_beside(row, chip, many) / chip.main_memory.speed
+    kernels = KERNELS * (program is ExpertsProgram.LIBRARY)
+    return sum(times) + moved + kernels * (GRAPH_LAUNCH + chip.main_memory.latency)
+
+
+def _moved_beside(row: MeasuredExperts, chip: Chip, many: float) -> float:
+    """Bytes that kernels beside the products move for ``many`` tokens of experts. [B]"""
+    program, wide = row.program.on(chip), row.expert_ffn / row.tp
+    if program is ExpertsProgram.GENERATED:
+        return 0.0
+    first = wide * (2 if row.gated else 1)
+    # Known kernels have rows of all experts, also of those on other chips, which are zeros.
+    known = program is not ExpertsProgram.LIBRARY
     every = row.tokens * row.topk if known else many
     ordered = 0.0 if known else 2 * many * row.hidden
     zeros = (every - many) * (first + row.hidden)
@@ -151,7 +166,7 @@ def _layer(row: MeasuredExperts, chip: Chip) -> float:
     moved = ELEMENT * (ordered + zeros + summed + every * (first + wide))
     if row.dtype is Dtype.FP8_BLOCKS and _hopper(chip):  # numbers of eight bits by passes of theirs
         moved += many * (row.hidden + wide) * (ELEMENT + row.dtype.size)
-    return sum(times) + moved / chip.main_memory.speed
+    return moved
 
 
 def _tile(row: MeasuredExperts) -> tuple[tuple[int, int], Roofline]:
@@ -166,7 +181,7 @@ def _tile(row: MeasuredExperts) -> tuple[tuple[int, int], Roofline]:
             return (int(enough[0]), MARLIN_COLUMNS), MARLIN
         case ExpertsProgram.FUSED:
             return TRITON_FEW if row.tokens <= row.experts // row.ep else TRITON
-        case ExpertsProgram.LIBRARY:
+        case ExpertsProgram.LIBRARY | ExpertsProgram.GENERATED:
             raise AssertionError("tiles of libraries are searched")
         case _:
             assert_never(row.program)
@@ -213,7 +228,31 @@ def _grouped(row: MeasuredExperts, chip: Chip, shape: tuple[float, float, float,
     ):  # once for every tile of tokens that multiplies them
         tiles = groups * np.ceil(max(many / groups / GENERATED_TOKENS, 1.0))
         widened = tiles * depth * columns * element_time(chip, WIDENED)
-    return float(np.maximum(found.work_time + widened, outside) + found.reduction_time)
+    inside = found.work_time + widened
+    if _has_maps(row, chip):
+        inside = inside + _borders(chip, groups, many / groups, columns)
+    return float(np.maximum(inside, outside) + found.reduction_time)
+
+
+def _has_maps(row: MeasuredExperts, chip: Chip) -> bool:
+    """Whether each group's operands have a map of their own, as in CUTLASS's grouped products.
+
+    Kernels for numbers of eight bits in blocks have one map of all rows, as have generated ones.
+    """
+    other = row.dtype in (Dtype.FP8_BLOCKS, Dtype.MXFP8) or row.weight < row.dtype.size
+    return row.program is ExpertsProgram.LIBRARY and chip.compute.operand_rows > 0 and not other
+
+
+def _borders(chip: Chip, groups: float, each: float, columns: float) -> float:
+    """Time of the busiest multiprocessor at borders of groups. [s]
+
+    Tiles are dealt out in turn, so that of groups with fewer tiles than there are multiprocessors
+    every tile is of another group.
+    """
+    tiles = groups * np.ceil(max(each, 1.0) / SIDE) * np.ceil(columns / SIDE)
+    met = min(max(tiles / chip.compute.n_multiprocessors, 1.0), groups)
+    shared = chip.shared_level or chip.main_memory
+    return float(met * (chip.main_memory.latency + BORDER * shared.latency))
 
 
 def groups_said(rows: Sequence[MeasuredGroups], chip: Chip) -> Floats:

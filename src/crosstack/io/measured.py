@@ -64,6 +64,7 @@ TRITON = ("vllm_fused_moe",)  # kernels of Triton that do not say so
 PACKS = ("fa3", "flash_attention", "flashinfer")
 WIDE_TILES = ("fa3", "flash_attention")
 SPREADS = ("flashinfer",)  # that share out all keys evenly (``ye2025flashinfer``)
+FEW_TOKENS = "min_latency"  # TensorRT-LLM's mode in which generated kernels multiply experts
 TURNS = "TensorRT"  # whose layers join queries, keys and values, and turn them in a second pass
 FRAMEWORKS = "aic"  # whose layers are timed in graphs, with casts of what they read
 WEIGHTS_STAGE = "bwd_grad_w"  # of grouped products: gradients of weights
@@ -284,6 +285,8 @@ def _program(said: str, kernel: str) -> ExpertsProgram:
         return ExpertsProgram.MXFP4
     if "marlin" in kernel:
         return ExpertsProgram.MARLIN
+    if kernel.endswith(FEW_TOKENS):
+        return ExpertsProgram.GENERATED
     fused = "triton" in kernel or kernel in TRITON
     return ExpertsProgram.FUSED if fused else ExpertsProgram.LIBRARY
 

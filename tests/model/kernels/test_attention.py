@@ -92,6 +92,14 @@ def test_two_tiles_take_turns_forward_where_multiprocessors_are_paired():
     assert forward == 2 * back
 
 
+@pytest.mark.parametrize(("value", "tiles"), [(64, 2), (128, 2), (192, 1), (256, 1)])
+def test_two_tiles_take_turns_where_there_is_room_for_their_scores_and_results(value, tiles):
+    columns = tiles * (128 + value)  # of 512, each of 128 lanes in single precision
+    assert (columns <= 512) == (tiles == 1 or value <= 128)
+    assert Tile.of(library.chip("b200"), value).rows == 128 * tiles
+    assert Tile.of(H100, value).rows == 128
+
+
 def test_a_tile_of_hopper_takes_a_block_more():
     shape = arrays(108, 1024, 1024, 1.0)
     plain, filled = (

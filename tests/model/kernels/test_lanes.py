@@ -8,8 +8,18 @@ import pytest
 from crosstack.io import library
 from crosstack.io.library import model
 from crosstack.model.attention import attentions
-from crosstack.model.kernels.lanes import Instructions, element_time, function_time, lane_rates
+from crosstack.model.kernels.clock import product_time
+from crosstack.model.kernels.lanes import (
+    Instructions,
+    Passes,
+    array_rate,
+    element_time,
+    function_time,
+    lane_rates,
+)
+from crosstack.model.kernels.roofline import Roofline
 from crosstack.published.dfmodel.parts import DFModelClock
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import Function
 from crosstack.workload.job import Job
 
@@ -46,6 +56,26 @@ def test_a_chip_without_lanes_of_its_own_is_bound_by_memory():
     assert found == pytest.approx(4e6 / memory.speed + memory.latency)
 
 
+def test_what_is_read_again_comes_from_a_part_of_the_cache_if_all_that_moves_meanwhile_fits():
+    memory, part = A100.main_memory, A100.shared_level.room / A100.shared_level.partitions
+    n, moved = 1e9, 4e9
+
+    def found(between):
+        passes = Passes(again=2 * n, between=between)
+        return function_time(A100, Function.ADD, n, moved, passes)
+
+    assert found(part) == pytest.approx(moved / memory.speed + memory.latency)
+    assert found(1.01 * part) == pytest.approx(1.5 * moved / memory.speed + memory.latency)
+
+
+def test_a_row_that_fills_a_multiprocessor_waits_for_its_bytes():
+    n, memory = 1e9, A100.main_memory
+    computing = function_time(A100, Function.SOFTMAX, n, 4 * n)
+    moving = 4 * n / memory.speed + memory.latency
+    alone = function_time(A100, Function.SOFTMAX, n, 4 * n, Passes(alone=True))
+    assert alone == pytest.approx(computing + moving)
+
+
 @pytest.fixture(scope="module")
 def graph():
     job = Job(model=model("llama3-8b"), batch=1, sequence=2048, kind="train")
@@ -75,3 +105,23 @@ def test_numbers_are_drawn_forward_alone():
 def test_published_rules_have_the_rate_of_the_type_whatever_is_computed(graph):
     rates = DFModelClock().lane_rates(A100, graph)
     assert np.array_equal(rates, [A100.vector_throughput(d) for d in graph.dtypes])
+
+
+def test_lanes_add_up_blocks_where_arrays_know_no_scales():
+    h100, b200 = library.chip("h100-sxm"), library.chip("b200")
+    lanes = h100.vector_throughput(Dtype.FP32) / 2
+    by_hand = 1 / h100.throughput(Dtype.FP8) + 1 / (2 * 128 * lanes)
+    assert array_rate(h100, Dtype.FP8_BLOCKS) == pytest.approx(1 / by_hand)
+    assert array_rate(h100, Dtype.FP8) == h100.throughput(Dtype.FP8)
+    assert array_rate(b200, Dtype.FP8_BLOCKS) == b200.throughput(Dtype.FP8)
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "reached"),
+    [(7168, 16384, 1358e12), (4096, 7168, 1304e12), (2112, 7168, 1058e12), (7168, 2048, 1025e12)],
+)
+def test_products_with_scales_of_blocks_are_near_those_of_deepgemm(n, k, reached):
+    h100 = library.chip("h100-sxm")
+    found = product_time(Roofline(), h100, 4096, k, n, dtype=Dtype.FP8_BLOCKS)
+    rate = 2 * 4096 * n * k / (float(found.time) - found.launch_time)
+    assert 0.95 * reached < rate < 1.3 * reached

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 ROWS = 128  # queries of a tile, and keys of a block (``dao2023flashattention2``) [1]
 FEW = 64  # rows of the smallest tile, of an instruction of Hopper (``nvidia_ptx``) [1]
+# Where multiprocessors are paired the scores and results of tiles are in a memory of their own, in
+# single precision: 512 columns of 128 lanes a multiprocessor (``nvidia_ptx``, tcgen05). [B]
+TENSOR_MEMORY = 512 * 128 * 4
 NEARLY = 1 - 1e-6  # of pairs of a causal mask, from where there is no window [1]
 WAITS = 3  # latencies of main memory in a tile: queries and keys, values, and what is made [1]
 
@@ -92,21 +95,25 @@ def summing(chip: Chip, depth: Floats) -> Floats:
 class Tile:
     """Queries that a kernel takes at a time: ``rows`` of many, ``few`` of up to ``FEW``. [1]
 
-    ``spread``: keys of a tile are split over multiprocessors, also of many queries.
+    ``spread``: keys of a tile are split over multiprocessors, also of many queries. ``waits``:
+    latencies of main memory that nothing hides. [1]
     """
 
     rows: Floats | float
     few: Floats | float = FEW
     spread: Bools | bool = False
+    waits: Floats | float = WAITS
 
     @classmethod
-    def of(cls, chip: Chip, *, backward: bool = False) -> Tile:
+    def of(cls, chip: Chip, value_size: Floats | float = ROWS, *, backward: bool = False) -> Tile:
         """Return those of a program that is written for the chip.
 
         Forward two tiles take turns where two multiprocessors are paired
-        (``zadouri2026flashattention4``).
+        (``zadouri2026flashattention4``), if there is room for the results of both.
         """
-        return cls(rows=ROWS if backward else ROWS * chip.compute.paired)
+        held = 2 * ROWS * (ROWS + np.asarray(value_size)) * Dtype.FP32.size
+        turns = np.where(held <= TENSOR_MEMORY, chip.compute.paired, 1)
+        return cls(rows=ROWS if backward else ROWS * turns)
 
 
 def busiest_pairs(
@@ -178,14 +185,14 @@ def waiting_time(
 ) -> Floats:
     """Time of the busiest multiprocessor that nothing hides, of all its tiles. [s]
 
-    ``rounds`` are those of `busiest_pairs`, with ``queries`` each: ``WAITS`` latencies, and the way
-    of queries, first keys and result, from and to the first level of the chip that all
+    ``rounds`` are those of `busiest_pairs`, with ``queries`` each: the tile's latencies, and the
+    way of queries, first keys and result, from and to the first level of the chip that all
     multiprocessors share; tiles of few queries hide that behind one another.
     """
     memory = chip.main_memory
     each = (2 * tile.rows + ROWS) * size * dtype.size * (queries > FEW)
     moved = each * chip.compute.n_multiprocessors
-    return rounds * (WAITS * memory.latency + moved / (chip.shared_level or memory).speed)
+    return rounds * (tile.waits * memory.latency + moved / (chip.shared_level or memory).speed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -251,7 +258,8 @@ class Attentions:
     queries of heads with keys in common may be taken for those of one. ``size`` of a query and a
     key, ``value_size`` of a value [1]; ``moved`` bytes of main memory [B]; ``tile`` what
     the kernel takes at a time. ``waited``: the share of what is moved that tiles wait for, as
-    nothing else is on their multiprocessor meanwhile [1].
+    nothing else is on their multiprocessor meanwhile [1]. ``lanes``: what these take where they
+    multiply, and not the arrays [s].
     """
 
     heads: Floats
@@ -263,6 +271,7 @@ class Attentions:
     moved: Floats
     tile: Tile | None = None
     waited: Floats | float = 0.0
+    lanes: Floats | float = 0.0
     backward: bool = False
 
 
@@ -272,7 +281,7 @@ def attention_time(chip: Chip, dtype: Dtype, clock: KernelClock, kernels: Attent
     Backward the scores are computed again, as they are not kept.
     """
     size, value, backward = kernels.size, kernels.value_size, kernels.backward
-    tile = kernels.tile or Tile.of(chip, backward=backward)
+    tile = kernels.tile or Tile.of(chip, value, backward=backward)
     pairs, rounds = busiest_pairs(
         chip, kernels.heads, kernels.queries, kernels.keys, kernels.share, tile
     )
@@ -286,7 +295,8 @@ def attention_time(chip: Chip, dtype: Dtype, clock: KernelClock, kernels: Attent
         beside = beside + pairs * (pair_time(chip, backward=True) + summing(chip, size))
     memory = chip.main_memory
     moving = kernels.moved / memory.speed
-    busy = products + beside + waiting_time(chip, dtype, rounds, kernels.queries, size, tile)
+    waiting = waiting_time(chip, dtype, rounds, kernels.queries, size, tile)
+    busy = products + beside + waiting + kernels.lanes
     return np.maximum(busy + kernels.waited * moving, moving + memory.latency)
 
 
@@ -318,9 +328,10 @@ def products_in_attention(
     rows, depth, columns, heads = shapes.T
     scores, across = attended.scores, attended.across
     queries, keys = np.where(across, rows, columns), np.where(scores, rows, depth)
-    tile = Tile(rows=np.where(backward, Tile.of(chip, backward=True).rows, Tile.of(chip).rows))
-    pairs, rounds = busiest_pairs(chip, heads, queries, keys, counted.min(axis=1), tile)
     terms = np.where(scores, depth, np.where(across, columns, rows))
+    forward = Tile.of(chip, terms).rows
+    tile = Tile(rows=np.where(backward, Tile.of(chip, backward=True).rows, forward))
+    pairs, rounds = busiest_pairs(chip, heads, queries, keys, counted.min(axis=1), tile)
     beside = pair_time(chip) * (~backward | attended.again)
     beside = beside + backward * (pair_time(chip, backward=True) + summing(chip, terms))
     found = waiting_time(chip, dtype, rounds, queries, terms, tile) + pairs * beside

@@ -97,6 +97,8 @@ def _instructions(steps: Steps) -> dict[Function, Instructions]:
 
 
 INSTRUCTIONS = {library: _instructions(steps) for library, steps in STEPS.items()}
+SCALED = 128  # of K, that share a scale in ``fp8-blocks`` (``deepseek2024v3``, 3.3.2) [1]
+
 # In an attention that is one kernel exponentials are of base 2, and the sums of rows are divided by
 # once (``dao2023flashattention2``, 3.1): scale and maximum, exponential, sum, type; backward the
 # difference times what there is, and types.
@@ -132,6 +134,21 @@ def element_time(chip: Chip, instructions: Instructions) -> float:
     return instructions.lane / lanes + instructions.special / (special or lanes)
 
 
+def array_rate(chip: Chip, dtype: Dtype) -> float:
+    """Return what arrays reach in numbers of a type with what lanes add up for them. [FLOP/s]
+
+    Blocks of K have scales of their own in ``fp8-blocks``. Where arrays know no such scales lanes
+    multiply what these made of a block, and add it to what there is, one after the other
+    (``deepgemm``: to hide some of it instructions had to be moved, and large products reach 1.0 to
+    1.36 PFLOP/s of an H800's 1.98).
+    """
+    rate = chip.throughput(dtype)
+    scaled = dtype is not Dtype.FP8_BLOCKS or Dtype.MXFP8 in dict(chip.compute.relative_rates)
+    if scaled or not has_lanes(chip):
+        return rate
+    return 1 / (1 / rate + element_time(chip, Instructions(1)) / (2 * SCALED))
+
+
 @lru_cache(maxsize=256)
 def lane_rates(chip: Chip, graph: KernelGraph) -> Floats:
     """Return the rate at which the operations of kernels are done beside the arrays. [FLOP/s]
@@ -157,15 +174,40 @@ def lane_rates(chip: Chip, graph: KernelGraph) -> Floats:
     return rates
 
 
-def function_time(chip: Chip, function: Function, elements: float, traffic: float) -> float:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passes:
+    """How a kernel of its own goes over rows that are longer than what its lanes hold. [B]
+
+    ``again``: bytes that it reads after the first time; ``between``: what all multiprocessors move
+    meanwhile. ``alone``: one row fills a multiprocessor, so that nothing is computed while its
+    bytes are on their way.
+    """
+
+    again: float = 0.0
+    between: float = 0.0
+    alone: bool = False
+
+
+ONCE = Passes()
+
+
+def function_time(
+    chip: Chip, function: Function, elements: float, traffic: float, passes: Passes = ONCE
+) -> float:
     """Time of a function of elements that a kernel of its own computes, without a launch. [s]
 
     The longer of lanes and main memory, which moves ``traffic`` bytes. Of a chip whose lanes are
-    not known, main memory's.
+    not known, main memory's. What is read again comes from the cache that all multiprocessors share
+    where what moves meanwhile fits in the part that is nearest to one, else from main memory.
     """
-    memory = chip.main_memory
-    moving = traffic / memory.speed + memory.latency if traffic > 0 else 0.0
+    memory, cache = chip.main_memory, chip.shared_level
+    kept = cache is not None and passes.between <= cache.room / cache.partitions
+    outside = traffic + (0.0 if kept else passes.again)
+    moving = outside / memory.speed + memory.latency if outside > 0 else 0.0
+    if cache is not None:
+        moving = max(moving, (traffic + passes.again) / cache.speed)
     if not has_lanes(chip):
         return moving
     needed = INSTRUCTIONS[chip.compute.functions].get(function, Instructions(TABLE[function].work))
-    return max(elements * element_time(chip, needed), moving)
+    computing = elements * element_time(chip, needed)
+    return computing + moving if passes.alone else max(computing, moving)

@@ -17,6 +17,7 @@ import numpy as np
 
 from crosstack.machine.chip import Chip
 from crosstack.machine.memory import MemoryLevel, Scope
+from crosstack.model.kernels.lanes import array_rate
 from crosstack.model.kernels.strips import Tiled, share_of_a, shared_blocks
 from crosstack.model.kernels.systolic import fill_and_drain_cycles, register_accesses, reuse_of
 from crosstack.model.kernels.throttle import reached_share
@@ -136,7 +137,7 @@ def _parts(tiled: Tiled) -> _Parts:
     chip, pairs = tiled.chip, tiled.pairs
     memory, work, shared = chip.main_memory, _work(tiled), tiled.shared
     feed = shared[0] if shared else memory
-    rate = chip.throughput(tiled.dtype) / chip.compute.n_multiprocessors
+    rate = array_rate(chip, tiled.dtype) / chip.compute.n_multiprocessors
     each = 2 * pairs.tile_m * pairs.tile_n / rate * work.depth
     # Partial sums that the outermost level on the chip cannot keep go to main memory and back.
     spills = work.sums > (shared[-1].room if shared else 0.0)
