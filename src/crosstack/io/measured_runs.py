@@ -42,11 +42,14 @@ LATENT = {"deepseekv2": "deepseek-v2", "deepseekv3": "deepseek-v3"}
 SOFTWARE = {
     "Megatron": "megatron",
     "Composer": "composer",
-    "nanotron": "eager",
+    "nanotron": "nanotron",
 }
 # What adds up gradients in single precision: Megatron with BF16, Nanotron's accumulator.
 WIDE_GRADIENTS = ("Megatron-LM / TE", "nanotron")
 OVERLAPPING = "Megatron-Bridge"  # whose recipes overlap what dense models send
+# What computes the loss in one kernel, not in those of Megatron: recipes of Megatron-Bridge
+# (`cross_entropy_loss_fusion`), and SimuMax's runs, whose names say so (cef).
+FUSED_LOSS = ("Megatron-Bridge", "Megatron-LM / TE")
 SHARED_STATE = "Megatron-Bridge"  # whose recipes use the distributed optimizer
 # Megatron-Bridge's runs whose recipes dispatch tokens by an all-to-all of every copy and overlap it
 # with nothing (``nvidia_megatron_bridge_recipes``): how a model's name begins, and its machines;
@@ -197,6 +200,8 @@ def _system(row: Mapping[str, Any]) -> System:
     chip, network = made.chip, made.network
     if chip.framework is not None and _sends_every_copy(row):
         chip = replace(chip, framework=replace(chip.framework, tokens_once=False))
+    if chip.framework is not None and software.startswith(FUSED_LOSS):
+        chip = replace(chip, framework=replace(chip.framework, passes=()))
     if (port := row.get("inter_gbytes_per_gpu")) and len(network) > 1:
         outer = tuple(replace(level, bandwidth=port * 1e9) for level in network[1:])
         network = (network[0], *outer)

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from crosstack.machine.framework import counts_of
 from crosstack.model.attention import attention_core, in_attentions
 from crosstack.model.boundary import Shares, operand_share
 from crosstack.model.kept_by_two import kept_by_two, kept_of_end, microbatches_kept
@@ -169,6 +170,16 @@ def waiting_tensors(arrays: KernelGraph) -> KeptTensors:
     return KeptTensors(output=output, mask=np.zeros_like(output), operands=operands)
 
 
+def kept_besides(arrays: KernelGraph, plan: MeshPlan) -> Floats:
+    """Return how many tensors as their results a framework keeps of forward kernels besides, (n,).
+
+    See `Framework.keeps`. [1]
+    """
+    framework = None if plan.driven is None else plan.driven.framework
+    counts = {} if framework is None else counts_of(framework.keeps)
+    return np.array([counts.get(each, 0.0) for each in arrays.functions]) * ~arrays.backward
+
+
 def activation_sizes(
     workload: Workload,
     arrays: KernelGraph,
@@ -194,15 +205,18 @@ def activation_sizes(
         nothing = np.zeros(len(elements))
         return nothing, nothing, nothing
 
-    def size(kept: KeptTensors) -> Floats:
+    besides = kept_besides(arrays, plan)
+
+    def size(kept: KeptTensors, more: Floats | float = 0.0) -> Floats:
         operands = operand_share(arrays, kept.operands, shares)
-        each = kept.output * arrays.output_element + kept.mask * MASK
+        each = (kept.output + more) * arrays.output_element + kept.mask * MASK
         return np.asarray(elements * each[shares.kernel] + operands)
 
-    whole, waiting = size(kept_tensors(arrays)), size(waiting_tensors(arrays))
+    whole, waiting = size(kept_tensors(arrays), besides), size(waiting_tensors(arrays))
     if plan.recompute is Recompute.NONE:
         return whole, np.zeros_like(whole), waiting
-    kept = size(kept_tensors(arrays, plan.recompute))
+    rest = besides * ~computed_again(arrays, plan.recompute)
+    kept = size(kept_tensors(arrays, plan.recompute), rest)
     return kept, whole - kept, waiting
 
 

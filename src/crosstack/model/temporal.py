@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crosstack.machine.chip import Chip, Execution, Overlap
+from crosstack.machine.framework import counts_of
 from crosstack.model.boundary import factor_order, streams_memory
 from crosstack.model.flows import Ends, read_again, tensor_ends
 from crosstack.model.kernels.attention import products_in_attention
@@ -182,7 +183,7 @@ def clocked(
     repeats = np.where(product, arrays.repeats[row], 1.0)
     keeps, read = _caches(arrays)
     own = arrays.memory_traffic[row] + moved + np.where(keeps[row], result, cache)
-    own = own + read[row, 0] * first + read[row, 1] * second
+    own = own + (read[row, 0] + passes_besides(arrays, chip)[row]) * first + read[row, 1] * second
     leaving = np.zeros(len(row))
     if rules.traffic.weights_read:
         own = own + np.where(held, tall, 0.0)
@@ -251,6 +252,16 @@ def _shapes(
 def _per_byte(chip: Chip) -> Floats:
     """Return what a byte takes of every level on a chip. [J/B]"""
     return np.array([8 * level.energy_per_bit for level in chip.levels])
+
+
+@lru_cache(maxsize=256)
+def passes_besides(arrays: KernelGraph, chip: Chip) -> Floats:
+    """Return how often kernels move their first operand besides, (n,).
+
+    Where a framework computes a function in several kernels, see `Framework.passes`. [1]
+    """
+    counts = {} if chip.framework is None else counts_of(chip.framework.passes)
+    return np.array([counts.get(function, 0.0) for function in arrays.functions])
 
 
 @lru_cache(maxsize=256)
