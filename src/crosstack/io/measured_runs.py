@@ -50,6 +50,9 @@ OVERLAPPING = "Megatron-Bridge"  # whose recipes overlap what dense models send
 # What computes the loss in one kernel, not in those of Megatron: recipes of Megatron-Bridge
 # (`cross_entropy_loss_fusion`), and SimuMax's runs, whose names say so (cef).
 FUSED_LOSS = ("Megatron-Bridge", "Megatron-LM / TE")
+# What sums gradients beside the backward pass, and waits until all have the weights that each chip
+# updates a share of (`ZeroDistributedOptimizer.step`, ``nanotron_code``).
+SUMS_ALONE = "nanotron"
 SHARED_STATE = "Megatron-Bridge"  # whose recipes use the distributed optimizer
 # Megatron-Bridge's runs whose recipes dispatch tokens by an all-to-all of every copy and overlap it
 # with nothing (``nvidia_megatron_bridge_recipes``): how a model's name begins, and its machines;
@@ -232,6 +235,8 @@ def _overlap(row: Mapping[str, Any]) -> tuple[Hidden, ...] | None:
     """Return what is sent beside the work of chips; None: what usually is."""
     if row.get("dp_overlap") is False:
         return ()
+    if _software(row).startswith(SUMS_ALONE):
+        return (Hidden.GRADIENTS,)
     if not _software(row).startswith(OVERLAPPING):
         return None
     apart = row["tp"] == 1 or row.get("experts")  # else what tensor-parallel chips send as well
