@@ -69,6 +69,9 @@ class Framework:
     fused_sums : bool
         Whether products that make gradients of weights add them to those of earlier microbatches;
         else a kernel of its own does.
+    buckets : bool
+        Whether gradients as products make them lie beside those that are kept in another type,
+        where data-parallel chips sum them.
     passes : tuple of str
         Functions that several kernels compute, and how often those move as much as the first
         operand to or from main memory beyond one that reads operands and writes its result:
@@ -94,6 +97,7 @@ class Framework:
     attention: AttentionProgram = AttentionProgram.NEWEST
     tokens_once: bool = False
     fused_sums: bool = True
+    buckets: bool = False
     passes: tuple[str, ...] = ()
     keeps: tuple[str, ...] = ()
     sharing: tuple[Zero, ...] = ()

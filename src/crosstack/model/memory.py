@@ -33,6 +33,7 @@ from crosstack.model.mesh_plan import MeshPlan, state_away, state_held
 from crosstack.model.offload import RUNNING
 from crosstack.model.rules import Rules
 from crosstack.model.stage_layers import chip_layers, layers_of
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
 from crosstack.workload.transformer_training import Recompute
 from crosstack.workload.workload import Workload
@@ -270,6 +271,18 @@ def passing_size(plan: MeshPlan, weights: Any, copies: Any) -> Any:
     return weights * np.minimum(copies, AT_ONCE) * (gradients + (plan.exchanged > 1))
 
 
+def gradient_size(workload: Workload, plan: MeshPlan, rules: Rules) -> Any:
+    """Bytes of the gradient of a weight, with that as products make it where it lies besides. [B]
+
+    Of a framework that has `Framework.buckets`, where data-parallel chips sum gradients.
+    """
+    kept = rules.memory.as_trained(workload).gradient_bytes
+    framework = None if plan.driven is None else plan.driven.framework
+    if framework is None or not framework.buckets or workload.gradients is None:
+        return kept
+    return kept + max(workload.graph.dtype.size, Dtype.BF16.size) * np.greater(plan.data, 1)
+
+
 def copy_memory(
     workload: Workload,
     arrays: KernelGraph,
@@ -303,7 +316,7 @@ def copy_memory(
     trained = rules.memory.as_trained(workload)
     return CopyMemory(
         weights=rules.memory.weights(weight * copies, forward * copies),
-        gradients=trained.gradient_bytes * parameters,
+        gradients=gradient_size(workload, plan, rules) * parameters,
         optimizer_state=trained.optimizer_bytes * parameters,
         caches=cache * -(-workload.global_batch_size // plan.data),
         buffers=arrays.memory_extra,
