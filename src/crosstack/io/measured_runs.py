@@ -36,8 +36,14 @@ NODES = {
     "B300": "b300-hgx",
     "GB300": "gb300-nvl72",
 }
-# Models with latent attention, of which a row has the widths but not the ranks.
-LATENT = {"deepseekv2": "deepseek-v2", "deepseekv3": "deepseek-v3"}
+# Models of which a row has the widths, but not all that they have: ranks of latent attention, norms
+# of queries and keys, windows, biases of experts.
+KNOWN = {
+    "deepseekv2": "deepseek-v2",
+    "deepseekv3": "deepseek-v3",
+    "qwen3235b": "qwen3-235b-a22b",
+    "gptoss120b": "gpt-oss-120b",
+}
 # Beginnings of what software is called, and the framework that drives its chips.
 SOFTWARE = {
     "Megatron": "megatron",
@@ -94,7 +100,7 @@ def read_runs(path: Path) -> RunTable:
     for where, row in rows_of(path):
         if not (row.get("step_s") or row.get("oom")):
             table.leave_out("no time")
-        elif row.get("mla") and _latent_of(row) is None:
+        elif row.get("mla") and _known_of(row) is None:
             table.leave_out(f"ranks of latent attention of {row.get('model')}")
         elif row.get("precision") not in (*Dtype, *DTYPES):
             table.leave_out(f"precision {row.get('precision')}")
@@ -138,10 +144,10 @@ def _run(row: Mapping[str, Any]) -> MeasuredRun:
     )
 
 
-def _latent_of(row: Mapping[str, Any]) -> str | None:
-    """Return the model of the library whose ranks of latent attention a row has, by its name."""
-    name = str(row.get("model")).lower().replace("-", "").replace("_", "")
-    return next((known for start, known in LATENT.items() if name.startswith(start)), None)
+def _known_of(row: Mapping[str, Any]) -> str | None:
+    """Return the model of the library that a row trains layers of, by its name; None: of none."""
+    name = re.sub("[-_ ]", "", str(row.get("model")).lower())
+    return next((known for start, known in KNOWN.items() if name.startswith(start)), None)
 
 
 def _experts(row: Mapping[str, Any]) -> Experts | None:
@@ -154,13 +160,16 @@ def _experts(row: Mapping[str, Any]) -> Experts | None:
 
 
 def _model(row: Mapping[str, Any]) -> Transformer:
-    """Return the shape; of latent attention with the ranks of the model that it is cut from."""
-    if (known := _latent_of(row)) is None:
+    """Return the shape; of a model that is known, with all that it has."""
+    if (known := _known_of(row)) is None:
         return _of_shape(row)
     model = library.model(known)
     assert model.experts is not None
     few = replace(model.experts, first_dense=min(model.experts.first_dense, row["layers"] - 1))
-    return replace(model, name=str(row["model"]), layers=row["layers"], experts=few)
+    model = replace(model, name=str(row["model"]), layers=row["layers"], experts=few)
+    if model.global_every and row["layers"] % (row["pp"] * model.global_every):
+        return replace(model, window=0, global_every=0)  # stages that no groups of layers fill
+    return model
 
 
 def _of_shape(row: Mapping[str, Any]) -> Transformer:
