@@ -17,7 +17,7 @@ from crosstack.errors import InputError, Problem
 from crosstack.evaluate.run_scores import MeasuredRun
 from crosstack.io import library
 from crosstack.io.measured import rows_of
-from crosstack.machine.framework import Fusion
+from crosstack.machine.framework import Framework, Fusion
 from crosstack.machine.system import Dimension, System
 from crosstack.workload.architectures.layer import Activation, Experts, Norm, Position
 from crosstack.workload.architectures.transformer import Transformer
@@ -56,6 +56,9 @@ OVERLAPPING = "Megatron-Bridge"  # whose recipes overlap what dense models send
 # What computes the loss in one kernel, not in those of Megatron: recipes of Megatron-Bridge
 # (`cross_entropy_loss_fusion`), and SimuMax's runs, whose names say so (cef).
 FUSED_LOSS = ("Megatron-Bridge", "Megatron-LM / TE")
+# What has gradients where PyTorch puts them, which adds up by itself: products add to what Megatron's
+# own wrapper of data-parallel models sets aside (``nvidia_megatron_112``), and DeepSpeed has its own.
+SUMS_APART = "Megatron-DeepSpeed"
 # What sums gradients beside the backward pass, and waits until all have the weights that each chip
 # updates a share of (`ZeroDistributedOptimizer.step`, ``nanotron_code``).
 SUMS_ALONE = "nanotron"
@@ -210,10 +213,8 @@ def _system(row: Mapping[str, Any]) -> System:
     made = library.system_on(NODES[row["hardware"]], chips=row["gpus"])
     made = library.driven(made, driven) if driven else made
     chip, network = made.chip, made.network
-    if chip.framework is not None and _sends_every_copy(row):
-        chip = replace(chip, framework=replace(chip.framework, tokens_once=False))
-    if chip.framework is not None and software.startswith(FUSED_LOSS):
-        chip = replace(chip, framework=replace(chip.framework, passes=()))
+    if chip.framework is not None:
+        chip = replace(chip, framework=_as_set(chip.framework, row))
     if (port := row.get("inter_gbytes_per_gpu")) and len(network) > 1:
         outer = tuple(replace(level, bandwidth=port * 1e9) for level in network[1:])
         network = (network[0], *outer)
@@ -222,6 +223,18 @@ def _system(row: Mapping[str, Any]) -> System:
     if not row.get("flash_attention"):
         chip = chip.without_fusion(Fusion.ATTENTION)
     return replace(made, chip=chip, network=network)
+
+
+def _as_set(framework: Framework, row: Mapping[str, Any]) -> Framework:
+    """Return a framework as the software of a row has it."""
+    changes: dict[str, Any] = {}
+    if _sends_every_copy(row):
+        changes["tokens_once"] = False
+    if _software(row).startswith(FUSED_LOSS):
+        changes["passes"] = ()
+    if _software(row).startswith(SUMS_APART):
+        changes["fused_sums"] = False
+    return replace(framework, **changes)
 
 
 def _sends_every_copy(row: Mapping[str, Any]) -> bool:
