@@ -59,6 +59,7 @@ FUSED_LOSS = ("Megatron-Bridge", "Megatron-LM / TE")
 # What has gradients where PyTorch puts them, which adds up by itself: products add to what Megatron's
 # own wrapper of data-parallel models sets aside (``nvidia_megatron_112``), and DeepSpeed has its own.
 SUMS_APART = "Megatron-DeepSpeed"
+OLDER_SUMS = ("megatron-selene",)  # of 2021, before kernels of products added (``nvidia_apex_1297``)
 # What sums gradients beside the backward pass, and waits until all have the weights that each chip
 # updates a share of (`ZeroDistributedOptimizer.step`, ``nanotron_code``).
 SUMS_ALONE = "nanotron"
@@ -232,7 +233,7 @@ def _as_set(framework: Framework, row: Mapping[str, Any]) -> Framework:
         changes["tokens_once"] = False
     if _software(row).startswith(FUSED_LOSS):
         changes["passes"] = ()
-    if _software(row).startswith(SUMS_APART):
+    if _software(row).startswith(SUMS_APART) or row["source"] in OLDER_SUMS:
         changes["fused_sums"] = False
     return replace(framework, **changes)
 
