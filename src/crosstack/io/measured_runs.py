@@ -56,10 +56,11 @@ OVERLAPPING = "Megatron-Bridge"  # whose recipes overlap what dense models send
 # What computes the loss in one kernel, not in those of Megatron: recipes of Megatron-Bridge
 # (`cross_entropy_loss_fusion`), and SimuMax's runs, whose names say so (cef).
 FUSED_LOSS = ("Megatron-Bridge", "Megatron-LM / TE")
-# What has gradients where PyTorch puts them, which adds up by itself: products add to what Megatron's
-# own wrapper of data-parallel models sets aside (``nvidia_megatron_112``), and DeepSpeed has its own.
+# What has gradients where PyTorch puts them: products add to what Megatron's own wrapper of
+# data-parallel models sets aside (``nvidia_megatron_112``), and DeepSpeed wraps models itself. And
+# a source of 2021, before there were products that add (``nvidia_apex_1297``).
 SUMS_APART = "Megatron-DeepSpeed"
-OLDER_SUMS = ("megatron-selene",)  # of 2021, before kernels of products added (``nvidia_apex_1297``)
+OLDER_SUMS = "megatron-selene"
 # What sums gradients beside the backward pass, and waits until all have the weights that each chip
 # updates a share of (`ZeroDistributedOptimizer.step`, ``nanotron_code``).
 SUMS_ALONE = "nanotron"
@@ -233,7 +234,7 @@ def _as_set(framework: Framework, row: Mapping[str, Any]) -> Framework:
         changes["tokens_once"] = False
     if _software(row).startswith(FUSED_LOSS):
         changes["passes"] = ()
-    if _software(row).startswith(SUMS_APART) or row["source"] in OLDER_SUMS:
+    if _software(row).startswith(SUMS_APART) or row["source"] == OLDER_SUMS:
         changes["fused_sums"] = False
     return replace(framework, **changes)
 

@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crosstack.machine.framework import counts_of
 from crosstack.model.attention import attention_core, in_attentions
 from crosstack.model.boundary import Shares, operand_share
 from crosstack.model.kept_by_two import kept_by_two, kept_of_end, microbatches_kept
@@ -32,6 +31,7 @@ from crosstack.model.memory_account import ROWS, MemoryAccount
 from crosstack.model.mesh_plan import MeshPlan, state_away, state_held
 from crosstack.model.offload import RUNNING
 from crosstack.model.rules import Rules
+from crosstack.model.several_kernels import kept_besides
 from crosstack.model.stage_layers import chip_layers, layers_of
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
@@ -171,16 +171,6 @@ def waiting_tensors(arrays: KernelGraph) -> KeptTensors:
     return KeptTensors(output=output, mask=np.zeros_like(output), operands=operands)
 
 
-def kept_besides(arrays: KernelGraph, plan: MeshPlan) -> Floats:
-    """Return how many tensors as their results a framework keeps of forward kernels besides, (n,).
-
-    See `Framework.keeps`. [1]
-    """
-    framework = None if plan.driven is None else plan.driven.framework
-    counts = {} if framework is None else counts_of(framework.keeps)
-    return np.array([counts.get(each, 0.0) for each in arrays.functions]) * ~arrays.backward
-
-
 def activation_sizes(
     workload: Workload,
     arrays: KernelGraph,
@@ -206,7 +196,7 @@ def activation_sizes(
         nothing = np.zeros(len(elements))
         return nothing, nothing, nothing
 
-    besides = kept_besides(arrays, plan)
+    besides = kept_besides(arrays, plan.driven)
 
     def size(kept: KeptTensors, more: Floats | float = 0.0) -> Floats:
         operands = operand_share(arrays, kept.operands, shares)

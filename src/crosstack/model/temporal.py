@@ -38,7 +38,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crosstack.machine.chip import Chip, Execution, Overlap
-from crosstack.machine.framework import counts_of
 from crosstack.model.boundary import factor_order, streams_memory
 from crosstack.model.flows import Ends, read_again, tensor_ends
 from crosstack.model.kernels.attention import products_in_attention
@@ -48,6 +47,7 @@ from crosstack.model.memory import keeps_cache
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.layer import KernelRun
+from crosstack.model.several_kernels import passes_besides
 from crosstack.model.traffic import Boundary, Traffic
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import AXIS_CODE, Bools, Floats, Ints, KernelGraph, bits
@@ -252,16 +252,6 @@ def _shapes(
 def _per_byte(chip: Chip) -> Floats:
     """Return what a byte takes of every level on a chip. [J/B]"""
     return np.array([8 * level.energy_per_bit for level in chip.levels])
-
-
-@lru_cache(maxsize=256)
-def passes_besides(arrays: KernelGraph, chip: Chip) -> Floats:
-    """Return how often kernels move their first operand besides, (n,).
-
-    Where a framework computes a function in several kernels, see `Framework.passes`. [1]
-    """
-    counts = {} if chip.framework is None else counts_of(chip.framework.passes)
-    return np.array([counts.get(function, 0.0) for function in arrays.functions])
 
 
 @lru_cache(maxsize=256)
