@@ -83,6 +83,18 @@ def test_what_is_sent_at_once_or_comes_alone_is_not_added_up(microbatches, share
     assert not found.launches.any()
 
 
+def test_gradients_are_copied_before_they_are_sent_where_a_framework_does_so():
+    chip = driven("eager")
+    chip = replace(chip, framework=replace(chip.framework, share_passes=6.0))
+    graph, found = results(chip, shared=True)
+    summed = graph.periodic_size > 0
+    assert found.behind[summed] == pytest.approx(6 * 2 / chip.main_memory.speed, **CLOSE)
+    assert not found.behind[~summed].any()
+    assert results(chip, shared=False)[1].behind[summed] == pytest.approx(
+        3 / 4 * 6 / chip.main_memory.speed, **CLOSE
+    )
+
+
 def test_a_step_takes_what_its_sums_take():
     system = library.driven(library.system_on("h100-dgx", chips=8), "eager")
     framework = replace(system.chip.framework, dispatch=None)

@@ -3,7 +3,9 @@
 A clock's product makes numbers of the type that it multiplies. Results may be wider (16 bits of
 products of 8, 32 of gradients), and a gradient of a weight is added to that of earlier microbatches
 as its tiles are put down: what is there is read, too. Frameworks whose products do not add have a
-kernel behind each that reads both and writes the sum; of a first microbatch there is none.
+kernel behind each that reads both and writes the sum; of a first microbatch there is none. Where
+data-parallel chips have shares of gradients, those may be copied before they are sent
+(`crosstack.machine.framework.Framework.share_passes`).
 """
 
 from __future__ import annotations
@@ -62,10 +64,11 @@ def results_of(
         bytes_ = moved[those]
         beside[those] = clock.result_time(chip, dtype, np.ones_like(bytes_), bytes_)
     more = np.where(apart, 0.0 if shared else 1 - 1 / microbatches, 0.0)
+    copied = 0.0 if chip.framework is None or not shared else chip.framework.share_passes
     again = 1 - 1 / (microbatches * arrays.sharers)  # each but the first adds
     return Results(
         beside=beside,
-        behind=more * (alone + 2 * element) / chip.main_memory.speed,
+        behind=(more * (alone + 2 * element) + summed * copied * alone) / chip.main_memory.speed,
         launches=more,
         wider=np.where(apart, alone / element, 1 + summed * again),
     )
