@@ -358,7 +358,7 @@ def test_serving_kernel_by_kernel_has_no_framework():
     "said",
     ["megatron", "{library: megatron, dispatch: null}",
      "{name: mine, fusions: [attention], chains: [bias gelu, bias dropout add], dispatch: 9 us}",
-     "{name: mine, passes: [gelu 2], keeps: [gelu 1], buckets: true, share_passes: 6}"],
+     "{name: mine, passes: [gelu 2], keeps: [gelu 1], buckets: true, sent_passes: 6}"],
 )  # fmt: skip
 def test_a_framework_of_a_file_is_written_and_read_again(said):
     text = f"""

@@ -59,7 +59,8 @@ FUSED_LOSS = ("Megatron-Bridge", "Megatron-LM / TE")
 # What has gradients where PyTorch puts them: products add to what Megatron's own wrapper of
 # data-parallel models sets aside (``nvidia_megatron_112``), and DeepSpeed wraps models itself. And
 # a source of 2021, before there were products that add (``nvidia_apex_1297``).
-SUMS_APART = "Megatron-DeepSpeed"
+DEEPSPEED = "Megatron-DeepSpeed"
+JOINED = 6.0  # passes of DeepSpeed's `buffered_allreduce_fallback`: joined, scaled, copied back [1]
 OLDER_SUMS = "megatron-selene"
 # What sums gradients beside the backward pass, and waits until all have the weights that each chip
 # updates a share of (`ZeroDistributedOptimizer.step`, ``nanotron_code``).
@@ -234,8 +235,11 @@ def _as_set(framework: Framework, row: Mapping[str, Any]) -> Framework:
         changes["tokens_once"] = False
     if _software(row).startswith(FUSED_LOSS):
         changes["passes"] = ()
-    if _software(row).startswith(SUMS_APART) or row["source"] == OLDER_SUMS:
+    deepspeed = _software(row).startswith(DEEPSPEED)
+    if deepspeed or row["source"] == OLDER_SUMS:
         changes["fused_sums"] = False
+    if deepspeed:
+        changes["sent_passes"] = JOINED
     return replace(framework, **changes)
 
 

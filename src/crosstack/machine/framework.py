@@ -69,9 +69,9 @@ class Framework:
     fused_sums : bool
         Whether products that make gradients of weights add them to those of earlier microbatches;
         else a kernel of its own does.
-    share_passes : float
-        How often gradients of weights, where data-parallel chips have shares of those, move through
-        main memory in every microbatch besides: joined, divided and padded before they are sent. [1]
+    sent_passes : float
+        How often gradients of weights move through main memory besides each time that data-parallel
+        chips send them: joined, divided, copied back. [1]
     buckets : bool
         Whether gradients as products make them lie beside those that are kept in another type,
         where data-parallel chips sum them.
@@ -100,7 +100,7 @@ class Framework:
     attention: AttentionProgram = AttentionProgram.NEWEST
     tokens_once: bool = False
     fused_sums: bool = True
-    share_passes: float = 0.0
+    sent_passes: float = 0.0
     buckets: bool = False
     passes: tuple[str, ...] = ()
     keeps: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ class Framework:
                 word, _, count = text.partition(" ")
                 good = word in known - {BIAS} and count.isdecimal() and len(count) < DIGITS
                 require(good, f"{name}[{i}]", text, "a function and a number, as gated_silu 2")
-        require_quantity("share_passes", self.share_passes, "1")
+        require_quantity("sent_passes", self.sent_passes, "1")
         require_whole("ends_as_layers", self.ends_as_layers, minimum=0)
         require(self.ends_as_layers <= BOTH, "ends_as_layers", self.ends_as_layers, "0, 1 or 2")
         if self.dispatch is not None:

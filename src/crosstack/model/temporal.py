@@ -148,7 +148,8 @@ def clocked(
     shapes = _shapes(arrays, row, shared[row], axis == M, (rows, depth, columns), sequences)
     table, clock = np.zeros((len(row), 6)), kernel_clock(chip, rules)
     spread = bool(np.all(np.asarray(plan.zero) >= Zero.GRADIENTS.number))
-    results = results_of(arrays, chip, clock, plan.n_microbatches, shared=spread)
+    alone = bool(np.all(np.equal(plan.data, 1)))
+    results = results_of(arrays, chip, clock, plan.n_microbatches, shared=spread, alone=alone)
     rate = rules.clock.lane_rates(chip, arrays).copy()
     attended = rules.clock.attended(chip, arrays).of(row)
     counted, back = density[row], arrays.backward[row]

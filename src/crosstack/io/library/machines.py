@@ -205,7 +205,7 @@ def framework(name: str) -> Framework:
         ends_as_layers=values.get("ends_as_layers", 0),
         tokens_once=values.get("tokens_once", False),
         fused_sums=values.get("fused_sums", True),
-        share_passes=float(values.get("share_passes", 0.0)),
+        sent_passes=float(values.get("sent_passes", 0.0)),
         buckets=values.get("buckets", False),
         passes=values.get("passes", ()),
         keeps=values.get("keeps", ()),
