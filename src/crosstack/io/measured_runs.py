@@ -60,7 +60,7 @@ FUSED_LOSS = ("Megatron-Bridge", "Megatron-LM / TE")
 # data-parallel models sets aside (``nvidia_megatron_112``), and DeepSpeed wraps models itself. And
 # a source of 2021, before there were products that add (``nvidia_apex_1297``).
 DEEPSPEED = "Megatron-DeepSpeed"
-JOINED = 6.0  # passes of DeepSpeed's `buffered_allreduce_fallback`: joined, scaled, copied back [1]
+JOINED = 6.0  # passes of gradients that are joined, scaled and copied back (``deepspeed_code``) [1]
 OLDER_SUMS = "megatron-selene"
 # What sums gradients beside the backward pass, and waits until all have the weights that each chip
 # updates a share of (`ZeroDistributedOptimizer.step`, ``nanotron_code``).
