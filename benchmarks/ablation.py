@@ -147,6 +147,13 @@ def without_host(chip: Chip) -> Chip:
     return chip if driven is None else replace(chip, framework=replace(driven, dispatch=None))
 
 
+def in_one_kernel(chip: Chip) -> Chip:
+    """Return a chip whose framework has one kernel of every function, and copies no gradients."""
+    one = {"passes": (), "sent_passes": 0.0, "fused_sums": True}
+    driven = chip.framework
+    return chip if driven is None else replace(chip, framework=replace(driven, **one))
+
+
 def kernel_by_kernel(chip: Chip) -> Chip:
     """Return a chip that has no program for attention in one kernel."""
     return chip.without_fusion(Fusion.ATTENTION)
@@ -326,6 +333,7 @@ def parts_of_runs(sources: dict[str, list[MeasuredRun]]) -> dict[str, Part]:
     chips = CHIP | {
         "host that launches kernels": without_host,
         "framework, its host and what it fuses": without_framework,
+        "functions in several kernels, and copies of gradients": in_one_kernel,
         "attention in one kernel": kernel_by_kernel,
         "units that collectives take": beside_collectives,
     }

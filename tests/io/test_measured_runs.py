@@ -11,6 +11,7 @@ from crosstack.io import library
 from crosstack.io.measured_runs import is_of_runs, read_runs
 from crosstack.machine.framework import Fusion
 from crosstack.workload.dtype import Dtype
+from crosstack.workload.transformer_training import Hidden
 
 ROW = {
     "id": "one", "source": "own", "hardware": "A100-SXM-80GB", "gpus": 16, "model": "gpt",
@@ -67,6 +68,46 @@ def test_links_overlap_shares_and_fused_attention_are_as_the_row_says(read):
     assert [level.bandwidth for level in run.system.network] == [300e9, 12.5e9]
     assert Fusion.ATTENTION in run.system.chip.fusions
     assert not run.job.model.dropout
+
+
+def test_nanotron_sums_gradients_beside_the_backward_pass_and_waits_for_weights(read):
+    changes = {"software": "nanotron", "family": "llama", "pp": 1, "dp": 8, "zero": 1}
+    (run,) = read(ROW | changes).sets["own"]
+    assert run.overlap == (Hidden.GRADIENTS,)
+    assert run.job.gradients is Dtype.FP32
+    assert run.system.chip.framework == library.framework("nanotron")
+
+
+@pytest.mark.parametrize(
+    ("changes", "passes", "fused"),
+    [
+        ({"software": "Megatron-LM 2022"}, True, True),
+        ({"software": "Megatron-LM 2022", "source": "megatron-selene"}, True, False),
+        ({"software": "Megatron-DeepSpeed"}, True, False),
+        ({"software": "Megatron-Bridge, NeMo 26.06"}, False, True),
+        ({"software": "Megatron-LM / TE 2.11"}, False, True),
+    ],
+)
+def test_loss_and_sums_are_as_the_software_of_a_run_has_them(read, changes, passes, fused):
+    row = ROW | changes
+    (run,) = read(row).sets[row["source"]]
+    framework = run.system.chip.framework
+    assert (bool(framework.passes), framework.fused_sums) == (passes, fused)
+
+
+@pytest.mark.parametrize(
+    ("model", "stages", "has"),
+    [
+        ("Qwen3_235B_a22B (tokendrop)", 1, {"qk_norm": True, "layers": 4}),
+        ("GPT OSS 120B", 1, {"window": 128, "feed_forward_bias": True, "layers": 4}),
+        ("GPT OSS 120B", 2, {"window": 128}),
+        ("GPT OSS 120B", 4, {"window": 0, "feed_forward_bias": True}),  # stages of one layer
+    ],
+)
+def test_a_model_that_the_library_has_is_all_that_it_is_there(read, model, stages, has):
+    changes = {"model": model, "experts": 128, "topk": 8, "moe_ffn": 64, "pp": stages}
+    (run,) = read(ROW | changes).sets["own"]
+    assert {name: getattr(run.job.model, name) for name in has} == has
 
 
 def test_what_cannot_be_predicted_is_left_out_with_its_reason(read):

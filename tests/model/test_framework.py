@@ -18,6 +18,7 @@ from crosstack.machine.framework import Framework, Fusion
 from crosstack.model.dispatch import host_time, launched
 from crosstack.model.legality import legality_on
 from crosstack.model.runnable import runs_schedule, unrunnable
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import bits
 from crosstack.workload.transformer_training import Recompute, Schedule, Zero
 
@@ -164,6 +165,58 @@ def test_without_a_framework_nothing_is_waited_for_and_all_is_fused():
     assert plain.time < eager.time
 
 
+# ---------------------------------------------------------------- functions of several kernels
+
+
+def stepped(chips=1, given="tp=1,pp=1,dp=1", gradients=None, **changes):
+    """Return the step of a small model by one microbatch of two sequences on each chip."""
+    eager = replace(library.framework("eager"), dispatch=None, passes=(), keeps=())
+    system = crosstack.system("a100-dgx-80gb", chips=chips).driven_by(replace(eager, **changes))
+    job = Job(model=SMALL.model, batch=2 * chips, sequence=512, gradients=gradients)
+    return predict_job(job, system, f"{given},microbatch=2,recompute=none")
+
+
+def test_kernels_of_a_function_move_its_first_operand_as_often_as_they_say():
+    model, speed = SMALL.model, A100.main_memory.speed
+    one, scores = stepped().time, 2 * 512 * model.vocabulary * 4
+    assert stepped(passes=("cross_entropy 7",)).time - one == pytest.approx(7 * scores / speed)
+    assert stepped(passes=("cross_entropy_gradient 2",)).time - one == pytest.approx(
+        2 * scores / speed
+    )
+    gates = model.layers * 2 * 512 * model.feed_forward * 2
+    # A gate is bound by its lanes before, and by main memory behind.
+    assert 0 < stepped(passes=("gated_silu 4",)).time - one <= 4 * gates / speed * (1 + 1e-9)
+
+
+def test_what_a_framework_keeps_besides_is_kept_of_every_layer():
+    def kept(**changes):
+        return stepped(**changes).memory.stage(0).activations
+
+    model = SMALL.model
+    result = model.layers * 2 * 512 * model.feed_forward * 2
+    assert kept(keeps=("gated_silu 1",)) - kept() == pytest.approx(result)
+
+
+def test_gradients_that_products_make_lie_beside_single_ones_where_chips_sum_them():
+    def gradients(chips, **changes):
+        given = f"tp=1,pp=1,dp={chips},zero=0"
+        found = stepped(chips, given, **changes).memory.stage(0)
+        return found.gradients / found.weights  # of two bytes
+
+    single = {"gradients": Dtype.FP32}
+    assert gradients(2, buckets=True, **single) == pytest.approx((4 + 2) / 2)
+    assert gradients(1, buckets=True, **single) == pytest.approx(4 / 2)
+    assert gradients(2, buckets=False, **single) == pytest.approx(4 / 2)
+    assert gradients(2, buckets=True) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("field", ["passes", "keeps"])
+@pytest.mark.parametrize("said", ["gelu", "gelu many", "gleu 1", "bias 2", "gelu 1 2"])
+def test_counts_name_a_function_and_a_number(field, said):
+    with pytest.raises(InputError, match=rf"{field}\[0\]: got '{said}'; allowed: a function and"):
+        Framework(**{field: (said,)})
+
+
 # ---------------------------------------------------------------- which strategies run
 
 
@@ -306,7 +359,8 @@ def test_serving_kernel_by_kernel_has_no_framework():
 @pytest.mark.parametrize(
     "said",
     ["megatron", "{library: megatron, dispatch: null}",
-     "{name: mine, fusions: [attention], chains: [bias gelu, bias dropout add], dispatch: 9 us}"],
+     "{name: mine, fusions: [attention], chains: [bias gelu, bias dropout add], dispatch: 9 us}",
+     "{name: mine, passes: [gelu 2], keeps: [gelu 1], buckets: true, sent_passes: 6}"],
 )  # fmt: skip
 def test_a_framework_of_a_file_is_written_and_read_again(said):
     text = f"""

@@ -68,15 +68,7 @@ COMPARISONS = (
         experts=False,
         runs=40,
         sources=("mpt",),
-        ratios=Ratios(low=1.021, middle=1.134, high=1.295),
-    ),
-    Comparison(
-        framework="eager",
-        generation="Hopper",
-        experts=False,
-        runs=18,
-        sources=("nanotron",),
-        ratios=Ratios(low=0.707, middle=1.308, high=3.292),
+        ratios=Ratios(low=1.017, middle=1.126, high=1.256),
     ),
     Comparison(
         framework="megatron",
@@ -84,7 +76,7 @@ COMPARISONS = (
         experts=False,
         runs=91,
         sources=("megatron-selene", "megatron-table5", "vtrain-multi", "vtrain-single"),
-        ratios=Ratios(low=0.966, middle=1.044, high=1.194),
+        ratios=Ratios(low=0.965, middle=1.03, high=1.183),
     ),
     Comparison(
         framework="megatron",
@@ -100,7 +92,7 @@ COMPARISONS = (
         experts=True,
         runs=22,
         sources=("megatron-bridge", "simumax"),
-        ratios=Ratios(low=0.953, middle=1.486, high=1.723),
+        ratios=Ratios(low=0.913, middle=1.496, high=1.776),
     ),
     Comparison(
         framework="megatron",
@@ -116,7 +108,15 @@ COMPARISONS = (
         experts=True,
         runs=4,
         sources=("megatron-bridge",),
-        ratios=Ratios(low=1.067, middle=1.293, high=1.685),
+        ratios=Ratios(low=1.059, middle=1.284, high=1.668),
+    ),
+    Comparison(
+        framework="nanotron",
+        generation="Hopper",
+        experts=False,
+        runs=18,
+        sources=("nanotron",),
+        ratios=Ratios(low=0.696, middle=1.168, high=3.163),
     ),
 )
 

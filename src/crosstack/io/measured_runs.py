@@ -17,7 +17,7 @@ from crosstack.errors import InputError, Problem
 from crosstack.evaluate.run_scores import MeasuredRun
 from crosstack.io import library
 from crosstack.io.measured import rows_of
-from crosstack.machine.framework import Fusion
+from crosstack.machine.framework import Framework, Fusion
 from crosstack.machine.system import Dimension, System
 from crosstack.workload.architectures.layer import Activation, Experts, Norm, Position
 from crosstack.workload.architectures.transformer import Transformer
@@ -36,17 +36,35 @@ NODES = {
     "B300": "b300-hgx",
     "GB300": "gb300-nvl72",
 }
-# Models with latent attention, of which a row has the widths but not the ranks.
-LATENT = {"deepseekv2": "deepseek-v2", "deepseekv3": "deepseek-v3"}
+# Models of which a row has the widths, but not all that they have: ranks of latent attention, norms
+# of queries and keys, windows, biases of experts.
+KNOWN = {
+    "deepseekv2": "deepseek-v2",
+    "deepseekv3": "deepseek-v3",
+    "qwen3235b": "qwen3-235b-a22b",
+    "gptoss120b": "gpt-oss-120b",
+}
 # Beginnings of what software is called, and the framework that drives its chips.
 SOFTWARE = {
     "Megatron": "megatron",
     "Composer": "composer",
-    "nanotron": "eager",
+    "nanotron": "nanotron",
 }
 # What adds up gradients in single precision: Megatron with BF16, Nanotron's accumulator.
 WIDE_GRADIENTS = ("Megatron-LM / TE", "nanotron")
 OVERLAPPING = "Megatron-Bridge"  # whose recipes overlap what dense models send
+# What computes the loss in one kernel, not in those of Megatron: recipes of Megatron-Bridge
+# (`cross_entropy_loss_fusion`), and SimuMax's runs, whose names say so (cef).
+FUSED_LOSS = ("Megatron-Bridge", "Megatron-LM / TE")
+# What has gradients where PyTorch puts them: products add to what Megatron's own wrapper of
+# data-parallel models sets aside (``nvidia_megatron_112``), and DeepSpeed wraps models itself. And
+# a source of 2021, before there were products that add (``nvidia_apex_1297``).
+DEEPSPEED = "Megatron-DeepSpeed"
+JOINED = 6.0  # passes of gradients that are joined, scaled and copied back (``deepspeed_code``) [1]
+OLDER_SUMS = "megatron-selene"
+# What sums gradients beside the backward pass, and waits until all have the weights that each chip
+# updates a share of (`ZeroDistributedOptimizer.step`, ``nanotron_code``).
+SUMS_ALONE = "nanotron"
 SHARED_STATE = "Megatron-Bridge"  # whose recipes use the distributed optimizer
 # Megatron-Bridge's runs whose recipes dispatch tokens by an all-to-all of every copy and overlap it
 # with nothing (``nvidia_megatron_bridge_recipes``): how a model's name begins, and its machines;
@@ -88,7 +106,7 @@ def read_runs(path: Path) -> RunTable:
     for where, row in rows_of(path):
         if not (row.get("step_s") or row.get("oom")):
             table.leave_out("no time")
-        elif row.get("mla") and _latent_of(row) is None:
+        elif row.get("mla") and _known_of(row) is None:
             table.leave_out(f"ranks of latent attention of {row.get('model')}")
         elif row.get("precision") not in (*Dtype, *DTYPES):
             table.leave_out(f"precision {row.get('precision')}")
@@ -132,10 +150,10 @@ def _run(row: Mapping[str, Any]) -> MeasuredRun:
     )
 
 
-def _latent_of(row: Mapping[str, Any]) -> str | None:
-    """Return the model of the library whose ranks of latent attention a row has, by its name."""
-    name = str(row.get("model")).lower().replace("-", "").replace("_", "")
-    return next((known for start, known in LATENT.items() if name.startswith(start)), None)
+def _known_of(row: Mapping[str, Any]) -> str | None:
+    """Return the model of the library that a row trains layers of, by its name; None: of none."""
+    name = re.sub("[-_ ]", "", str(row.get("model")).lower())
+    return next((known for start, known in KNOWN.items() if name.startswith(start)), None)
 
 
 def _experts(row: Mapping[str, Any]) -> Experts | None:
@@ -148,13 +166,16 @@ def _experts(row: Mapping[str, Any]) -> Experts | None:
 
 
 def _model(row: Mapping[str, Any]) -> Transformer:
-    """Return the shape; of latent attention with the ranks of the model that it is cut from."""
-    if (known := _latent_of(row)) is None:
+    """Return the shape; of a model that is known, with all that it has."""
+    if (known := _known_of(row)) is None:
         return _of_shape(row)
     model = library.model(known)
     assert model.experts is not None
     few = replace(model.experts, first_dense=min(model.experts.first_dense, row["layers"] - 1))
-    return replace(model, name=str(row["model"]), layers=row["layers"], experts=few)
+    model = replace(model, name=str(row["model"]), layers=row["layers"], experts=few)
+    if model.global_every and row["layers"] % (row["pp"] * model.global_every):
+        return replace(model, window=0, global_every=0)  # stages that no groups of layers fill
+    return model
 
 
 def _of_shape(row: Mapping[str, Any]) -> Transformer:
@@ -195,8 +216,8 @@ def _system(row: Mapping[str, Any]) -> System:
     made = library.system_on(NODES[row["hardware"]], chips=row["gpus"])
     made = library.driven(made, driven) if driven else made
     chip, network = made.chip, made.network
-    if chip.framework is not None and _sends_every_copy(row):
-        chip = replace(chip, framework=replace(chip.framework, tokens_once=False))
+    if chip.framework is not None:
+        chip = replace(chip, framework=_as_set(chip.framework, row))
     if (port := row.get("inter_gbytes_per_gpu")) and len(network) > 1:
         outer = tuple(replace(level, bandwidth=port * 1e9) for level in network[1:])
         network = (network[0], *outer)
@@ -205,6 +226,21 @@ def _system(row: Mapping[str, Any]) -> System:
     if not row.get("flash_attention"):
         chip = chip.without_fusion(Fusion.ATTENTION)
     return replace(made, chip=chip, network=network)
+
+
+def _as_set(framework: Framework, row: Mapping[str, Any]) -> Framework:
+    """Return a framework as the software of a row has it."""
+    changes: dict[str, Any] = {}
+    if _sends_every_copy(row):
+        changes["tokens_once"] = False
+    if _software(row).startswith(FUSED_LOSS):
+        changes["passes"] = ()
+    deepspeed = _software(row).startswith(DEEPSPEED)
+    if deepspeed or row["source"] == OLDER_SUMS:
+        changes["fused_sums"] = False
+    if deepspeed:
+        changes["sent_passes"] = JOINED
+    return replace(framework, **changes)
 
 
 def _sends_every_copy(row: Mapping[str, Any]) -> bool:
@@ -227,6 +263,8 @@ def _overlap(row: Mapping[str, Any]) -> tuple[Hidden, ...] | None:
     """Return what is sent beside the work of chips; None: what usually is."""
     if row.get("dp_overlap") is False:
         return ()
+    if _software(row).startswith(SUMS_ALONE):
+        return (Hidden.GRADIENTS,)
     if not _software(row).startswith(OVERLAPPING):
         return None
     apart = row["tp"] == 1 or row.get("experts")  # else what tensor-parallel chips send as well

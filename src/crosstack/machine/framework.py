@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from crosstack.errors import require, require_quantity, require_whole
 from crosstack.records import require_types
@@ -17,6 +18,7 @@ from crosstack.workload.transformer_training import ContextExchange, Schedule, Z
 
 BOTH = 2  # ends of a model [1]
 BIAS = "bias"  # an addition of a vector that is a weight, in chains
+DIGITS = 4  # more than a count of passes has
 
 
 class Fusion(StrEnum):
@@ -67,6 +69,19 @@ class Framework:
     fused_sums : bool
         Whether products that make gradients of weights add them to those of earlier microbatches;
         else a kernel of its own does.
+    sent_passes : float
+        How often gradients of weights move through main memory besides each time that data-parallel
+        chips send them: joined, divided, copied back. [1]
+    buckets : bool
+        Whether gradients as products make them lie beside those that are kept in another type,
+        where data-parallel chips sum them.
+    passes : tuple of str
+        Functions that several kernels compute, and how often those move as much as the first
+        operand to or from main memory beyond one that reads operands and writes its result:
+        ``cross_entropy 7``. [1]
+    keeps : tuple of str
+        Functions of which kernels keep more for the backward pass than that needs, and how many
+        tensors as large as the result that is: ``gated_silu 1``. [1]
     sharing : tuple of Zero
         What data-parallel chips have shares of; empty: whatever is asked.
     schedules : tuple of Schedule
@@ -85,6 +100,10 @@ class Framework:
     attention: AttentionProgram = AttentionProgram.NEWEST
     tokens_once: bool = False
     fused_sums: bool = True
+    sent_passes: float = 0.0
+    buckets: bool = False
+    passes: tuple[str, ...] = ()
+    keeps: tuple[str, ...] = ()
     sharing: tuple[Zero, ...] = ()
     schedules: tuple[Schedule, ...] = ()
     contexts: tuple[ContextExchange, ...] = ()
@@ -100,7 +119,20 @@ class Framework:
             good = good and Function.PRODUCT not in words[1:]
             allowed = "two functions or more, such as bias gelu, a product at the start alone"
             require(good, f"chains[{i}]", chain, allowed)
+        for name in ("passes", "keeps"):
+            for i, text in enumerate(getattr(self, name)):
+                word, _, count = text.partition(" ")
+                good = word in known - {BIAS} and count.isdecimal() and len(count) < DIGITS
+                require(good, f"{name}[{i}]", text, "a function and a number, as gated_silu 2")
+        require_quantity("sent_passes", self.sent_passes, "1")
         require_whole("ends_as_layers", self.ends_as_layers, minimum=0)
         require(self.ends_as_layers <= BOTH, "ends_as_layers", self.ends_as_layers, "0, 1 or 2")
         if self.dispatch is not None:
             require_quantity("dispatch", self.dispatch, "s")
+
+
+@lru_cache(maxsize=64)
+def counts_of(texts: tuple[str, ...]) -> dict[str, float]:
+    """Return the number behind each function of `Framework.passes` or `Framework.keeps`. [1]"""
+    pairs = (text.split() for text in texts)
+    return {function: float(count) for function, count in pairs}

@@ -29,6 +29,7 @@ from crosstack.model.memory import (
     COPY_COLUMNS,
     computed_again,
     copy_memory,
+    gradient_size,
     keeps_cache,
     recomputations,
 )
@@ -104,6 +105,7 @@ def least_ends(workload: Workload, system: System, plan: MeshPlan, rules: Rules)
         weights = (float(own[~graph.backward].sum()) + end.table_size - shared) / ways
         numbers = weights / end.element_size if workload.training else 0.0
         trained = rules.memory.as_trained(workload)
+        gradients = gradient_size(workload, plan, rules)
         spread = ~graph.backward & (graph.experts > 0) & (plan.expert > 1)
         experts = float(own[spread].sum()) / ways
         kept, again = _least_kept(workload, end, plan, rules)
@@ -114,14 +116,14 @@ def least_ends(workload: Workload, system: System, plan: MeshPlan, rules: Rules)
                 forward=there / ways,
                 summed=end.count * weights * workload.training * gradient_share(workload, end),
                 weights=end.count * weights,
-                gradients=end.count * trained.gradient_bytes * numbers,
+                gradients=end.count * gradients * numbers,
                 optimizer_state=end.count * trained.optimizer_bytes * numbers,
                 expert_summed=end.count
                 * experts
                 * workload.training
                 * gradient_share(workload, end),
                 expert_weights=end.count * experts,
-                expert_gradients=end.count * trained.gradient_bytes * its,
+                expert_gradients=end.count * gradients * its,
                 expert_state=end.count * trained.optimizer_bytes * its,
                 kept=end.count * kept,
                 live=again,
@@ -243,7 +245,7 @@ def end_cost(
         on_chip=joules,
         summed=summed,
         weights=float(held.weights.sum()) + own,
-        gradients=float(held.gradients.sum()) + trained.gradient_bytes * numbers,
+        gradients=float(held.gradients.sum()) + gradient_size(workload, plan, rules) * numbers,
         optimizer_state=float(held.optimizer_state.sum()) + trained.optimizer_bytes * numbers,
         expert_summed=spread,
         expert_weights=float(held.weights[held.experts].sum()),

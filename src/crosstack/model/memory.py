@@ -31,7 +31,9 @@ from crosstack.model.memory_account import ROWS, MemoryAccount
 from crosstack.model.mesh_plan import MeshPlan, state_away, state_held
 from crosstack.model.offload import RUNNING
 from crosstack.model.rules import Rules
+from crosstack.model.several_kernels import kept_besides
 from crosstack.model.stage_layers import chip_layers, layers_of
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
 from crosstack.workload.transformer_training import Recompute
 from crosstack.workload.workload import Workload
@@ -194,15 +196,18 @@ def activation_sizes(
         nothing = np.zeros(len(elements))
         return nothing, nothing, nothing
 
-    def size(kept: KeptTensors) -> Floats:
+    besides = kept_besides(arrays, plan.driven)
+
+    def size(kept: KeptTensors, more: Floats | float = 0.0) -> Floats:
         operands = operand_share(arrays, kept.operands, shares)
-        each = kept.output * arrays.output_element + kept.mask * MASK
+        each = (kept.output + more) * arrays.output_element + kept.mask * MASK
         return np.asarray(elements * each[shares.kernel] + operands)
 
-    whole, waiting = size(kept_tensors(arrays)), size(waiting_tensors(arrays))
+    whole, waiting = size(kept_tensors(arrays), besides), size(waiting_tensors(arrays))
     if plan.recompute is Recompute.NONE:
         return whole, np.zeros_like(whole), waiting
-    kept = size(kept_tensors(arrays, plan.recompute))
+    rest = besides * ~computed_again(arrays, plan.recompute)
+    kept = size(kept_tensors(arrays, plan.recompute), rest)
     return kept, whole - kept, waiting
 
 
@@ -256,6 +261,18 @@ def passing_size(plan: MeshPlan, weights: Any, copies: Any) -> Any:
     return weights * np.minimum(copies, AT_ONCE) * (gradients + (plan.exchanged > 1))
 
 
+def gradient_size(workload: Workload, plan: MeshPlan, rules: Rules) -> Any:
+    """Bytes of the gradient of a weight, with that as products make it where it lies besides. [B]
+
+    Of a framework that has `Framework.buckets`, where data-parallel chips sum gradients.
+    """
+    kept = rules.memory.as_trained(workload).gradient_bytes
+    framework = None if plan.driven is None else plan.driven.framework
+    if framework is None or not framework.buckets or workload.gradients is None:
+        return kept
+    return kept + max(workload.graph.dtype.size, Dtype.BF16.size) * np.greater(plan.data, 1)
+
+
 def copy_memory(
     workload: Workload,
     arrays: KernelGraph,
@@ -289,7 +306,7 @@ def copy_memory(
     trained = rules.memory.as_trained(workload)
     return CopyMemory(
         weights=rules.memory.weights(weight * copies, forward * copies),
-        gradients=trained.gradient_bytes * parameters,
+        gradients=gradient_size(workload, plan, rules) * parameters,
         optimizer_state=trained.optimizer_bytes * parameters,
         caches=cache * -(-workload.global_batch_size // plan.data),
         buffers=arrays.memory_extra,

@@ -47,6 +47,7 @@ from crosstack.model.memory import keeps_cache
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.layer import KernelRun
+from crosstack.model.several_kernels import passes_besides
 from crosstack.model.traffic import Boundary, Traffic
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import AXIS_CODE, Bools, Floats, Ints, KernelGraph, bits
@@ -147,7 +148,8 @@ def clocked(
     shapes = _shapes(arrays, row, shared[row], axis == M, (rows, depth, columns), sequences)
     table, clock = np.zeros((len(row), 6)), kernel_clock(chip, rules)
     spread = bool(np.all(np.asarray(plan.zero) >= Zero.GRADIENTS.number))
-    results = results_of(arrays, chip, clock, plan.n_microbatches, shared=spread)
+    alone = bool(np.all(np.equal(plan.data, 1)))
+    results = results_of(arrays, chip, clock, plan.n_microbatches, shared=spread, alone=alone)
     rate = rules.clock.lane_rates(chip, arrays).copy()
     attended = rules.clock.attended(chip, arrays).of(row)
     counted, back = density[row], arrays.backward[row]
@@ -182,7 +184,7 @@ def clocked(
     repeats = np.where(product, arrays.repeats[row], 1.0)
     keeps, read = _caches(arrays)
     own = arrays.memory_traffic[row] + moved + np.where(keeps[row], result, cache)
-    own = own + read[row, 0] * first + read[row, 1] * second
+    own = own + (read[row, 0] + passes_besides(arrays, chip)[row]) * first + read[row, 1] * second
     leaving = np.zeros(len(row))
     if rules.traffic.weights_read:
         own = own + np.where(held, tall, 0.0)

@@ -46,6 +46,7 @@ class MeasuredStep:
     """A measured step: how it ran, and its time. [s]
 
     ``public`` is what the estimate of the public tool gives, where it was run. [s]
+    ``fused_sums``: whether products added gradients of weights to those of earlier microbatches.
     """
 
     model: str
@@ -59,6 +60,7 @@ class MeasuredStep:
     public: float | None = None
     derived: str = ""  # how the time follows from what is printed
     reason: str = ""
+    fused_sums: bool = True
 
     @property
     def name(self) -> str:
@@ -89,7 +91,8 @@ class MeasuredStep:
         system = system_of_nodes(
             replace(node, chip=chip), strategy.n_chips, fabric=fabric, port=port
         )
-        driven = library.driven(system, "megatron")
+        framework = replace(library.framework("megatron"), fused_sums=self.fused_sums)
+        driven = system.driven_by(framework)
         return predict(self.workload, strategy, driven, Dtype.BF16, rules=crosstack())
 
 

@@ -83,6 +83,20 @@ def test_what_is_sent_at_once_or_comes_alone_is_not_added_up(microbatches, share
     assert not found.launches.any()
 
 
+def test_gradients_are_copied_before_they_are_sent_where_a_framework_does_so():
+    chip = driven("eager")
+    chip = replace(chip, framework=replace(chip.framework, sent_passes=6.0))
+    graph, found = results(chip, shared=True)
+    summed = graph.periodic_size > 0
+    assert found.behind[summed] == pytest.approx(6 * 2 / chip.main_memory.speed, **CLOSE)
+    assert not found.behind[~summed].any()
+    # Once in four microbatches, of which three add: 2 bytes each read twice and written.
+    for alone, passes in ((False, 6), (True, 0)):
+        behind = results_of(graph, chip, Roofline(), 4, shared=False, alone=alone).behind
+        taken = (3 / 4 * 6 + 1 / 4 * passes * 2) / chip.main_memory.speed
+        assert behind[summed] == pytest.approx(taken, **CLOSE)
+
+
 def test_a_step_takes_what_its_sums_take():
     system = library.driven(library.system_on("h100-dgx", chips=8), "eager")
     framework = replace(system.chip.framework, dispatch=None)
