@@ -43,7 +43,7 @@ def least_cover(load: ChipLoad, order: Order) -> Cover | None:
     with the others: covers without each are looked at, the least first. Not known are chips that
     run kernels side by side, too many sets, and groups of too many kernels.
     """
-    if load.temporal is None or (groups := _groups(load.temporal.legality, order)) is None:
+    if load.temporal is None or (groups := groups_of_sets(load.temporal.legality, order)) is None:
         return None
     costs = [{s: c for s in group if (c := _cost(load, s)) < math.inf} for group in groups]
     known: dict[tuple[int, frozenset[int]], _Part | None] = {}
@@ -140,8 +140,8 @@ def _cost(load: ChipLoad, inside: int) -> float:
     return cost.cost if cost.fits else math.inf
 
 
-@lru_cache(maxsize=64)
-def _groups(legality: Legality, order: Order) -> tuple[tuple[int, ...], ...] | None:
+@lru_cache(maxsize=1024)  # halved choices differ in what is exchanged
+def groups_of_sets(legality: Legality, order: Order) -> tuple[tuple[int, ...], ...] | None:
     """Return the sets that may be partitions, those with kernels in common together; None: many.
 
     Sets are left out that a kernel has to run in the middle of.

@@ -17,9 +17,10 @@ from crosstack.machine.chip import Execution, Overlap
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.branching import FirstCosts, branches, first_shardings, tightened
 from crosstack.mapping.budget import CALL, Budget
+from crosstack.mapping.choice_covers import LeastOfChoices, least_of_choices
 from crosstack.mapping.decided import decided
 from crosstack.mapping.following import choices_excess, following_bound, one_by_one_bound
-from crosstack.mapping.fusion import Fusion, fuse, make_problem, sequence_cost, simple_bound
+from crosstack.mapping.fusion import COVER, Fusion, fuse, make_problem, sequence_cost, simple_bound
 from crosstack.mapping.ideals import TableCache
 from crosstack.mapping.incumbent import PROOF, Incumbent, Lack, masks_of, numbers_of
 from crosstack.mapping.joint import UNKNOWN, Joint, joint_bound
@@ -45,6 +46,7 @@ from crosstack.model.choices import Choices, least_summing, make_choices, summin
 from crosstack.model.end_cost import EndCost
 from crosstack.model.ends import computed_again_of, least_ends, with_ends
 from crosstack.model.host_memory import HOST_LEVERS, HOST_MEMORY
+from crosstack.model.legality import Legality
 from crosstack.model.mesh_plan import MeshPlan, with_offloaded
 from crosstack.model.partition import (
     ChipLoad,
@@ -54,8 +56,10 @@ from crosstack.model.partition import (
     one_by_one,
     partition_cost,
     relaxed_load,
+    temporal_choices,
 )
 from crosstack.model.rules import Rules
+from crosstack.model.temporal import TemporalLoad
 from crosstack.workload.kernel_graph import Ints, KernelGraph
 from crosstack.workload.passes.expert_parallel import cut_experts
 from crosstack.workload.workload import Workload
@@ -546,38 +550,81 @@ class SearchState:
             codes = np.array([d[0] for d in node.domains], dtype=np.int64)
             return self.settle(node, codes, self.target())
         load, choices = self.relaxed(node), self.table(node.plan, node.n_tiles)
-        limit, more = self.pricing.below(node.plan, node.bend, self.target()), 0.0
+        limit = self.pricing.below(node.plan, node.bend, self.target())
         if node.plan.graph_stages > 1:
             spread = self.spread(node, load, self.target(), bound_only=True)
             if spread is None:
                 return math.inf
             bound, load = spread.bound, on_one_chip(load)
+            found = UNKNOWN
+            if root or self.arrays.n <= SMALL_GRAPH:
+                found = self._joint(choices, node.domains, load, limit, with_codes=root)
         else:
-            more = choices_excess(choices, node.domains, load, self.arrays, self.rules.traffic)
-            found = self.fused(load, limit - more, bound_only=True)
-            if found is None:
-                return math.inf
-            bound = self.pricing.least_of(node.plan, node.bend, found.bound + more)
-        if root or (self.arrays.n <= SMALL_GRAPH and not more):
-            joint = self._joint(node, load, limit, with_codes=root)
-            if math.isinf(joint.bound):
-                return math.inf
-            bound = max(bound, self.pricing.least_of(node.plan, node.bend, joint.bound))
-            if root and joint.codes:  # the sharding that the bound was reached with
-                reached = {i: (code,) for i, code in joint.codes.items()}
-                domains = [reached.get(i, d) for i, d in enumerate(node.domains)]
-                codes = least_with_layouts(choices, domains, choices.network_time).best()
-                # Without a limit: moves start from sequences that are not yet good enough.
-                self.settle(node, codes, math.inf)
+            bound, found = 0.0, self._least_layer(node, load, limit, root=root)
+        if math.isinf(found.bound):
+            return math.inf
+        bound = max(bound, self.pricing.least_of(node.plan, node.bend, found.bound))
+        if root and found.codes:  # the sharding that the bound was reached with
+            reached = {i: (code,) for i, code in found.codes.items()}
+            domains = [reached.get(i, d) for i, d in enumerate(node.domains)]
+            codes = least_with_layouts(choices, domains, choices.network_time).best()
+            # Without a limit: moves start from sequences that are not yet good enough.
+            self.settle(node, codes, math.inf)
         return bound
 
-    def _joint(self, node: SearchNode, load: ChipLoad, limit: float, *, with_codes: bool) -> Joint:
-        """Bound the layer time of a node by a path that knows which layouts agree."""
+    def _least_layer(self, node: SearchNode, load: ChipLoad, limit: float, *, root: bool) -> Joint:
+        """Bound what a layer of a node takes: infinite, if that is not below ``limit``. [s]
+
+        With the sharding that it is the least of, as far as that is known; ``root`` as in
+        `fuse_node`.
+        """
         assert node.domains is not None
+        choices, domains = self.table(node.plan, node.n_tiles), node.domains
+        together = self._together(node, load)
+        if together is not None:
+            bound = together.bound + load.extra
+            if not bound < limit:
+                return Joint(math.inf, {})
+            return Joint(bound, dict(enumerate(together.codes.tolist())))
+        more = choices_excess(choices, domains, load, self.arrays, self.rules.traffic)
+        found = self.fused(load, limit - more, bound_only=True)
+        if found is None:
+            return Joint(math.inf, {})
+        bound = found.bound + more
+        if not (root or (self.arrays.n <= SMALL_GRAPH and not more)):
+            return Joint(bound, {})
+        joint = self._joint(choices, domains, load, limit, with_codes=root)
+        return Joint(max(bound, joint.bound), joint.codes)
+
+    def _together(self, node: SearchNode, load: ChipLoad) -> LeastOfChoices | None:
+        """Return what choices and partitions of a node take at least together; None: not known."""
+        if self.unfused or self.slots is not None:
+            return None
+        assert node.domains is not None
+        plan, choices = node.plan, self.table(node.plan, node.n_tiles)
+        problem = make_problem(load, slots=self.slots, separate_directions=self.separate)
+        self.budget.spend(COVER * load.n)
+
+        def loads(shardings: Sequence[Ints], legality: Legality) -> list[TemporalLoad]:
+            given = self.workload, self.system, self.arrays, plan, choices
+            return temporal_choices(*given, shardings, legality, self.rules)
+
+        graph = plan.graph(self.arrays)
+        return least_of_choices(load, problem.order, choices, node.domains, graph, plan, loads)
+
+    def _joint(
+        self,
+        table: Choices,
+        domains: Domains,
+        load: ChipLoad,
+        limit: float,
+        *,
+        with_codes: bool,
+    ) -> Joint:
+        """Bound the layer time of a node by a path that knows which layouts agree."""
         if self.unfused or not self.rules.traffic.shares_conversions or not math.isfinite(limit):
             return UNKNOWN
-        table = self.table(node.plan, node.n_tiles)
-        if (choices := make_layout_choices(table, node.domains, load)) is None:
+        if (choices := make_layout_choices(table, domains, load)) is None:
             return UNKNOWN
         problem = make_problem(load, slots=self.slots, separate_directions=self.separate)
         left, budget = limit - load.extra, self.budget
