@@ -22,7 +22,7 @@ from crosstack.mapping.ideals import TableCache
 from crosstack.mapping.incumbent import PROOF
 from crosstack.mapping.mapping import Certificate, Mapping, Status, Task
 from crosstack.mapping.parallelism import Use
-from crosstack.mapping.search import search
+from crosstack.mapping.search import adopted, search
 from crosstack.mapping.strategy_bounds import StrategyBounds
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Bools
@@ -112,7 +112,8 @@ def search_again(
     start : Plan, optional
         A plan of this task.
     starts : sequence of Mapping
-        Mappings of other machines: the fastest here of all is started from.
+        Mappings of other machines: the fastest here of all is started from; where none fits, the
+        kernels of the first are tried under other strategies.
     like : sequence of Likeness
         What was found on other machines.
     tables : dict, optional
@@ -124,6 +125,8 @@ def search_again(
         If the task contradicts itself.
     """
     best = _fastest(task, rules, start, starts)
+    if best is None and starts:
+        best = _adopted(task, rules, starts[0], like, tables)
     # As a search counts what is of interest, see `SearchState.target`.
     target = math.inf if best is None else best[1] * (1 - max(limits.gap, PROOF / 10))
     known = _tightest(like, target)
@@ -201,6 +204,19 @@ def _fastest(
         return None
     time, _, mapping = min(found, key=lambda one: one[:2])
     return mapping, time
+
+
+def _adopted(
+    task: Task,
+    rules: Rules,
+    kernels: Mapping,
+    like: Sequence[Likeness],
+    tables: TableCache | None,
+) -> tuple[Mapping, float] | None:
+    """Return the fastest mapping with kernels of one that does not fit, and its time. [s]"""
+    if (known := _tightest(like, math.inf)) is None:
+        return None
+    return adopted(*(task.workload, task.system, task.constraints, rules), kernels, known, tables)
 
 
 def _tightest(like: Sequence[Likeness], target: float) -> StrategyBounds | None:

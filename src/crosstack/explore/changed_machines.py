@@ -225,7 +225,7 @@ class ChangedMachines:
                 self.rules,
                 self.limits,
                 start=kept,
-                starts=self.starts([one]),
+                starts=self.starts([one]) if kept else (self.plan.mapping,),
                 like=like,
                 tables=self.tables,
             )

@@ -101,8 +101,8 @@ class _Pairs:
         for domain in domains:
             number[list(domain)] = np.arange(len(domain))
         places = (number[c] for c in codes)
-        network = tuple(n + choices.data_time[c] for n, c in zip(sent, codes, strict=True))
-        return cls(network, leaves, tuple(places))
+        times = tuple(n + choices.data_time[c] for n, c in zip(sent, codes, strict=True))
+        return cls(times, leaves, tuple(places))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -249,7 +249,8 @@ def _covers(sets: Sequence[int]) -> list[tuple[int, ...]] | None:
     for s in sets:
         whole |= s
         by_lowest.setdefault(s & -s, []).append(s)
-    found, waiting = list[tuple[int, ...]](), [(whole, ())]
+    found = list[tuple[int, ...]]()
+    waiting: list[tuple[int, tuple[int, ...]]] = [(whole, ())]
     while waiting:
         rest, chosen = waiting.pop()
         if not rest:

@@ -29,8 +29,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from crosstack.errors import InputError, Problem
-from crosstack.machine.system import System
+from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.blocks import bend_of, block_bound, block_of
 from crosstack.mapping.bounded_strategies import (
     REST,
@@ -38,6 +40,7 @@ from crosstack.mapping.bounded_strategies import (
     Item,
     RestOfUses,
     all_plans,
+    bounded_again,
     least_floor,
     unrolled,
 )
@@ -51,7 +54,7 @@ from crosstack.mapping.mapping import Certificate, Constraints, EndMapping, Mapp
 from crosstack.mapping.parallelism import Use, expert_ways
 from crosstack.mapping.pricing import Pricing
 from crosstack.mapping.search_node import EndSearch, SearchNode, SearchState
-from crosstack.mapping.seeds import plant
+from crosstack.mapping.seeds import adopt, plant
 from crosstack.mapping.sharding import given_choices
 from crosstack.mapping.slots import make_slots
 from crosstack.mapping.strategy_bounds import Noted, StrategyBounds
@@ -72,6 +75,7 @@ from crosstack.workload.kernel_graph import bits
 from crosstack.workload.workload import End, Workload
 
 FIRST_TRY = 256  # items after which the best open node is mapped, and each time they have doubled
+MOST_ADOPTED = 2048  # strategies that may take over the kernels of a mapping
 FASTEST = Weights.of(Objective.TIME)
 END_WORK = (1e4, 1e5, math.inf)  # units of work of the search of an end, until one has a mapping
 CELL_WORK = (1e6, math.inf)  # of one that runs again and again with the same weights
@@ -195,6 +199,37 @@ def search(
         runtime=time.perf_counter() - started,
         stopped=(state.budget.cut or Stop.METHOD) if status is Status.LIMIT else None,
     )
+
+
+def adopted(
+    workload: Workload,
+    system: System,
+    constraints: Constraints,
+    rules: Rules,
+    kernels: Mapping,
+    among: StrategyBounds,
+    tables: TableCache | None = None,
+) -> tuple[Mapping, float] | None:
+    """Return the fastest mapping with given kernels under strategies, and its time; or None. [s]
+
+    Parameters
+    ----------
+    kernels : Mapping
+        One that need not fit.
+    among : StrategyBounds
+        The strategies, with bounds on this machine: those of the least that split tensors alike.
+    tables : dict, optional
+        As of `search`.
+    """
+    tensor = np.array([plan.tensor for plan in among.strategies.plans])
+    alike = np.flatnonzero(tensor[among.strategies.use] == kernels.degree(Parallelism.TENSOR))
+    first = alike[np.argsort(among.bounds[alike], kind="stable")[:MOST_ADOPTED]]
+    workload, system = constraints.as_run(counted(workload, rules), system)
+    state = search_state(workload, system, constraints, rules, tables=tables)
+    if first.size:
+        adopt(state, bounded_again(state, among.at(np.sort(first))).first, kernels)
+    found = state.incumbent
+    return None if found.mapping is None else (found.mapping, found.best)
 
 
 def _offer_start(state: SearchState, start: Mapping, time_taken: float) -> None:

@@ -123,6 +123,7 @@ class SearchState:
     incumbent: Incumbent = field(default_factory=Incumbent)
     tables: TableCache = field(default_factory=dict)
     choices: dict[object, Choices] = field(default_factory=dict)
+    counted: set[object] = field(default_factory=set)  # tables whose work is, and that are not kept
     useful_tiles: dict[tuple[object, ...], list[int]] = field(default_factory=dict)
     lightest: dict[object, tuple[Choices, ChipLoad]] = field(default_factory=dict)
     blocks: dict[object, float] = field(default_factory=dict)
@@ -132,6 +133,9 @@ class SearchState:
     def __post_init__(self) -> None:
         """Look at the main memory, and at what comes before time."""
         self.first = FirstCosts(self.rules.decisions, with_given(self.index, self.given))
+        chip = self.system.chip  # what is kept does not depend on its numbers
+        alike = chip.execution, chip.fused, chip.overlap, chip.framework
+        key = "kept", self.arrays, self.rules, *alike, tuple(self.given.items())
         self.room = Room(
             workload=self.workload,
             system=self.system,
@@ -139,6 +143,8 @@ class SearchState:
             rules=self.rules,
             table=self.table,
             free=lambda plan: self.index_of(plan).inside(self.domains(plan)),
+            known=self.count_table,
+            held=self.tables.setdefault(key, {}),
         )
 
     @property
@@ -176,19 +182,23 @@ class SearchState:
 
     def table(self, plan: MeshPlan, n_tiles: int) -> Choices:
         """Return the costs of all choices under a plan and a number of tiles, kept for a while."""
-        key = (
-            plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
-            plan.n_microbatches, plan.periodic, plan.spilled, plan.recompute, plan.again, n_tiles,
-            plan.context_exchange, plan.expert_tensor, plan.hidden,
-        )  # fmt: skip
+        key = _table_key(plan, n_tiles)
         if key not in self.choices:
-            self.budget.spend(TABLE * self.arrays.n)
+            self.count_table(plan, n_tiles)
             if len(self.choices) > 512:
                 self.choices.clear()
             self.choices[key] = make_choices(
                 self.workload, self.arrays, plan, n_tiles, self.rules, self.system.chip
             )
+        self.counted.discard(key)
         return self.choices[key]
+
+    def count_table(self, plan: MeshPlan, n_tiles: int) -> None:
+        """Count the work of a table, once whether all of it is made or what is asked is known."""
+        key = _table_key(plan, n_tiles)
+        if key not in self.counted and key not in self.choices:
+            self.counted.add(key)
+            self.budget.spend(TABLE * self.arrays.n)
 
     def load(self, node: SearchNode, codes: Ints) -> ChipLoad:
         """Return the load of a node under one sharding."""
@@ -643,3 +653,12 @@ class SearchState:
         """Drop choices that another of the same kernel beats in all respects under a plan."""
         waits = plan.schedule.defers_weights
         return tightened(domains, choices, self.system.chip, self.first, waits=waits)
+
+
+def _table_key(plan: MeshPlan, n_tiles: int) -> tuple[object, ...]:
+    """Return what tells the choices under a plan from those under others."""
+    return (
+        plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
+        plan.n_microbatches, plan.periodic, plan.spilled, plan.recompute, plan.again, n_tiles,
+        plan.context_exchange, plan.expert_tensor, plan.hidden,
+    )  # fmt: skip
