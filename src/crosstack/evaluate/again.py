@@ -250,7 +250,7 @@ def _raised(
 ) -> StrategyBounds | None:
     """Return bounds on strategies with those on some of them that a search has noted."""
     if known is None:
-        return None if noted is None else noted.at(np.isfinite(noted.bounds))
+        return None if noted is None else noted.lighter(np.isfinite(noted.bounds))
     if noted is None:
         return known
     bounds = known.bounds.copy()
