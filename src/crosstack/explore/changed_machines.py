@@ -151,12 +151,13 @@ class ChangedMachines:
         """Search a machine with more of all that a group has more of, to a share of a gap. [1]"""
         task, work = self.plan.task, CORNER_WORK * self.limits.work_limit
         limits = replace(self.limits, gap=max(CORNER_GAP * gap, 0.0), work_limit=work)
+        system = _with_all(task.system, group)
         found = search_again(
-            replace(task, system=_with_all(task.system, group)),
+            replace(task, system=system),
             self.rules,
             limits,
             starts=(self.plan.mapping, *self.starts(group)),
-            like=[self._like(group)],
+            like=[self._like(group), *self._corners_like(system)],
             tables=self.tables,
         )
         self.corners.append(found)
@@ -168,6 +169,13 @@ class ChangedMachines:
         share, floors = (min(map(self.share, some), default=1.0) for some in (group, links))
         known = self.rules.iteration.has_schedules
         return Likeness(searched=self.base, share=share, floors=floors if known else 0.0)
+
+    def _corners_like(self, system: System) -> list[Likeness]:
+        """Return what corners tell of a machine: all, of those that have no less of anything."""
+        return [
+            Likeness(searched=corner, share=_dominated(system, corner.task.system))
+            for corner in self.corners
+        ]
 
     def _has_more_room(self, one: Asked) -> bool:
         """Whether a machine differs in that its main memory, its only one, has more room."""
@@ -232,9 +240,8 @@ class ChangedMachines:
 
     def _searched(self, one: Asked, system: System, kept: Plan | None, least: float) -> Side:
         """Search another machine, with what is known of others."""
-        like = [self._in_room(system) if self._has_more_room(one) else self._like([one])]
-        for corner in self.corners:
-            like.append(Likeness(searched=corner, share=_dominated(system, corner.task.system)))
+        own = self._in_room(system) if self._has_more_room(one) else self._like([one])
+        like = [own, *self._corners_like(system)]
         near = [self._kept([one], mapping) for mapping in self.starts([one])]
         known = [plan for plan in (kept, *near) if plan is not None]
         start = min(known, key=lambda plan: plan.evaluation.time, default=None)

@@ -12,13 +12,18 @@ launch l(S). Variables: one pair a kernel, one cover a group.
 (1) minimise sum_g sum_(S in cover of g) l(S) + sum_i d_i(a_i, S(i)) + n_i(a_i) + p_i(a_i, K_i);
 (2) readers go with what they read; (3) a kernel that sends its result is in no set with a reader.
 
-All that is left out is that sets follow one another, and fit main memory: a bound on all sequences
-and choices, and the least of them where its sets are a sequence. Exact as long as no table of the
-elimination (`crosstack.mapping.sharding`) grows too large.
+All that is left out is that sets follow one another, and what is alive between them: a bound on all
+sequences and choices, and the least of them where its sets are a sequence. Exact as long as no
+table of the elimination (`crosstack.mapping.sharding`) grows too large.
+
+What choices keep in main memory adds up: (4) sum_i h_i(a_i) <= r. At a price y of a byte, the least
+of (1) and y (sum_i h_i(a_i) - r) is no more than what any choices take that keep to it
+(``geoffrion1974lagrangean``), for the price where it is most: the one of the lines of two prices.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -42,16 +47,28 @@ from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph, bi
 
 MOST_COVERS = 2048  # of one group of kernels
 MOST_ENTRIES = 300_000  # of one table of the elimination
+MOST_PRICES, DEARER = 10, 4.0  # of main memory that are tried, and by how much while all is kept
+STAYS, ROUNDING = 1e-6, 1e-12  # relative, of bounds
 
 
 Loads = Callable[[Sequence[Ints], Legality], Sequence[TemporalLoad]]
 
 
 class LeastOfChoices(NamedTuple):
-    """``bound`` on any choices and sequence of partitions [s], and choices it is the least of."""
+    """``bound`` on any choices and sequence of partitions [s], and choices it is the least of.
+
+    Where those keep too much, the fastest that were seen and do not.
+    """
 
     bound: float
     codes: Ints
+
+
+class Held(NamedTuple):
+    """What each choice keeps beyond the least of its kernel, and the ``room`` for all. [B]"""
+
+    sizes: Floats
+    room: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,6 +159,8 @@ def least_of_choices(
     arrays: KernelGraph,
     plan: MeshPlan,
     loads: Loads,
+    held: Held | None = None,
+    limit: float = math.inf,
 ) -> LeastOfChoices | None:
     """Return what choices within ``domains`` and partitions take at least; None: not known.
 
@@ -158,6 +177,10 @@ def least_of_choices(
         The graph of a chip, and the plan.
     loads : callable
         What kernels take of the chip in each of some shardings, by what may be a partition.
+    held : Held, optional
+        What choices keep in main memory.
+    limit : float
+        More than this need not be known. [s]
     """
     if load.temporal is None or not choices.conversions.shared:
         return None
@@ -188,8 +211,60 @@ def least_of_choices(
         covers.append(range(len(fixed)))
         tables[(number,)] = fixed
         tables |= {(i, number): times for i, times in by_kernel.items()}
-    found = eliminate_tables([*paid.codes, *covers], tables | paid.apart, most=MOST_ENTRIES)
-    return LeastOfChoices(found.bound, found.best()[: arrays.n])
+    domains_of_all = [*paid.codes, *covers]
+
+    def least(price: float) -> LeastOfChoices:
+        priced = tables | paid.apart
+        if held is not None and price:
+            for i, codes in enumerate(paid.codes):
+                priced[(i,)] = tables[(i,)] + price * held.sizes[codes]
+        found = eliminate_tables(domains_of_all, priced, most=MOST_ENTRIES)
+        return LeastOfChoices(found.bound, found.best()[: arrays.n])
+
+    return least(0.0) if held is None else _within(least, held, limit)
+
+
+def _within(least: Callable[[float], LeastOfChoices], held: Held, limit: float) -> LeastOfChoices:
+    """Return what choices take at least that keep to the room there is.
+
+    Parameters
+    ----------
+    least : callable
+        The least that choices take at a price of what they keep, all of which is paid for. [s/B]
+    limit : float
+        More than this need not be known. [s]
+    """
+    if held.room < 0:
+        return LeastOfChoices(math.inf, least(0.0).codes)
+    free = least(0.0)
+    over = float(held.sizes[free.codes].sum()) - held.room
+    if over <= 0 or not free.bound < limit:
+        return free
+    best, kept = free.bound, free.codes
+    heavy, light = (free.bound, over), None  # lines of bounds over the price: at 0, and slope
+    price = free.bound / (over + held.room)
+    for _ in range(MOST_PRICES):
+        found = least(price)
+        slope = float(held.sizes[found.codes].sum()) - held.room
+        bound = (found.bound - price * held.room) * (1 - ROUNDING)
+        at_nought = bound - price * slope
+        if slope <= 0 and (light is None or at_nought < light[0]):
+            kept = found.codes
+        stays = bound <= best * (1 + STAYS)
+        best = max(best, bound)
+        if not best < limit or slope == 0 or (stays and light is not None):
+            break
+        if slope > 0:
+            heavy = at_nought, slope
+        else:
+            light = at_nought, slope
+        if light is None:
+            price *= DEARER
+        else:
+            price = (light[0] - heavy[0]) / (heavy[1] - light[1])
+            if price <= 0:
+                break
+    return LeastOfChoices(best, kept)
 
 
 def _of_group(

@@ -17,7 +17,7 @@ from crosstack.machine.chip import Execution, Overlap
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.branching import FirstCosts, branches, first_shardings, tightened
 from crosstack.mapping.budget import CALL, Budget
-from crosstack.mapping.choice_covers import LeastOfChoices, least_of_choices
+from crosstack.mapping.choice_covers import Held, LeastOfChoices, least_of_choices
 from crosstack.mapping.decided import decided
 from crosstack.mapping.following import choices_excess, following_bound, one_by_one_bound
 from crosstack.mapping.fusion import COVER, Fusion, fuse, make_problem, sequence_cost, simple_bound
@@ -47,7 +47,9 @@ from crosstack.model.end_cost import EndCost
 from crosstack.model.ends import computed_again_of, least_ends, with_ends
 from crosstack.model.host_memory import HOST_LEVERS, HOST_MEMORY
 from crosstack.model.legality import Legality
+from crosstack.model.memory import COPY_COLUMNS, copy_memory, kept_slopes
 from crosstack.model.mesh_plan import MeshPlan, with_offloaded
+from crosstack.model.partition import ROUNDING as FITTING
 from crosstack.model.partition import (
     ChipLoad,
     alone_sram,
@@ -590,7 +592,7 @@ class SearchState:
         """
         assert node.domains is not None
         choices, domains = self.table(node.plan, node.n_tiles), node.domains
-        together = self._together(node, load)
+        together = self._together(node, load, limit - load.extra)
         if together is not None:
             bound = together.bound + load.extra
             if not bound < limit:
@@ -606,8 +608,11 @@ class SearchState:
         joint = self._joint(choices, domains, load, limit, with_codes=root)
         return Joint(max(bound, joint.bound), joint.codes)
 
-    def _together(self, node: SearchNode, load: ChipLoad) -> LeastOfChoices | None:
-        """Return what choices and partitions of a node take at least together; None: not known."""
+    def _together(self, node: SearchNode, load: ChipLoad, limit: float) -> LeastOfChoices | None:
+        """Return what choices and partitions of a node take at least together; None: not known.
+
+        Of no interest beyond ``limit``. [s]
+        """
         if self.unfused or self.slots is not None:
             return None
         assert node.domains is not None
@@ -619,8 +624,29 @@ class SearchState:
             given = self.workload, self.system, self.arrays, plan, choices
             return temporal_choices(*given, shardings, legality, self.rules)
 
-        graph = plan.graph(self.arrays)
-        return least_of_choices(load, problem.order, choices, node.domains, graph, plan, loads)
+        graph, held = plan.graph(self.arrays), self._held(plan, choices, node.domains)
+        given = load, problem.order, choices, node.domains, graph, plan, loads
+        return least_of_choices(*given, held=held, limit=limit)
+
+    def _held(self, plan: MeshPlan, choices: Choices, domains: Domains) -> Held | None:
+        """Return what choices keep in main memory beyond the least; None where that is not known.
+
+        Of sizes that the model of memory adds up; what else it holds is at its least.
+        """
+        capacity = self.room.capacity(plan)
+        if self.roomy or math.isinf(capacity) or not self.workload.training:
+            return None
+        kept = choices.index.inside(domains)
+        columns = {name: getattr(choices, name) for name in COPY_COLUMNS}
+        least = {name: choices.index.least(column, kept) for name, column in columns.items()}
+        memory = copy_memory(self.workload, self.arrays, plan, self.rules, **least)
+        slopes = kept_slopes(self.workload, plan, memory)
+        if slopes is None:
+            return None
+        row = choices.index.kernel
+        sizes = slopes.kept * (columns["kept"] - least["kept"][row])
+        sizes = sizes + slopes.again * (columns["again"] - least["again"][row])
+        return Held(sizes, capacity * (1 + FITTING) - slopes.least)
 
     def _joint(
         self,
