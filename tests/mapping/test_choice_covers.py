@@ -14,9 +14,12 @@ from crosstack.io import library
 from crosstack.machine.chip import Overlap
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping import choice_covers
-from crosstack.mapping.choice_covers import least_of_choices
+from crosstack.mapping.choice_covers import Held, least_of_choices
 from crosstack.mapping.covering import in_sequence, least_cover
 from crosstack.mapping.fusion import make_problem
+from crosstack.mapping.mapping import Constraints
+from crosstack.mapping.search import search_state
+from crosstack.mapping.search_node import SearchNode
 from crosstack.model.choices import make_choices
 from crosstack.model.mesh_plan import make_plan
 from crosstack.model.partition import make_load, partition_cost, relaxed_load, temporal_choices
@@ -50,7 +53,7 @@ class Layer:
     def load(self, codes):
         return make_load(*self.given, codes, RULES)
 
-    def least(self, domains):
+    def least(self, domains, held=None):
         load = relaxed_load(*self.given, domains, RULES)
         order = make_problem(load).order
 
@@ -58,7 +61,8 @@ class Layer:
             return temporal_choices(*self.given, shardings, legality, RULES)
 
         graph = self.plan.graph(self.given[2])
-        return least_of_choices(load, order, self.choices, domains, graph, self.plan, loads)
+        given = load, order, self.choices, domains, graph, self.plan, loads
+        return least_of_choices(*given, held=held)
 
     def few(self, rng):
         """Return choices of which there are few shardings."""
@@ -118,3 +122,41 @@ def test_it_is_not_known_of_many_covers_nor_where_chips_hide_what_they_send(monk
     monkeypatch.setattr(choice_covers, "MOST_COVERS", 3)
     assert Layer("training").least(domains) is None
     choice_covers._covers_of.cache_clear()
+
+
+def test_plans_whose_choices_are_alike_have_main_memory_of_their_own():
+    """A load of one was taken for another's, whose memory does hold what that one's does not."""
+    layer = Layer("training")
+    workload, system, _, plan, _ = layer.given
+    state = search_state(workload, system, Constraints(), RULES)
+    other = replace(plan, layers_per_stage=7)
+    nodes = [SearchNode(one, 1, layer.choices.index.domains()) for one in (plan, other)]
+    assert state.table(plan, 1) is state.table(other, 1)
+    before, after = (state.relaxed(node) for node in nodes)
+    alone = search_state(workload, system, Constraints(), RULES).relaxed(nodes[1])
+    assert after.memory_static == alone.memory_static
+    assert after.memory_static > before.memory_static == state.relaxed(nodes[0]).memory_static
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.9, 1.0])
+def test_no_choices_that_keep_to_their_room_take_less(share):
+    layer, rng = Layer("training"), random.Random(11)
+    for _ in range(4):
+        domains = layer.few(rng)
+        sizes = np.array([rng.random() for _ in layer.choices.network_time])
+        every = [np.array(codes) for codes in itertools.product(*domains)]
+        kept = [float(sizes[codes].sum()) for codes in every]
+        room = min(kept) + share * (max(kept) - min(kept))
+        found = layer.least(domains, Held(sizes, room * (1 + 1e-12)))
+        loads = [layer.load(codes) for codes, size in zip(every, kept, strict=True) if size <= room]
+        best = min(least_cover(load, make_problem(load).order).bound for load in loads)
+        assert found.bound <= best * (1 + 1e-12)
+        if share == 1:
+            assert found.bound == layer.least(domains).bound
+
+
+def test_where_the_least_of_all_keeps_too_much_nothing_is_below_a_limit():
+    layer = Layer("training")
+    domains = layer.choices.index.domains()
+    found = layer.least(domains, Held(np.ones(len(layer.choices.network_time)), -1.0))
+    assert math.isinf(found.bound)

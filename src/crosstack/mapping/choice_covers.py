@@ -211,14 +211,14 @@ def least_of_choices(
         covers.append(range(len(fixed)))
         tables[(number,)] = fixed
         tables |= {(i, number): times for i, times in by_kernel.items()}
-    domains_of_all = [*paid.codes, *covers]
+    variables: list[Ints | range] = [*paid.codes, *covers]
 
     def least(price: float) -> LeastOfChoices:
         priced = tables | paid.apart
         if held is not None and price:
             for i, codes in enumerate(paid.codes):
                 priced[(i,)] = tables[(i,)] + price * held.sizes[codes]
-        found = eliminate_tables(domains_of_all, priced, most=MOST_ENTRIES)
+        found = eliminate_tables(variables, priced, most=MOST_ENTRIES)
         return LeastOfChoices(found.bound, found.best()[: arrays.n])
 
     return least(0.0) if held is None else _within(least, held, limit)

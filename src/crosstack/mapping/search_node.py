@@ -127,7 +127,7 @@ class SearchState:
     choices: dict[object, Choices] = field(default_factory=dict)
     counted: set[object] = field(default_factory=set)  # tables whose work is, and that are not kept
     useful_tiles: dict[tuple[object, ...], list[int]] = field(default_factory=dict)
-    lightest: dict[object, tuple[Choices, ChipLoad]] = field(default_factory=dict)
+    lightest: dict[object, tuple[Choices, MeshPlan, ChipLoad]] = field(default_factory=dict)
     blocks: dict[object, float] = field(default_factory=dict)
     ends: tuple[EndSearch, ...] = ()
     ended_plans: dict[object, _Ended | None] = field(default_factory=dict)
@@ -333,13 +333,14 @@ class SearchState:
         """Return a load no heavier than that of any sharding of a node, kept for its next bound."""
         assert node.domains is not None
         choices = self.table(node.plan, node.n_tiles)
-        key = id(choices), node.domains
-        known, load = self.lightest.get(key, (None, None))
-        if load is None or known is not choices:
+        # What main memory has room for is a plan's own, also where plans have their choices alike.
+        key = id(choices), id(node.plan), node.domains
+        *known, load = self.lightest.get(key, (None, None, None))
+        if load is None or known[0] is not choices or known[1] is not node.plan:
             load = self.lightest_load(node.plan, choices, node.domains, roomy=self.roomy)
             if len(self.lightest) * self.arrays.n > MOST_LOADS:
                 self.lightest.clear()
-            self.lightest[key] = choices, load
+            self.lightest[key] = choices, node.plan, load
         return load
 
     def lightest_load(
