@@ -10,19 +10,21 @@ of kernels with covers by sets S; what i takes in S, d_i(a, S), and sends, n_i(a
 launch l(S). Variables: one pair a kernel, one cover a group.
 
 (1) minimise sum_g sum_(S in cover of g) l(S) + sum_i d_i(a_i, S(i)) + n_i(a_i) + p_i(a_i, K_i);
-(2) readers go with what they read; (3) a kernel that sends its result is in no set with a reader.
+(2) readers go with what they read; (3) a kernel that sends its result is in no set with a reader;
+(4) of no two sets each waits for the other.
 
-All that is left out is that sets follow one another, and what is alive between them: a bound on all
+All that is left out are longer circles of sets, and what is alive between them: a bound on all
 sequences and choices, and the least of them where its sets are a sequence. Exact as long as no
 table of the elimination (`crosstack.mapping.sharding`) grows too large.
 
-What choices keep in main memory adds up: (4) sum_i h_i(a_i) <= r. At a price y of a byte, the least
+What choices keep in main memory adds up: (5) sum_i h_i(a_i) <= r. At a price y of a byte, the least
 of (1) and y (sum_i h_i(a_i) - r) is no more than what any choices take that keep to it
 (``geoffrion1974lagrangean``), for the price where it is most: the one of the lines of two prices.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +34,7 @@ from typing import NamedTuple
 import numpy as np
 
 from crosstack.machine.chip import Overlap
-from crosstack.mapping.covering import groups_of_sets
+from crosstack.mapping.covering import closed, groups_of_sets, union
 from crosstack.mapping.ideals import Order
 from crosstack.mapping.paid_layouts import PaidLayouts, paid_layouts
 from crosstack.mapping.pricing import Domains
@@ -57,11 +59,13 @@ Loads = Callable[[Sequence[Ints], Legality], Sequence[TemporalLoad]]
 class LeastOfChoices(NamedTuple):
     """``bound`` on any choices and sequence of partitions [s], and choices it is the least of.
 
-    Where those keep too much, the fastest that were seen and do not.
+    Where those keep too much, the fastest that were seen and do not; then ``apart`` is a kernel
+    whose choice is open between two that are as good at the price of main memory, -1: none is.
     """
 
     bound: float
     codes: Ints
+    apart: int = -1
 
 
 class Held(NamedTuple):
@@ -187,8 +191,9 @@ def least_of_choices(
     if load.overlap is Overlap.ALL or load.network_takes_maximum:
         return None
     legality = load.temporal.legality
-    if (groups := _covers_of(legality, order, load.unmixed)) is None:
+    if (known := _covers_of(legality, order, load.unmixed)) is None:
         return None
+    groups, waiting = known
     paid = paid_layouts(choices, domains)
     pairs = _Pairs.of(choices, domains, paid, arrays, plan)
     shardings = [
@@ -199,18 +204,24 @@ def least_of_choices(
     tables: dict[tuple[int, ...], Floats] = {
         (i,): network * (1 + load.network_price) for i, network in enumerate(pairs.network)
     }
-    covers = list[range]()
-    for group in groups:
-        fixed, by_kernel = _of_group(group, pairs, taken, arrays.succs)
+    covers, chosen = list[range](), dict[int, tuple[int, Ints]]()
+    for place, group in enumerate(groups):
+        several = any(place in pair for pair in waiting)
+        fixed, by_kernel, kept = _of_group(group, pairs, taken, arrays.succs, every=several)
         number = arrays.n + len(covers)
         if len(fixed) == 1:  # one cover, whatever the choices
             tables[group.kernels[:1]] = tables[group.kernels[:1]] + fixed[0]
             for i, times in by_kernel.items():
                 tables[(i,)] = tables[(i,)] + times[:, 0]
             continue
+        chosen[place] = number, kept
         covers.append(range(len(fixed)))
         tables[(number,)] = fixed
         tables |= {(i, number): times for i, times in by_kernel.items()}
+    for (a, b), apart in waiting.items():
+        if a in chosen and b in chosen:
+            (one, ones), (other, others) = chosen[a], chosen[b]
+            tables[one, other] = apart[ones][:, others]
     variables: list[Ints | range] = [*paid.codes, *covers]
 
     def least(price: float) -> LeastOfChoices:
@@ -242,6 +253,7 @@ def _within(least: Callable[[float], LeastOfChoices], held: Held, limit: float) 
         return free
     best, kept = free.bound, free.codes
     heavy, light = (free.bound, over), None  # lines of bounds over the price: at 0, and slope
+    more = free.codes  # the choices of the former
     price = free.bound / (over + held.room)
     for _ in range(MOST_PRICES):
         found = least(price)
@@ -255,7 +267,7 @@ def _within(least: Callable[[float], LeastOfChoices], held: Held, limit: float) 
         if not best < limit or slope == 0 or (stays and light is not None):
             break
         if slope > 0:
-            heavy = at_nought, slope
+            heavy, more = (at_nought, slope), found.codes
         else:
             light = at_nought, slope
         if light is None:
@@ -264,15 +276,17 @@ def _within(least: Callable[[float], LeastOfChoices], held: Held, limit: float) 
             price = (light[0] - heavy[0]) / (heavy[1] - light[1])
             if price <= 0:
                 break
-    return LeastOfChoices(best, kept)
+    differ = np.abs(held.sizes[more] - held.sizes[kept])
+    return LeastOfChoices(best, kept, int(differ.argmax()) if differ.any() else -1)
 
 
 def _of_group(
-    group: _Covers, pairs: _Pairs, taken: _Taken, readers: Sequence[int]
-) -> tuple[Floats, dict[int, Floats]]:
-    """Return what a group takes by cover, and what each kernel with several pairs adds. [s]
+    group: _Covers, pairs: _Pairs, taken: _Taken, readers: Sequence[int], *, every: bool
+) -> tuple[Floats, dict[int, Floats], Ints]:
+    """Return what a group takes by cover, what each kernel with several pairs adds, and the covers.
 
-    The latter by pair and cover. Covers that are the same for all of those are one: the best.
+    The second by pair and cover. [s] Covers that are the same for all of those are one, the best,
+    unless it matters which one it is: then ``every``.
     """
     launch = taken.loads[0].launches
     begun = np.array([launch(s) / s.bit_count() for s in group.sets])
@@ -289,23 +303,31 @@ def _of_group(
             several[i] = column, times
         else:
             fixed = fixed + times[group.held[:, column], 0]
+    if every:
+        kept = np.flatnonzero(np.isfinite(fixed))
+        chosen = group.held[kept]
+        return fixed[kept], {i: times[chosen[:, c]].T for i, (c, times) in several.items()}, kept
     held = group.held[:, [column for column, _ in several.values()]]
     _, first, back = np.unique(held, axis=0, return_index=True, return_inverse=True)
     least = np.full(len(first), np.inf)
     np.minimum.at(least, back.ravel(), fixed)
-    kept = np.isfinite(least)
-    chosen = group.held[first[kept]]
-    return least[kept], {i: times[chosen[:, c]].T for i, (c, times) in several.items()}
+    good = np.isfinite(least)
+    kept, chosen = first[good], group.held[first[good]]
+    return least[good], {i: times[chosen[:, c]].T for i, (c, times) in several.items()}, kept
 
 
 @lru_cache(maxsize=1024)
 def _covers_of(
     legality: Legality, order: Order, unmixed: tuple[int, ...]
-) -> tuple[_Covers, ...] | None:
-    """Return the covers of every group of kernels; None where some has too many."""
+) -> tuple[tuple[_Covers, ...], dict[tuple[int, int], Floats]] | None:
+    """Return the covers of every group of kernels; None where some has too many.
+
+    And of groups, by number, what pairs of covers cost of which a set waits for one of the other's
+    that waits for it: infinity, or nothing.
+    """
     if (groups := groups_of_sets(legality, order)) is None:
         return None
-    found = list[_Covers]()
+    behind, found = closed(order.preds), list[_Covers]()
     for group in groups:
         sets = [s for s in group if not any(s & apart not in (0, s) for apart in unmixed)]
         if (covers := _covers(sets)) is None:
@@ -314,8 +336,27 @@ def _covers_of(
         number = {s: k for k, s in enumerate(sets)}
         holder = [{i: number[s] for s in cover for i in bits(s)} for cover in covers]
         held = np.array([[own[i] for i in kernels] for own in holder], dtype=np.int64)
-        found.append(_Covers(kernels, tuple(sets), held))
-    return tuple(found)
+        each = _waits(sets, sets, behind)
+        good = [not each[np.ix_(own, own)].any() for own in held]
+        found.append(_Covers(kernels, tuple(sets), held[good]))
+    waiting = dict[tuple[int, int], Floats]()
+    for a, b in itertools.combinations(range(len(found)), 2):
+        each = _waits(found[a].sets, found[b].sets, behind)
+        if each.any():
+            both = [each[own][:, found[b].held].any(axis=(0, 2)) for own in found[a].held]
+            waiting[a, b] = np.where(np.array(both), np.inf, 0.0)
+    return tuple(found), waiting
+
+
+def _waits(ones: Sequence[int], others: Sequence[int], behind: Sequence[int]) -> Bools:
+    """Return of which pairs of sets each has to wait for the other, shape (ones, others)."""
+    before = [union(behind, bits(s)) & ~s for s in (*ones, *others)]
+    own, its = before[: len(ones)], before[len(ones) :]
+    found = [
+        [bool(own[i] & t and its[j] & s and not s & t) for j, t in enumerate(others)]
+        for i, s in enumerate(ones)
+    ]
+    return np.array(found, dtype=np.bool_).reshape(len(ones), len(others))
 
 
 def _covers(sets: Sequence[int]) -> list[tuple[int, ...]] | None:

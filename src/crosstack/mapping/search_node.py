@@ -86,6 +86,7 @@ class SearchNode:
     tried: bool = False  # with whole shardings
     fused: bool = False
     bend: Bend | None = None
+    apart: int = -1  # the kernel whose choice is open first, if that is known
 
 
 Masks = tuple[int, ...]  # partitions, in the order they run
@@ -595,7 +596,7 @@ class SearchState:
         choices, domains = self.table(node.plan, node.n_tiles), node.domains
         together = self._together(node, load, limit - load.extra)
         if together is not None:
-            bound = together.bound + load.extra
+            bound, node.apart = together.bound + load.extra, together.apart
             if not bound < limit:
                 return Joint(math.inf, {})
             return Joint(bound, dict(enumerate(together.codes.tolist())))
@@ -669,12 +670,12 @@ class SearchState:
         return replace(found, bound=found.bound + load.extra)
 
     def halve(self, node: SearchNode) -> Iterator[SearchNode]:
-        """Split a node on the kernel whose choices differ most."""
+        """Split a node on the kernel whose choice is open, or whose choices differ most."""
         assert node.domains is not None
         choices = self.table(node.plan, node.n_tiles)
-        for some in branches(node.domains, choices, self.system.chip):
+        for some in branches(node.domains, choices, self.system.chip, node.apart):
             domains = self._tightened(some, choices, node.plan)
-            yield replace(node, domains=domains, tried=False, fused=False)
+            yield replace(node, domains=domains, tried=False, fused=False, apart=-1)
 
     def _tightened(self, domains: Domains, choices: Choices, plan: MeshPlan) -> Domains:
         """Drop choices that another of the same kernel beats in all respects under a plan."""
