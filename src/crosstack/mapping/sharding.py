@@ -113,13 +113,13 @@ def eliminate_tables(
     domains: Sequence[Sequence[int] | Ints],
     costs: dict[tuple[int, ...], Floats],
     *,
-    most: int = MOST_ENTRIES,
+    most: int | None = None,
 ) -> Elimination:
     """As `eliminate`, of costs over the domains of one kernel or of two, ascending.
 
-    ``most``: entries of one table. [1]
+    ``most``: entries of one table, `MOST_ENTRIES` if left out. [1]
     """
-    order = _order_of(tuple(map(len, domains)), tuple(costs), most)
+    order = _order_of(tuple(map(len, domains)), tuple(costs), most or MOST_ENTRIES)
     tables, constant = list(costs.values()), 0.0
     for step in order.steps:
         for members, axis in step.groups:
