@@ -398,8 +398,9 @@ def _with_front(
     """
     from crosstack.evaluate.ranking import certified
     from crosstack.mapping.known_strategies import search_known
+    from crosstack.mapping.search_node import SAME_MACHINE
 
-    task, tables = answer.task, dict[object, Any]()
+    task, tables = answer.task, {SAME_MACHINE: dict[object, Any]()}
 
     def find(
         system: System, best: tuple[Mapping, float] | None, within: StrategyBounds | None

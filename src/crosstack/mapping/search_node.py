@@ -66,6 +66,8 @@ from crosstack.workload.kernel_graph import Ints, KernelGraph
 from crosstack.workload.passes.expert_parallel import cut_experts
 from crosstack.workload.workload import Workload
 
+SAME_MACHINE = "same machine"  # key of what searches of one that has other rooms know
+MOST_TABLES = 512  # that are kept
 SMALL_GRAPH = 80  # kernels up to which every node is bounded with its layouts
 MOST_LOADS = 10_000  # kernels of loads that are kept from a node's first bound to its second
 TABLE, LOAD, BOUND = 6, 3, 10  # units of work a kernel, see `crosstack.mapping.budget`
@@ -136,6 +138,9 @@ class SearchState:
     def __post_init__(self) -> None:
         """Look at the main memory, and at what comes before time."""
         self.first = FirstCosts(self.rules.decisions, with_given(self.index, self.given))
+        if SAME_MACHINE in self.tables:  # but for the room of its main memory
+            known = self.tables[SAME_MACHINE].setdefault(self.arrays, ({}, {}, {}))
+            self.choices, self.blocks, self.ended_plans = known
         chip = self.system.chip  # what is kept does not depend on its numbers
         alike = chip.execution, chip.fused, chip.overlap, chip.framework
         key = "kept", self.arrays, self.rules, *alike, tuple(self.given.items())
@@ -188,7 +193,7 @@ class SearchState:
         key = _table_key(plan, n_tiles)
         if key not in self.choices:
             self.count_table(plan, n_tiles)
-            if len(self.choices) > 512:
+            if len(self.choices) > MOST_TABLES:
                 self.choices.clear()
             self.choices[key] = make_choices(
                 self.workload, self.arrays, plan, n_tiles, self.rules, self.system.chip
