@@ -27,7 +27,7 @@ from crosstack.model.rules import Rules
 __all__ = ["MEMORY", "FrontPoint", "MemoryFront", "front_metric", "memory_front"]
 
 MEMORY = "memory"  # of the fullest chip, next to the objectives
-SEARCHES = 64  # limits that are searched if not said otherwise
+SEARCHES = 32  # limits that are searched if not said otherwise
 WIDE = 1 / 16  # of all memory: what is left open is halved while it is wider
 BELOW = 1e-9  # relative; how far below the memory of a point a limit lies that it does not keep
 MOST_OPEN = 0.2  # what is open counts as so much at most: few want plans that are far slower
