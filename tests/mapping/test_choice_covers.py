@@ -19,7 +19,7 @@ from crosstack.mapping.covering import in_sequence, least_cover
 from crosstack.mapping.fusion import make_problem
 from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.search import search_state
-from crosstack.mapping.search_node import SearchNode
+from crosstack.mapping.search_problem import SearchNode
 from crosstack.model.choices import make_choices
 from crosstack.model.mesh_plan import make_plan
 from crosstack.model.partition import make_load, partition_cost, relaxed_load, temporal_choices

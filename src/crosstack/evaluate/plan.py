@@ -398,7 +398,7 @@ def _with_front(
     """
     from crosstack.evaluate.ranking import certified
     from crosstack.mapping.known_strategies import search_known
-    from crosstack.mapping.search_node import SAME_MACHINE
+    from crosstack.mapping.search_problem import SAME_MACHINE
 
     task, tables = answer.task, {SAME_MACHINE: dict[object, Any]()}
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.pricing import Bend
-from crosstack.mapping.search_node import BOUND, SearchState
+from crosstack.mapping.search_node import SearchState
+from crosstack.mapping.search_problem import BOUND
 from crosstack.model.choices import make_choices
 from crosstack.model.collectives import NOTHING
 from crosstack.model.mesh_plan import MeshPlan

@@ -28,7 +28,8 @@ from crosstack.mapping.budget import CALL
 from crosstack.mapping.parallelism import Use
 from crosstack.mapping.pricing import Bend
 from crosstack.mapping.room import Least
-from crosstack.mapping.search_node import SearchNode, SearchState
+from crosstack.mapping.search_node import SearchState
+from crosstack.mapping.search_problem import SearchNode
 from crosstack.mapping.strategies import (
     ORDERS,
     RECOMPUTED,

@@ -53,7 +53,8 @@ from crosstack.mapping.incumbent import PROOF, Incumbent, Lack, masks_of
 from crosstack.mapping.mapping import Certificate, Constraints, EndMapping, Mapping, Status, Stop
 from crosstack.mapping.parallelism import Use, expert_ways
 from crosstack.mapping.pricing import Pricing
-from crosstack.mapping.search_node import EndSearch, SearchNode, SearchState
+from crosstack.mapping.search_node import SearchState
+from crosstack.mapping.search_problem import EndSearch, SearchNode
 from crosstack.mapping.seeds import adopt, plant
 from crosstack.mapping.sharding import given_choices
 from crosstack.mapping.slots import make_slots

@@ -31,7 +31,8 @@ from crosstack.mapping.budget import DEAL
 from crosstack.mapping.fusion import make_problem, quick_sequence, sequence_cost, simple_bound
 from crosstack.mapping.incumbent import PROOF, Incumbent, masks_of
 from crosstack.mapping.mapping import Mapping
-from crosstack.mapping.search_node import SearchNode, SearchState
+from crosstack.mapping.search_node import SearchState
+from crosstack.mapping.search_problem import SearchNode
 from crosstack.mapping.tiles import useful_tiles
 from crosstack.model.memory import COPY_COLUMNS, copy_memory
 from crosstack.model.mesh_plan import MeshPlan
