@@ -15,7 +15,7 @@ from crosstack.machine.system import DimensionKind
 from crosstack.mapping.blocks import block_bound, block_of
 from crosstack.mapping.mapping import Constraints, Status
 from crosstack.mapping.search import search_state
-from crosstack.mapping.search_node import SearchNode
+from crosstack.mapping.search_problem import SearchNode
 from crosstack.model.partition import partition_cost
 from crosstack.model.rules import rules_named
 from crosstack.workload.kernels import Axis

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -19,13 +20,12 @@ from crosstack.evaluate.next_plans import PROVED
 from crosstack.evaluate.plan import Plan, soonest
 from crosstack.evaluate.time import evaluate
 from crosstack.mapping.ideals import TableCache
-from crosstack.mapping.incumbent import PROOF
+from crosstack.mapping.known_strategies import of_interest, search_known
 from crosstack.mapping.mapping import Certificate, Mapping, Status, Task
 from crosstack.mapping.parallelism import Use
-from crosstack.mapping.search import search
+from crosstack.mapping.search import adopted, search
 from crosstack.mapping.strategy_bounds import StrategyBounds
 from crosstack.model.rules import Rules
-from crosstack.workload.kernel_graph import Bools
 
 __all__ = ["Likeness", "Limits", "Searched", "search_again"]
 
@@ -112,7 +112,8 @@ def search_again(
     start : Plan, optional
         A plan of this task.
     starts : sequence of Mapping
-        Mappings of other machines: the fastest here of all is started from.
+        Mappings of other machines: the fastest here of all is started from; where none fits, the
+        kernels of the first are tried under other strategies.
     like : sequence of Likeness
         What was found on other machines.
     tables : dict, optional
@@ -124,35 +125,35 @@ def search_again(
         If the task contradicts itself.
     """
     best = _fastest(task, rules, start, starts)
-    # As a search counts what is of interest, see `SearchState.target`.
-    target = math.inf if best is None else best[1] * (1 - max(limits.gap, PROOF / 10))
+    if best is None and starts:
+        best = _adopted(task, rules, starts[0], like, tables)
+    target = of_interest(best, limits.gap)
     known = _tightest(like, target)
     settled = _settled(task, rules, limits.gap, like, known, target, best, start)
     if settled is not None:
         return settled
-    open_ = np.zeros(0, np.bool_) if known is None else known.bounds < target
     least = max((one.bound for one in like), default=0.0)
-    noted: list[StrategyBounds | None] = []
     try:
-        mapping, found = search(
+        mapping, found, now = search_known(
+            partial(
+                search,
+                work_limit=limits.work_limit,
+                time_limit=limits.time_limit,
+                tables=tables,
+            ),
             *(task.workload, task.system, task.constraints, rules),
+            known=known,
+            best=best,
             gap=limits.gap,
-            work_limit=limits.work_limit,
-            time_limit=limits.time_limit,
-            start=best,
-            uses=_uses(like) if best is not None and known is None else None,
-            among=None if known is None else known.at(open_),
-            tables=tables,
-            noted=noted.append,
+            uses=_uses(like) if best is not None else None,
         )
     except InfeasibleError as error:
         # Strategies that are left out fit nowhere where more fits.
         return _none(task, error, ran=True)
     except LimitError as error:
         return Searched(task=task, plan=None, bound=least, proved=False, error=error)
-    bound = max(least, found.bound if known is None else min(found.bound, known.at(~open_).least))
-    plan = _plan(task, rules, soonest(task, mapping, rules), bound, limits.gap, found)
-    now = _raised(known, open_, noted[0])
+    settled_on, bound = soonest(task, mapping, rules), max(least, found.bound)
+    plan = _plan(task, rules, settled_on, bound, limits.gap, found)
     return Searched(task=task, plan=plan, bound=plan.certificate.bound, known=now)
 
 
@@ -203,6 +204,19 @@ def _fastest(
     return mapping, time
 
 
+def _adopted(
+    task: Task,
+    rules: Rules,
+    kernels: Mapping,
+    like: Sequence[Likeness],
+    tables: TableCache | None,
+) -> tuple[Mapping, float] | None:
+    """Return the fastest mapping with kernels of one that does not fit, and its time. [s]"""
+    if (known := _tightest(like, math.inf)) is None:
+        return None
+    return adopted(*(task.workload, task.system, task.constraints, rules), kernels, known, tables)
+
+
 def _tightest(like: Sequence[Likeness], target: float) -> StrategyBounds | None:
     """Return bounds on strategies that leave the fewest open below a target; None: there are none.
 
@@ -227,19 +241,6 @@ def _uses(like: Sequence[Likeness]) -> tuple[Use, ...] | None:
     """Return all uses of the network; None where no search looked at all of them."""
     known = (one.searched.known for one in like)
     return next((one.uses for one in known if one is not None and math.isinf(one.rest)), None)
-
-
-def _raised(
-    known: StrategyBounds | None, open_: Bools, noted: StrategyBounds | None
-) -> StrategyBounds | None:
-    """Return bounds on strategies with those on some of them that a search has noted."""
-    if known is None:
-        return None if noted is None else noted.at(np.isfinite(noted.bounds))
-    if noted is None:
-        return known
-    bounds = known.bounds.copy()
-    bounds[open_] = np.maximum(bounds[open_], noted.bounds)
-    return replace(known, bounds=bounds)
 
 
 def _plan(

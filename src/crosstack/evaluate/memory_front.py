@@ -20,18 +20,22 @@ from crosstack.evaluate.next_plans import PROVED
 from crosstack.evaluate.time import evaluate
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Certificate, Mapping, Task
+from crosstack.mapping.strategy_bounds import StrategyBounds
 from crosstack.model.objective import Objective, value_of
 from crosstack.model.rules import Rules
 
 __all__ = ["MEMORY", "FrontPoint", "MemoryFront", "front_metric", "memory_front"]
 
 MEMORY = "memory"  # of the fullest chip, next to the objectives
-SEARCHES = 24  # limits that are searched if not said otherwise
+SEARCHES = 32  # limits that are searched if not said otherwise
 WIDE = 1 / 16  # of all memory: what is left open is halved while it is wider
 BELOW = 1e-9  # relative; how far below the memory of a point a limit lies that it does not keep
 MOST_OPEN = 0.2  # what is open counts as so much at most: few want plans that are far slower
-# The search of limits finds the answers of problems like this.
-Searched = Callable[..., tuple[Mapping, Certificate]]
+# What is found on a machine from a mapping of it and its value, and what is known of strategies.
+Searched = Callable[
+    [System, tuple[Mapping, float] | None, StrategyBounds | None],
+    tuple[Mapping, Certificate, StrategyBounds | None],
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +129,10 @@ def memory_front(
     task: Task,
     rules: Rules,
     search: Searched,
-    first: tuple[Mapping, float],
+    first: tuple[Mapping, float, StrategyBounds | None],
     *,
     metrics: Sequence[str],
+    gap: float = 0.0,
     searches: int = SEARCHES,
 ) -> MemoryFront:
     """Return the front of what a step takes and the memory of a chip.
@@ -135,12 +140,14 @@ def memory_front(
     Parameters
     ----------
     search : callable
-        `crosstack.mapping.search.search` but for the problem: ``search(workload, system,
-        constraints, rules, start=..., objective=...)``, within its limits.
-    first : (Mapping, float)
-        The best mapping of all, and what none takes less than, in the unit of what is searched.
+        Searches the task on another machine, within its limits; see `Searched`.
+    first : (Mapping, float, StrategyBounds or None)
+        The best mapping of all, what none takes less than, in the unit of what is searched, and
+        what is known of strategies.
     metrics : sequence of str
         Of ``time``, ``energy``, ``price`` and ``memory``.
+    gap : float
+        Relative gap at which a search is done. [1]
     searches : int
         Limits that are searched at most. [1]
 
@@ -149,8 +156,9 @@ def memory_front(
     InputError
         As `front_metric`.
     """
-    found = _Front(task=task, rules=rules, metric=front_metric(metrics, task.system))
-    mapping, bound = first
+    metric = front_metric(metrics, task.system)
+    mapping, bound, known = first
+    found = _Front(task=task, rules=rules, metric=metric, gap=gap, known={math.inf: known})
     found.add(mapping)
     found.bounds[math.inf] = bound
     made = 0
@@ -170,7 +178,8 @@ def memory_front(
 class _Front:
     """What is found: mappings, and by limit what none within it takes less than.
 
-    Nothing takes as little memory as ``least``. [B]
+    Nothing takes as little memory as ``least``. [B] ``known`` are bounds on strategies within
+    limits, which hold within all that are lower; ``tables`` what is known of graphs.
     """
 
     task: Task
@@ -178,6 +187,8 @@ class _Front:
     metric: Objective
     pool: list[tuple[float, float, Mapping, Evaluation]] = field(default_factory=list)
     bounds: dict[float, float] = field(default_factory=dict)
+    gap: float = 0.0
+    known: dict[float, StrategyBounds | None] = field(default_factory=dict)
     least: float = 0.0
 
     def add(self, mapping: Mapping) -> None:
@@ -243,12 +254,19 @@ class _Front:
 
     def search(self, limit: float, search: Searched) -> None:
         """Search for the best mapping within so much memory. [B]"""
-        task = self.task
+        known, system = self.known_within(limit), _with_room(self.task.system, limit)
         within = [one for one in self.pool if one[0] <= limit]
         start = (within[-1][2], within[-1][1]) if within else None
-        given = task.workload, _with_room(task.system, limit), task.constraints, self.rules
+        if start is None and known is not None and self.pool:
+            start = self.adopted(system, known)
+        if start is not None and known is not None:
+            least = known.least
+            if not least < start[1] * (1 - max(self.gap, PROVED)):
+                self.add(start[0])
+                self.bounds[limit] = min(least, start[1])
+                return
         try:
-            mapping, certificate = search(*given, start=start, objective=self.metric)
+            mapping, certificate, now = search(system, start, known)
         except InfeasibleError:
             self.least, self.bounds[limit] = max(self.least, limit), math.inf
             return
@@ -256,7 +274,26 @@ class _Front:
             self.bounds[limit] = self.bound(limit)
             return
         self.add(mapping)
-        self.bounds[limit] = certificate.bound
+        self.bounds[limit], self.known[limit] = certificate.bound, now
+
+    def adopted(self, system: System, known: StrategyBounds) -> tuple[Mapping, float] | None:
+        """Return the best mapping within less memory with kernels of one that takes more."""
+        from crosstack.mapping.search import adopted
+
+        given = self.task.workload, system, self.task.constraints, self.rules
+        return adopted(*given, self.pool[0][2], known)
+
+    def known_within(self, limit: float) -> StrategyBounds | None:
+        """Return the tightest of what is known of strategies within so much memory. [B]"""
+        found: StrategyBounds | None = None
+        for one in [self.known[at] for at in sorted(self.known) if at >= limit]:
+            if one is None or not math.isinf(one.rest):
+                continue
+            if found is None:
+                found = one
+            elif found.same_as(one):
+                found = found.with_others(one)
+        return found
 
 
 def _below(memory: float) -> float:

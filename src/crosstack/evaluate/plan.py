@@ -310,7 +310,7 @@ def optimise(
                 gap=gap,
                 start=known,
                 objective=metric,
-                noted=noted.append if metric is Objective.TIME and top else None,
+                noted=noted.append if metric is Objective.TIME and (top or front) else None,
             )
             mapping = soonest(whole, mapping, chosen) if metric is Objective.TIME else mapping
     except InputError as error:
@@ -332,7 +332,8 @@ def optimise(
         answer = _with_next_plans(answer, top, gap, next(iter(noted), None))
     if front:
         share = {"work_limit": work_limit / OF_FRONT, "time_limit": time_limit / OF_FRONT}
-        answer = _with_front(answer, front, gap, partial(limited, gap=gap, **share))
+        asked = partial(limited, gap=gap, objective=metric, **share)
+        answer = _with_front(answer, front, gap, asked, next(iter(noted), None))
     return answer
 
 
@@ -385,13 +386,34 @@ def _with_next_plans(answer: Plan, count: int, gap: float, known: StrategyBounds
 
 
 def _with_front(
-    answer: Plan, metrics: Sequence[str], gap: float, search: Callable[..., Any]
+    answer: Plan,
+    metrics: Sequence[str],
+    gap: float,
+    search: Callable[..., Any],
+    known: StrategyBounds | None,
 ) -> Plan:
-    """Return an answer with the front that it ends; the last of that where it is worse."""
-    from crosstack.evaluate.ranking import certified
+    """Return an answer with the front that it ends; the last of that where it is worse.
 
-    first = answer.mapping, answer.certificate.bound
-    front = memory_front(answer.task, answer.rules, search, first, metrics=metrics)
+    ``known`` is what the search knows of strategies.
+    """
+    from crosstack.evaluate.ranking import certified
+    from crosstack.mapping.known_strategies import search_known
+    from crosstack.mapping.search_problem import SAME_MACHINE
+
+    task, tables = answer.task, {SAME_MACHINE: dict[object, Any]()}
+
+    def find(
+        system: System, best: tuple[Mapping, float] | None, within: StrategyBounds | None
+    ) -> tuple[Mapping, Certificate, StrategyBounds | None]:
+        given = task.workload, system, task.constraints, answer.rules
+        if known is None:
+            return *search(*given, start=best), None
+        limited = partial(search, tables=tables)
+        return search_known(limited, *given, known=within, best=best, gap=gap)
+
+    light = None if known is None else known.lighter(known.bounds < math.inf)
+    first = answer.mapping, answer.certificate.bound, light
+    front = memory_front(task, answer.rules, find, first, metrics=metrics, gap=gap)
     best = front.points[-1]
     if best.value < answer.certificate.objective:
         proved = certified(answer.certificate, best.value, gap, "the best within less memory")

@@ -26,7 +26,6 @@ import numpy as np
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.again import Likeness, Limits, Searched, search_again
 from crosstack.evaluate.plan import Plan, given_plan
-from crosstack.evaluate.time import evaluate
 from crosstack.explore.resources import ROOM, Resource, resources_of
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.decided import decided
@@ -70,6 +69,7 @@ class ChangedMachines:
     tables: TableCache = field(default_factory=dict)
     near: tuple[Mapping, ...] = ()
     corners: list[Searched] = field(default_factory=list)
+    priced: dict[object, Plan | None] = field(default_factory=dict)
 
     @property
     def plan(self) -> Plan:
@@ -120,15 +120,17 @@ class ChangedMachines:
 
     def _time(self, changed: Sequence[Asked], mapping: Mapping | None = None) -> float:
         """Time of a mapping, or the best that is known, on a machine; infinite: none fits. [s]"""
-        task, times = self.plan.task, list[float]()
-        system = _with_all(task.system, changed)
         known = self.plan.mapping, *self.starts(changed)
-        for one in known if mapping is None else (mapping,):
-            try:
-                times.append(evaluate(task.workload, system, one, self.rules).time)
-            except InfeasibleError:
-                continue
-        return min(times, default=math.inf)
+        plans = [self._kept(changed, one) for one in (known if mapping is None else (mapping,))]
+        return min((plan.evaluation.time for plan in plans if plan is not None), default=math.inf)
+
+    def _kept(self, changed: Sequence[Asked], mapping: Mapping) -> Plan | None:
+        """Return a mapping on another machine; None where it does not fit there."""
+        key = tuple((one[0].place, one[1]) for one in changed), mapping
+        if key not in self.priced:
+            plan = replace(self.plan, mapping=mapping)
+            self.priced[key] = _kept(plan, _with_all(self.plan.task.system, changed))
+        return self.priced[key]
 
     def _group(self, times: dict[Asked, float]) -> dict[Asked, float]:
         """Return those machines whose corner may bound all of them closely enough.
@@ -149,12 +151,13 @@ class ChangedMachines:
         """Search a machine with more of all that a group has more of, to a share of a gap. [1]"""
         task, work = self.plan.task, CORNER_WORK * self.limits.work_limit
         limits = replace(self.limits, gap=max(CORNER_GAP * gap, 0.0), work_limit=work)
+        system = _with_all(task.system, group)
         found = search_again(
-            replace(task, system=_with_all(task.system, group)),
+            replace(task, system=system),
             self.rules,
             limits,
             starts=(self.plan.mapping, *self.starts(group)),
-            like=[self._like(group)],
+            like=[self._like(group), *self._corners_like(system)],
             tables=self.tables,
         )
         self.corners.append(found)
@@ -166,6 +169,27 @@ class ChangedMachines:
         share, floors = (min(map(self.share, some), default=1.0) for some in (group, links))
         known = self.rules.iteration.has_schedules
         return Likeness(searched=self.base, share=share, floors=floors if known else 0.0)
+
+    def _corners_like(self, system: System) -> list[Likeness]:
+        """Return what corners tell of a machine: all, of those that have no less of anything."""
+        return [
+            Likeness(searched=corner, share=_dominated(system, corner.task.system))
+            for corner in self.corners
+        ]
+
+    def _has_more_room(self, one: Asked) -> bool:
+        """Whether a machine differs in that its main memory, its only one, has more room."""
+        more = one[0].name == ROOM and one[1] > one[0].value
+        one_memory = not self.plan.task.system.chip.has_second_memory
+        return more and one_memory and self.rules.iteration.has_schedules
+
+    def _in_room(self, system: System) -> Likeness:
+        """Return what is known of strategies where more fits; of all together, nothing is."""
+        known, capacity = self.base.known, system.chip.memory_room(spilled=False)
+        room = None if known is None else known.in_room(capacity)
+        if room is None:
+            return Likeness(searched=self.base, share=0.0)
+        return Likeness(searched=replace(self.base, bound=0.0, known=room), share=1.0)
 
     # ------------------------------------------------------------ one machine
 
@@ -192,7 +216,7 @@ class ChangedMachines:
         if value == resource.value:
             return Side(self.plan, self.base.bound)
         system = resource.scaled(self.plan.task.system, value)
-        kept, least = _kept(self.plan, system), self.base.bound * self.share(one)
+        kept, least = self._kept([one], self.plan.mapping), self.base.bound * self.share(one)
         if not self.proved:
             return Side(kept, least, of_mapping=True, reason="" if kept else NO_ROOM)
         if kept is not None and (same := self._same(one, kept)) is not None:
@@ -216,16 +240,18 @@ class ChangedMachines:
 
     def _searched(self, one: Asked, system: System, kept: Plan | None, least: float) -> Side:
         """Search another machine, with what is known of others."""
-        like = [self._like([one])]
-        for corner in self.corners:
-            like.append(Likeness(searched=corner, share=_dominated(system, corner.task.system)))
+        own = self._in_room(system) if self._has_more_room(one) else self._like([one])
+        like = [own, *self._corners_like(system)]
+        near = [self._kept([one], mapping) for mapping in self.starts([one])]
+        known = [plan for plan in (kept, *near) if plan is not None]
+        start = min(known, key=lambda plan: plan.evaluation.time, default=None)
         try:
             found = search_again(
                 replace(self.plan.task, system=system),
                 self.rules,
                 self.limits,
-                start=kept,
-                starts=self.starts([one]),
+                start=start,
+                starts=() if start is not None else (self.plan.mapping,),
                 like=like,
                 tables=self.tables,
             )

@@ -48,6 +48,7 @@ from crosstack.evaluate.next_plans import PROVED
 from crosstack.evaluate.plan import given_plan
 from crosstack.explore.terms import UNITS, common_terms
 from crosstack.machine.system import Parallelism
+from crosstack.mapping.ideals import TableCache
 from crosstack.mapping.mapping import Mapping as Plan
 from crosstack.mapping.mapping import Status, Task
 from crosstack.model.rules import Rules
@@ -102,6 +103,7 @@ class _Retained:
     plans: list[Plan] = field(default_factory=list)
     corners: dict[tuple[float, ...], Searched] = field(default_factory=dict)
     reasons: dict[int, str] = field(default_factory=dict)
+    tables: TableCache = field(default_factory=dict)
 
     def gaps(self, places: Ints) -> Floats:
         """Return the relative gap of some machines, 1 where no plan is known or needed. [1]"""
@@ -144,6 +146,7 @@ class _Retained:
                 self.limits,
                 starts=[self.plans[number] for number in starts],
                 like=like,
+                tables=self.tables,
             )
             self.corners[corner] = found
             shares = relative_costs(here, self.costs, self.paths)

@@ -15,7 +15,8 @@ import numpy as np
 
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.pricing import Bend
-from crosstack.mapping.search_node import BOUND, SearchState
+from crosstack.mapping.search_node import SearchState
+from crosstack.mapping.search_problem import BOUND
 from crosstack.model.choices import make_choices
 from crosstack.model.collectives import NOTHING
 from crosstack.model.mesh_plan import MeshPlan
@@ -121,7 +122,7 @@ def _pure_bound(state: SearchState, plan: MeshPlan, *, together: bool = False) -
 
 
 def _layer_bound(state: SearchState, plan: MeshPlan, *, together: bool) -> float:
-    choices, network = state.table(plan, 1, together=together), 0.0
+    choices, network = state.table_together(plan, 1) if together else state.table(plan, 1), 0.0
     domains = state.domains(plan)
     load = unburdened(state.lightest_load(plan, choices, domains, roomy=True))
     state.budget.spend(BOUND * load.n // 2)

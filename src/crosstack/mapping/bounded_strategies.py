@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from crosstack.machine.system import System
 from crosstack.mapping.blocks import (
     bend_of,
     chips_of_block,
@@ -26,7 +27,8 @@ from crosstack.mapping.budget import CALL
 from crosstack.mapping.parallelism import Use
 from crosstack.mapping.pricing import Bend
 from crosstack.mapping.room import Least
-from crosstack.mapping.search_node import SearchNode, SearchState
+from crosstack.mapping.search_node import SearchState
+from crosstack.mapping.search_problem import SearchNode
 from crosstack.mapping.strategies import (
     ORDERS,
     RECOMPUTED,
@@ -104,6 +106,8 @@ class BoundedStrategies:
             strategies=self.strategies,
             bounds=bounds,
             floors=self.floors,
+            held=self.held,
+            system=state.system,
         )
         state.noted.found.append(noted)
 
@@ -240,6 +244,10 @@ def bounded_again(state: SearchState, known: StrategyBounds) -> RestOfUses:
     """
     open_, use = np.unique(known.strategies.use, return_inverse=True)
     others, of = [known.strategies.plans[i] for i in open_.tolist()], known.of[open_]
+    if known.system is not None and _but_for_room(known.system) == _but_for_room(state.system):
+        found = replace(known.strategies, plans=tuple(others), use=use.ravel())
+        _note_rest(state, math.inf)
+        return RestOfUses(iter(()), _bounded(state, known.uses, of, found, known))
     plans, anew = list[MeshPlan](), list[Use]()
     for place in np.unique(of).tolist():
         its = known.uses[place]
@@ -257,6 +265,11 @@ def bounded_again(state: SearchState, known: StrategyBounds) -> RestOfUses:
     found = replace(known.strategies, plans=tuple(plans), use=place_of[use.ravel()])
     _note_rest(state, 0.0 if anew else math.inf)
     return RestOfUses(iter(anew), _bounded(state, known.uses, of[order], found, known))
+
+
+def _but_for_room(system: System) -> System:
+    """Return a machine that differs from others like it in the room of its main memory alone."""
+    return replace(system, chip=system.chip.with_memory(capacity=None))
 
 
 def _bounded(

@@ -103,8 +103,8 @@ def tightened(
     return tuple(tuple(d) for d in dominated(domains, columns, choices.index, edges))
 
 
-def branches(domains: Domains, choices: Choices, chip: Chip) -> Iterator[Domains]:
-    """Yield the domains for every choice of the kernel whose choices differ most."""
+def branches(domains: Domains, choices: Choices, chip: Chip, kernel: int = -1) -> Iterator[Domains]:
+    """Yield the domains for every choice of a kernel: -1: of the one whose choices differ most."""
     moved = choices.output_total + choices.entering + choices.leaving
     weight = choices.network_time + moved / chip.main_memory.speed
     edge = choices.index.most(choices.conversions.edge_time)
@@ -115,7 +115,8 @@ def branches(domains: Domains, choices: Choices, chip: Chip) -> Iterator[Domains
         float(np.ptp(weight[list(d)])) + 1e-3 * float(spread[i]) + 1e-15 if len(d) > 1 else -1.0
         for i, d in enumerate(domains)
     ]
-    i = int(np.argmax(scores))
+    open_ = kernel >= 0 and len(domains[kernel]) > 1
+    i = kernel if open_ else int(np.argmax(scores))
     for code in domains[i]:
         yield (*domains[:i], (code,), *domains[i + 1 :])
 

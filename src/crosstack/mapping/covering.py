@@ -43,7 +43,7 @@ def least_cover(load: ChipLoad, order: Order) -> Cover | None:
     with the others: covers without each are looked at, the least first. Not known are chips that
     run kernels side by side, too many sets, and groups of too many kernels.
     """
-    if load.temporal is None or (groups := _groups(load.temporal.legality, order)) is None:
+    if load.temporal is None or (groups := groups_of_sets(load.temporal.legality, order)) is None:
         return None
     costs = [{s: c for s in group if (c := _cost(load, s)) < math.inf} for group in groups]
     known: dict[tuple[int, frozenset[int]], _Part | None] = {}
@@ -54,7 +54,7 @@ def least_cover(load: ChipLoad, order: Order) -> Cover | None:
             apart = frozenset(s for s in without if s in of)
             if (number, apart) not in known:
                 left = {s: c for s, c in of.items() if s not in apart}
-                known[number, apart] = _least(left, _union(list(of), range(len(of))))
+                known[number, apart] = _least(left, union(list(of), range(len(of))))
             if (part := known[number, apart]) is None:
                 return None
             total, chosen = total + part[0], chosen + list(part[1])
@@ -140,16 +140,16 @@ def _cost(load: ChipLoad, inside: int) -> float:
     return cost.cost if cost.fits else math.inf
 
 
-@lru_cache(maxsize=64)
-def _groups(legality: Legality, order: Order) -> tuple[tuple[int, ...], ...] | None:
+@lru_cache(maxsize=1024)  # halved choices differ in what is exchanged
+def groups_of_sets(legality: Legality, order: Order) -> tuple[tuple[int, ...], ...] | None:
     """Return the sets that may be partitions, those with kernels in common together; None: many.
 
     Sets are left out that a kernel has to run in the middle of.
     """
-    behind, ahead = _closed(order.preds), _closed(order.succs)
+    behind, ahead = closed(order.preds), closed(order.succs)
 
     def between(kernels: Sequence[int]) -> int:
-        return _union(behind, kernels) & _union(ahead, kernels) & ~sum(1 << i for i in kernels)
+        return union(behind, kernels) & union(ahead, kernels) & ~sum(1 << i for i in kernels)
 
     # Two kernels are never one where what has to run between them cannot be with them.
     cut = list(legality.cut)
@@ -172,20 +172,20 @@ def _groups(legality: Legality, order: Order) -> tuple[tuple[int, ...], ...] | N
     return tuple(tuple(members) for members in groups.values())
 
 
-def _closed(direct: Sequence[int]) -> list[int]:
+def closed(direct: Sequence[int]) -> list[int]:
     """Return by kernel all that it follows, at first hand or not, of those it directly does."""
     found = list(direct)
     changed = True
     while changed:
         changed = False
         for i, mask in enumerate(found):
-            more = mask | _union(found, bits(mask))
+            more = mask | union(found, bits(mask))
             changed |= more != mask
             found[i] = more
     return found
 
 
-def _union(masks: Sequence[int], numbers: Iterable[int]) -> int:
+def union(masks: Sequence[int], numbers: Iterable[int]) -> int:
     """Return what is in any of some masks."""
     found = 0
     for i in numbers:

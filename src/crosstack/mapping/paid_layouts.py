@@ -3,7 +3,8 @@
 What a kernel pays to change its output depends on what all of its readers need
 (`crosstack.model.conversions`). With the set K of layouts that it pays for as a part of its
 choice, the cost is the kernel's own, and a reader only has to go with it: it needs no change, or
-one into K.
+one into K. What is read a second time, as kernels are computed again, is changed a second time: K
+holds the layouts of both times, the second time's in bits behind the first's.
 
 Sets and parameters: kernel i with pairs (a, K) of a choice a in A_i and a set K; cost c_i(a) of the
 choice and p_i(a, K) of the changes. Variables: one pair a kernel.
@@ -23,7 +24,7 @@ import numpy as np
 from crosstack.mapping.sharding import Elimination, eliminate, eliminate_tables
 from crosstack.model.choice_index import ChoiceIndex
 from crosstack.model.choices import Choices
-from crosstack.model.conversions import Conversions, Edges
+from crosstack.model.conversions import Edges
 from crosstack.workload.kernel_graph import Bools, Floats, Ints
 
 MOST_DOMAINS = 2_000  # of one graph whose pairs are kept
@@ -79,6 +80,7 @@ class _Before:
 
     index: ChoiceIndex
     edges: Edges
+    need: Ints  # sets, of every entry
     readers: tuple[tuple[int, ...], ...]  # edges, by the kernel they leave
     ends: tuple[tuple[int, int], ...]  # of every edge
     of_kernel: dict[object, _Pairs] = field(default_factory=dict)
@@ -118,7 +120,7 @@ class _Before:
         found: list[tuple[int, int]] = []
         for code in domains[i]:
             asked = [
-                set(self.edges.need[self.index.table(e, (code,), domain)[0]].tolist())
+                set(self.need[self.index.table(e, (code,), domain)[0]].tolist())
                 for e, domain in zip(edges, needed, strict=True)
             ]
             sets = {0}
@@ -172,7 +174,7 @@ class _Before:
         if key not in self.of_edge:
             if len(self.of_edge) >= MOST_KERNEL_PAIRS:
                 self.of_edge.clear()
-            needed = self.edges.need[self.index.table(e, before.codes, after.codes)]
+            needed = self.need[self.index.table(e, before.codes, after.codes)]
             good = needed & ~before.sets[:, None] == 0
             self.of_edge[key] = None if good.all() else good
         return self.of_edge[key]
@@ -191,12 +193,15 @@ def _drop_unsupported(agree: dict[tuple[int, int], Bools], alive: list[Bools]) -
 
 
 @lru_cache(maxsize=16)
-def _before(index: ChoiceIndex, edges: Edges) -> _Before:
+def _before(index: ChoiceIndex, edges: Edges, first: bytes, again: bytes, width: int) -> _Before:
+    """Return what is known of edges read the ``first`` time and ``again``; ``width`` of a set."""
     readers: list[list[int]] = [[] for _ in range(index.n)]
     for e, source in enumerate(index.source.tolist()):
         readers[source].append(e)
+    once, twice = (np.frombuffer(read, dtype=np.bool_)[index.edge] for read in (first, again))
+    need = edges.need * once | (edges.need * twice) << width
     ends = zip(index.source.tolist(), index.target.tolist(), strict=True)
-    return _Before(index, edges, tuple(map(tuple, readers)), tuple(ends))
+    return _Before(index, edges, need, tuple(map(tuple, readers)), tuple(ends))
 
 
 def paid_layouts(choices: Choices, domains: Sequence[Sequence[int]]) -> PaidLayouts:
@@ -206,31 +211,26 @@ def paid_layouts(choices: Choices, domains: Sequence[Sequence[int]]) -> PaidLayo
 
 @lru_cache(maxsize=16)
 def _paid(choices: Choices, domains: tuple[tuple[int, ...], ...]) -> PaidLayouts:
-    """Return all pairs but those whose layouts another one of the choice has for as little.
-
-    Where all that is read of a kernel is read again, so it is paid; else the second time is not
-    counted.
-    """
+    """Return all pairs but those whose layouts another one of the choice has for as little."""
     known = choices.conversions
-    before = _before(choices.index, known.edges)
+    width = known.table.shape[1].bit_length() - 1
+    before = _before(
+        choices.index, known.edges, known.first.tobytes(), known.again.tobytes(), width
+    )
     whole = before.whole(domains)
-    price = _passes(known)[whole.owner] * known.table[whole.codes, whole.sets]
-    price[whole.sets == 0] = 0.0
+    once, twice = whole.sets & (1 << width) - 1, whole.sets >> width
+
+    def price_of(sets: Ints) -> Floats:
+        return np.where(sets > 0, known.table[whole.codes, sets], 0.0)
+
+    price = known.share * (price_of(once) + price_of(twice))
+    if known.share < 1:
+        price = price + (1 - known.share) * price_of(once | twice)
     dropped = np.zeros(len(price), dtype=np.bool_)
     dropped[whole.fewer[price[whole.more] <= price[whole.fewer]]] = True
     rows, left = before.kept(domains, dropped)
     ends = itertools.accumulate(map(len, left.codes), initial=0)
     return replace(left, price=tuple(price[rows[a:b]] for a, b in itertools.pairwise(ends)))
-
-
-def _passes(known: Conversions) -> Floats:
-    """How often each kernel pays for its layouts: twice where all its readers read again.
-
-    Of copies of the graph that run it again; all pay once.
-    """
-    index = known.index
-    once = np.bincount(index.source[~(known.first & known.again)], minlength=index.n)
-    return np.where(once > 0, 1.0, 1.0 + known.share)
 
 
 def least_with_layouts(

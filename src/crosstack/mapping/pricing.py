@@ -26,7 +26,7 @@ from crosstack.workload.workload import Workload
 
 Domains = tuple[tuple[int, ...], ...]  # choices left to each kernel
 STEP = 1e-3  # relative, between two layers whose objectives give a slope
-ROUNDING = 1e-9  # relative, of a slope
+ROUNDING = 1e-11  # relative, of a slope; less than what counts as no gap
 
 
 @dataclass(frozen=True, slots=True)

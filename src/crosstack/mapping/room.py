@@ -73,7 +73,10 @@ class Least:
 
 @dataclass(slots=True, kw_only=True)
 class Room:
-    """The main memory of one problem; ``table`` prices a plan's choices, ``free`` are left."""
+    """The main memory of one problem; ``table`` prices a plan's choices, ``free`` are left.
+
+    ``held`` may be known from machines like this one: then ``known`` is told of tables not asked.
+    """
 
     workload: Workload
     system: System
@@ -81,7 +84,9 @@ class Room:
     rules: Rules
     table: Callable[[MeshPlan, int], Choices]
     free: Callable[[MeshPlan], Bools]
+    known: Callable[[MeshPlan, int], None]
     held: dict[object, dict[str, Floats]] = field(default_factory=dict)
+    asked: set[object] = field(default_factory=set)
     totals: dict[object, Floats] = field(default_factory=dict)
     demands: dict[object, Demand] = field(default_factory=dict)
     moving: dict[object, float] = field(default_factory=dict)
@@ -342,6 +347,9 @@ class Room:
                 name: sign * choices.index.least(sign * getattr(choices, name), self.free(plan))
                 for name in COPY_COLUMNS
             }
+        elif key not in self.asked:
+            self.known(plan, 1)
+        self.asked.add(key)
         return copy_memory(self.workload, self.arrays, plan, self.rules, **self.held[key])
 
     def _most_moving(self, plan: MeshPlan) -> float:

@@ -29,8 +29,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from crosstack.errors import InputError, Problem
-from crosstack.machine.system import System
+from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.blocks import bend_of, block_bound, block_of
 from crosstack.mapping.bounded_strategies import (
     REST,
@@ -38,6 +40,7 @@ from crosstack.mapping.bounded_strategies import (
     Item,
     RestOfUses,
     all_plans,
+    bounded_again,
     least_floor,
     unrolled,
 )
@@ -50,11 +53,11 @@ from crosstack.mapping.incumbent import PROOF, Incumbent, Lack, masks_of
 from crosstack.mapping.mapping import Certificate, Constraints, EndMapping, Mapping, Status, Stop
 from crosstack.mapping.parallelism import Use, expert_ways
 from crosstack.mapping.pricing import Pricing
-from crosstack.mapping.search_node import EndSearch, SearchNode, SearchState
-from crosstack.mapping.seeds import plant
+from crosstack.mapping.search_node import SearchState
+from crosstack.mapping.search_problem import EndSearch, SearchNode
+from crosstack.mapping.seeds import adopt, plant
 from crosstack.mapping.sharding import given_choices
 from crosstack.mapping.slots import make_slots
-from crosstack.mapping.start_node import codes_of, plan_of
 from crosstack.mapping.strategy_bounds import Noted, StrategyBounds
 from crosstack.mapping.tiles import useful_tiles
 from crosstack.model.choice_index import choice_index
@@ -73,6 +76,7 @@ from crosstack.workload.kernel_graph import bits
 from crosstack.workload.workload import End, Workload
 
 FIRST_TRY = 256  # items after which the best open node is mapped, and each time they have doubled
+MOST_ADOPTED = 2048  # strategies that may take over the kernels of a mapping
 FASTEST = Weights.of(Objective.TIME)
 END_WORK = (1e4, 1e5, math.inf)  # units of work of the search of an end, until one has a mapping
 CELL_WORK = (1e6, math.inf)  # of one that runs again and again with the same weights
@@ -198,6 +202,37 @@ def search(
     )
 
 
+def adopted(
+    workload: Workload,
+    system: System,
+    constraints: Constraints,
+    rules: Rules,
+    kernels: Mapping,
+    among: StrategyBounds,
+    tables: TableCache | None = None,
+) -> tuple[Mapping, float] | None:
+    """Return the fastest mapping with given kernels under strategies, and its time; or None. [s]
+
+    Parameters
+    ----------
+    kernels : Mapping
+        One that need not fit.
+    among : StrategyBounds
+        The strategies, with bounds on this machine: those of the least that split tensors alike.
+    tables : dict, optional
+        As of `search`.
+    """
+    tensor = np.array([plan.tensor for plan in among.strategies.plans])
+    alike = np.flatnonzero(tensor[among.strategies.use] == kernels.degree(Parallelism.TENSOR))
+    first = alike[np.argsort(among.bounds[alike], kind="stable")[:MOST_ADOPTED]]
+    workload, system = constraints.as_run(counted(workload, rules), system)
+    state = search_state(workload, system, constraints, rules, tables=tables)
+    if first.size:
+        adopt(state, bounded_again(state, among.at(np.sort(first))).first, kernels)
+    found = state.incumbent
+    return None if found.mapping is None else (found.mapping, found.best)
+
+
 def _offer_start(state: SearchState, start: Mapping, time_taken: float) -> None:
     """Start from a mapping; by rules of fewest bytes first, only if it moves no more.
 
@@ -206,7 +241,7 @@ def _offer_start(state: SearchState, start: Mapping, time_taken: float) -> None:
     InputError
         If the mapping contradicts what is given.
     """
-    given, codes, backward = state.constraints, codes_of(state, start), state.arrays.backward
+    given, codes, backward = state.constraints, state.codes(start), state.arrays.backward
     directions = [{bool(backward[i]) for i in bits(mask)} for mask in masks_of(start)]
     order = [max(found) for found in directions]
     length = -(-state.workload.sequence_length // start.n_tiles)
@@ -242,7 +277,7 @@ def _offer_start(state: SearchState, start: Mapping, time_taken: float) -> None:
     if problems:
         raise InputError(problems)
     if state.rules.decisions.before_time:
-        plan = plan_of(state, start)
+        plan = state.plan_of(start)
         domains = tuple((int(code),) for code in codes)
         if plan.tensor > 1 and not state.first.allows(domains, state.table(plan, start.n_tiles)):
             return
@@ -325,7 +360,7 @@ def _end_search(
         mapping = blocks[key]
         if isinstance(mapping, Lack):
             return mapping
-        choices, codes = state.table(alone, mapping.n_tiles), codes_of(state, mapping)
+        choices, codes = state.table(alone, mapping.n_tiles), state.codes(mapping)
         priced = priced_end(workload, system, end, plan, rules, choices, codes, masks_of(mapping))
         kept = EndMapping(
             n_tiles=mapping.n_tiles, sharding=mapping.sharding, partitions=mapping.partitions

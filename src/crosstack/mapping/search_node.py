@@ -1,31 +1,27 @@
-"""Search nodes: how one is bounded, fused and halved.
-
-A *search node* is a plan (parallelism and microbatch size), a number of tiles, and the choices left
-to each kernel; see `crosstack.mapping.search`.
-"""
+"""Search nodes: how one is bounded, fused and halved; see `crosstack.mapping.search_problem`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from crosstack.machine.chip import Execution, Overlap
-from crosstack.machine.system import System
-from crosstack.mapping.branching import FirstCosts, branches, first_shardings, tightened
-from crosstack.mapping.budget import CALL, Budget
+from crosstack.errors import require
+from crosstack.machine.chip import Overlap
+from crosstack.machine.system import Parallelism
+from crosstack.mapping.branching import branches, first_shardings, tightened
+from crosstack.mapping.choice_covers import Held, LeastOfChoices, least_of_choices
 from crosstack.mapping.decided import decided
 from crosstack.mapping.following import choices_excess, following_bound, one_by_one_bound
-from crosstack.mapping.fusion import Fusion, fuse, make_problem, sequence_cost, simple_bound
-from crosstack.mapping.ideals import TableCache
-from crosstack.mapping.incumbent import PROOF, Incumbent, Lack, numbers_of
+from crosstack.mapping.fusion import COVER, Fusion, fuse, make_problem, sequence_cost, simple_bound
+from crosstack.mapping.incumbent import masks_of, numbers_of
 from crosstack.mapping.joint import UNKNOWN, Joint, joint_bound
 from crosstack.mapping.layouts import make_layout_choices
-from crosstack.mapping.mapping import Constraints, EndMapping, Mapping
+from crosstack.mapping.mapping import Mapping
 from crosstack.mapping.paid_layouts import least_with_layouts
-from crosstack.mapping.parallelism import Use, workload_uses
+from crosstack.mapping.parallelism import Use
 from crosstack.mapping.pipeline import (
     StageSplit,
     fullest_stage,
@@ -33,272 +29,37 @@ from crosstack.mapping.pipeline import (
     make_stage_problem,
     split,
 )
-from crosstack.mapping.pricing import Bend, Domains, Pricing
-from crosstack.mapping.room import Demand, Room
-from crosstack.mapping.sharding import given_choices, with_given
-from crosstack.mapping.slots import Slots
+from crosstack.mapping.pricing import Domains
+from crosstack.mapping.room import Demand
+from crosstack.mapping.search_problem import BOUND, SearchNode, SearchProblem
 from crosstack.mapping.stage_times import on_one_chip
-from crosstack.mapping.strategy_bounds import Noted, StrategyBounds
-from crosstack.model.choice_index import ChoiceIndex, choice_index
-from crosstack.model.choices import Choices, least_summing, make_choices, summing
-from crosstack.model.end_cost import EndCost
-from crosstack.model.ends import computed_again_of, least_ends, with_ends
+from crosstack.model.choice_index import sharding_codes
+from crosstack.model.choices import Choices, summing
 from crosstack.model.host_memory import HOST_LEVERS, HOST_MEMORY
-from crosstack.model.mesh_plan import MeshPlan, with_offloaded
+from crosstack.model.legality import Legality
+from crosstack.model.memory import COPY_COLUMNS, copy_memory, kept_slopes
+from crosstack.model.mesh_plan import MeshPlan
+from crosstack.model.partition import ROUNDING as FITTING
 from crosstack.model.partition import (
     ChipLoad,
     alone_sram,
     live_sizes,
-    make_load,
-    one_by_one,
     partition_cost,
     relaxed_load,
+    temporal_choices,
 )
-from crosstack.model.rules import Rules
-from crosstack.model.schedule.levels import few_microbatches
-from crosstack.model.tokens import without_hidden
-from crosstack.workload.kernel_graph import Ints, KernelGraph
-from crosstack.workload.passes.expert_parallel import cut_experts
-from crosstack.workload.workload import Workload
+from crosstack.model.temporal import TemporalLoad
+from crosstack.workload.kernel_graph import Ints
 
 SMALL_GRAPH = 80  # kernels up to which every node is bounded with its layouts
 MOST_LOADS = 10_000  # kernels of loads that are kept from a node's first bound to its second
-TABLE, LOAD, BOUND = 6, 3, 10  # units of work a kernel, see `crosstack.mapping.budget`
-PASSES_A_UNIT = 4  # of all microbatches through all stages, of which it is found when they end
-
-
-@dataclass(slots=True)
-class SearchNode:
-    """A plan, a number of tiles, and the choices left to each kernel (None: not opened yet).
-
-    ``bend`` is a line below its objective, where `Pricing.total` is not exact.
-    """
-
-    plan: MeshPlan
-    n_tiles: int
-    domains: Domains | None
-    tiled: bool = False
-    tried: bool = False  # with whole shardings
-    fused: bool = False
-    bend: Bend | None = None
-
 
 Masks = tuple[int, ...]  # partitions, in the order they run
-EndSearch = Callable[[MeshPlan], tuple[EndMapping, EndCost] | Lack]  # the fastest of one end
-
-
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    """The ends of a plan: how each is mapped, and what they take."""
-
-    mappings: tuple[EndMapping, ...]
-    costs: tuple[EndCost, EndCost]
 
 
 @dataclass(slots=True)
-class SearchState:
+class SearchState(SearchProblem):
     """The problem, what is found so far, and what is done with a node."""
-
-    workload: Workload
-    system: System
-    constraints: Constraints
-    rules: Rules
-    gap: float
-    pricing: Pricing
-    arrays: KernelGraph
-    given: dict[int, int]
-    slots: Slots | None
-    separate: bool
-    unfused: bool
-    roomy: bool = False  # main memory holds whatever a mapping needs
-    only: Sequence[Use] | None = None  # uses of the network that are searched; None: all
-    among: StrategyBounds | None = None  # the only strategies that are searched; None: all
-    noted: Noted | None = None  # what is known of strategies, if it is asked for
-    room: Room = field(init=False)
-    first: FirstCosts = field(init=False)
-    budget: Budget = field(default_factory=Budget)
-    incumbent: Incumbent = field(default_factory=Incumbent)
-    tables: TableCache = field(default_factory=dict)
-    choices: dict[object, Choices] = field(default_factory=dict)
-    useful_tiles: dict[tuple[object, ...], list[int]] = field(default_factory=dict)
-    lightest: dict[object, tuple[Choices, ChipLoad]] = field(default_factory=dict)
-    blocks: dict[object, float] = field(default_factory=dict)
-    ends: tuple[EndSearch, ...] = ()
-    ended_plans: dict[object, _Ended | None] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Look at the main memory, and at what comes before time."""
-        self.first = FirstCosts(self.rules.decisions, with_given(self.index, self.given))
-        self.room = Room(
-            workload=self.workload,
-            system=self.system,
-            arrays=self.arrays,
-            rules=self.rules,
-            table=self.table,
-            free=lambda plan: self.index_of(plan).inside(self.domains(plan)),
-        )
-
-    @property
-    def temporal(self) -> bool:
-        """Whether the chip runs kernels one after the other."""
-        return self.system.chip.execution is Execution.TEMPORAL
-
-    @property
-    def sums(self) -> bool:
-        """Whether an iteration ends with sums of gradients."""
-        later = not self.rules.iteration.sums_in_layers
-        return later and bool(self.arrays.periodic_size.any())
-
-    @property
-    def index(self) -> ChoiceIndex:
-        """The choices of every kernel, of experts that are whole."""
-        return self._index(self.arrays)
-
-    def index_of(self, plan: MeshPlan | Mapping) -> ChoiceIndex:
-        """Return the choices of every kernel under a plan, or a mapping, which may cut experts."""
-        return self._index(cut_experts(self.arrays)) if plan.expert_tensor > 1 else self.index
-
-    def _index(self, arrays: KernelGraph) -> ChoiceIndex:
-        named = self.rules.traffic.traces_layouts
-        return choice_index(arrays, self.workload.placement, named=named)
-
-    def domains(self, plan: MeshPlan | Mapping) -> Domains:
-        """Return the choices of every kernel under a plan, or a mapping, and what is given."""
-        index, given = self.index_of(plan), self.given
-        if plan.expert_tensor > 1:
-            given = given_choices(cut_experts(self.arrays), self.constraints.sharding, index)
-        return with_given(index, given)
-
-    # ------------------------------------------------------------ loads
-
-    def table(self, plan: MeshPlan, n_tiles: int, *, together: bool = False) -> Choices:
-        """Return the costs of all choices under a plan and a number of tiles, kept for a while.
-
-        ``together``: without what passes that run together hide of tokens on their way.
-        """
-        key = (
-            plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
-            plan.n_microbatches, plan.periodic, plan.spilled, plan.recompute, plan.again, n_tiles,
-            plan.context_exchange, plan.expert_tensor, plan.hidden, together,
-        )  # fmt: skip
-        if key not in self.choices:
-            if together:
-                found = without_hidden(self.table(plan, n_tiles), plan)
-            else:
-                self.budget.spend(TABLE * self.arrays.n)
-                found = make_choices(
-                    self.workload, self.arrays, plan, n_tiles, self.rules, self.system.chip
-                )
-            if len(self.choices) > 512:
-                self.choices.clear()
-            self.choices[key] = found
-        return self.choices[key]
-
-    def bounding(self, node: SearchNode) -> tuple[MeshPlan, Choices]:
-        """Return the plan and costs that bound a node, without what passes that pair up hide."""
-        plan, together = node.plan, self.hides_tokens(node.plan)
-        choices = self.table(plan, node.n_tiles, together=together)
-        if together and node.domains is not None:
-            index = choices.index
-            least = index.least(choices.exchange_time, index.inside(node.domains))
-            plan = replace(plan, tokens=(float(least.sum()), 0.0))
-        return plan, choices
-
-    def hides_tokens(self, plan: MeshPlan) -> bool:
-        """Whether passes of a plan run together and hide tokens on their way to experts."""
-        sent = plan.expert > 1 or plan.cut_over is not None
-        return plan.schedule.pairs and sent and self.system.chip.overlap is not Overlap.ALL
-
-    def load(self, node: SearchNode, codes: Ints) -> ChipLoad:
-        """Return the load of a node under one sharding."""
-        self.budget.spend(LOAD * self.arrays.n)
-        choices = self.table(node.plan, node.n_tiles)
-        given = self.workload, self.system, self.arrays, node.plan, choices
-        load = self._counted(make_load(*given, codes, self.rules, roomy=self.roomy))
-        return self.pricing.priced(load, node.plan, choices, codes)
-
-    def _counted(self, load: ChipLoad) -> ChipLoad:
-        """Return a load as this problem counts it, kernel by kernel or not."""
-        return one_by_one(load, self.rules) if self.unfused else load
-
-    def uses(self) -> Iterator[Use | None]:
-        """Yield every use of the network, or those that are given; see `workload_uses`."""
-        if self.only is not None:
-            return iter(self.only)
-        return workload_uses(self.workload, self.system, self.constraints, self.rules)
-
-    def bare_plans(self, use: Use, microbatch: int, like: Mapping | None = None) -> list[MeshPlan]:
-        """Return the plans of a use of the network but for its schedules and recomputation.
-
-        ``like``: a mapping whose decision on what is hidden is taken; None: what is given.
-        """
-        plans = [
-            plan if self.pricing.splits(plan) else replace(plan, graph_stages=1)
-            for plan in use.plans(microbatch, self.workload, self.system, self.rules)
-        ]
-        given, parts = like or self.constraints, (self.workload, self.system, self.rules)
-        plans = [
-            with_offloaded(replace(plan, hidden=given.overlap), *parts, given.offload)
-            for plan in plans
-        ]
-        if self.sums:
-            plans = [least_summing(self.arrays, plan) for plan in plans]
-        if self.ends:
-            plans = [least_ends(self.workload, self.system, plan, self.rules) for plan in plans]
-        return plans
-
-    def ended(self, plan: MeshPlan) -> MeshPlan | None:
-        """Return a plan with its ends, each mapped by itself; None where one does not fit."""
-        found = self._ended(plan)
-        return None if found is None else replace(plan, ends=found.costs)
-
-    def _ended(self, plan: MeshPlan) -> _Ended | None:
-        if not self.ends:
-            return _Ended((), plan.ends)
-        key = (
-            plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
-            plan.n_microbatches, plan.spilled, plan.zero, plan.context_exchange, plan.expert_tensor,
-            tuple(computed_again_of(end, plan.recompute) for end in self.workload.ends),
-        )  # fmt: skip
-        # The same work whether it is known or not, and so for any number of processes.
-        self.budget.spend(sum(TABLE * end.graph.n for end in self.workload.ends))
-        if key not in self.ended_plans:
-            self.ended_plans[key] = None
-            mapped = []
-            for end in self.ends:
-                found = end(plan)
-                if isinstance(found, Lack):
-                    self.incumbent.lack.join(found)
-                    return None
-                mapped.append(found)
-            mappings, costs = zip(*mapped, strict=True)
-            ends = with_ends(self.workload, plan, costs).ends
-            self.ended_plans[key] = _Ended(mappings, ends)
-        return self.ended_plans[key]
-
-    def offered(self, plan: MeshPlan, layer: float) -> float:
-        """Return the objective for a layer's cost, exactly; see `Pricing.offered`."""
-        self.spend_on_passes(plan)
-        return self.pricing.offered(plan, layer)
-
-    def spend_on_passes(self, plan: MeshPlan) -> None:
-        """Count the work of finding when the stages of a plan end."""
-        events = plan.has_ends or not plan.schedule.searched
-        if events and plan.pipeline > 1:  # every pass is run until turns repeat
-            some = min(plan.n_microbatches, few_microbatches(plan.pipeline))
-            passes = some * plan.pipeline * plan.interleave
-            self.budget.spend(CALL + passes // PASSES_A_UNIT)
-
-    def target(self) -> float:
-        """Only times below this are of interest. [s]"""
-        best = self.incumbent.best
-        return best * (1 - max(self.gap, PROOF / 10)) if math.isfinite(best) else math.inf
-
-    def prune(self, bound: float) -> None:
-        """Drop a node; where a gap is allowed, its bound stays part of the answer's."""
-        if self.gap > 0:
-            known = bound if math.isfinite(bound) else 0.0
-            self.incumbent.left_bound = min(self.incumbent.left_bound, max(known, self.target()))
 
     # ------------------------------------------------------------ bounds
 
@@ -341,13 +102,14 @@ class SearchState:
         """Return a load no heavier than that of any sharding of a node, kept for its next bound."""
         assert node.domains is not None
         _, choices = self.bounding(node)
-        key = id(choices), node.domains
-        known, load = self.lightest.get(key, (None, None))
-        if load is None or known is not choices:
+        # What main memory has room for is a plan's own, also where plans have their choices alike.
+        key = id(choices), id(node.plan), node.domains
+        *known, load = self.lightest.get(key, (None, None, None))
+        if load is None or known[0] is not choices or known[1] is not node.plan:
             load = self.lightest_load(node.plan, choices, node.domains, roomy=self.roomy)
             if len(self.lightest) * self.arrays.n > MOST_LOADS:
                 self.lightest.clear()
-            self.lightest[key] = choices, load
+            self.lightest[key] = choices, node.plan, load
         return load
 
     def lightest_load(
@@ -358,7 +120,7 @@ class SearchState:
         ``roomy``: with room for whatever is in main memory, of which then nothing is said.
         """
         given = self.workload, self.system, self.arrays, plan, choices
-        load = self._counted(relaxed_load(*given, domains, self.rules, roomy=roomy))
+        load = self.as_counted(relaxed_load(*given, domains, self.rules, roomy=roomy))
         return self.pricing.priced(load, plan, choices, domains)
 
     def network_bound(self, domains: Domains, choices: Choices) -> float:
@@ -493,7 +255,7 @@ class SearchState:
     ) -> None:
         if total > self.incumbent.best:
             return
-        plan, ended = node.plan, self._ended(node.plan)
+        plan, ended = node.plan, self.mapped_ends(node.plan)
         assert ended is not None
         assert ended.costs == plan.ends
         mapping = Mapping(
@@ -527,6 +289,31 @@ class SearchState:
 
     # ------------------------------------------------------------ what fits at all
 
+    def codes(self, mapping: Mapping) -> Ints:
+        """Return the choice that a mapping takes for every kernel."""
+        return sharding_codes(
+            self.index_of(mapping), mapping.sharding, split=mapping.degree(Parallelism.TENSOR) > 1
+        )
+
+    def plan_of(self, mapping: Mapping) -> MeshPlan:
+        """Return the plan of a mapping, of the first memory where all it keeps fits there.
+
+        With the ends that are fastest; `InputError` if its microbatches do not divide the batch.
+        """
+        batches = (mapping.microbatch_size,)
+        use = Use.of(mapping, batches)
+        bare = self.bare_plans(use, mapping.microbatch_size, mapping)
+        made = [self.room.with_decided(plan, mapping) for plan in bare]
+        ended = [self.ended(plan) for plan in made if plan is not None]
+        plans = [plan for plan in ended if plan is not None]
+        allowed = f"a size that divides the batch of {self.workload.global_batch_size} a pipeline"
+        require(bool(plans), "microbatch_size", mapping.microbatch_size, allowed)
+        masks, codes = masks_of(mapping), self.codes(mapping)
+        for plan in plans[:-1]:
+            if self.rooms(self.load(SearchNode(plan, mapping.n_tiles, None), codes), masks):
+                return plan
+        return plans[-1]
+
     def too_heavy(self, plan: MeshPlan) -> bool:
         """Whether what stays in the main memory exceeds it, however the plan is filled in."""
         capacity = self.room.capacity(plan)
@@ -545,38 +332,105 @@ class SearchState:
             codes = np.array([d[0] for d in node.domains], dtype=np.int64)
             return self.settle(node, codes, self.target())
         (plan, choices), load = self.bounding(node), self.relaxed(node)
-        limit, more = self.pricing.below(plan, node.bend, self.target()), 0.0
+        limit = self.pricing.below(plan, node.bend, self.target())
         if node.plan.graph_stages > 1:
             spread = self.spread(node, load, self.target(), bound_only=True)
             if spread is None:
                 return math.inf
             bound, load = spread.bound, on_one_chip(load)
+            found = UNKNOWN
+            if root or self.arrays.n <= SMALL_GRAPH:
+                found = self._joint(choices, node.domains, load, limit, with_codes=root)
         else:
-            more = choices_excess(choices, node.domains, load, self.arrays, self.rules.traffic)
-            found = self.fused(load, limit - more, bound_only=True)
-            if found is None:
-                return math.inf
-            bound = self.pricing.least_of(plan, node.bend, found.bound + more)
-        if root or (self.arrays.n <= SMALL_GRAPH and not more):
-            joint = self._joint(node, load, limit, with_codes=root)
-            if math.isinf(joint.bound):
-                return math.inf
-            bound = max(bound, self.pricing.least_of(plan, node.bend, joint.bound))
-            if root and joint.codes:  # the sharding that the bound was reached with
-                reached = {i: (code,) for i, code in joint.codes.items()}
-                domains = [reached.get(i, d) for i, d in enumerate(node.domains)]
-                codes = least_with_layouts(choices, domains, choices.network_time).best()
-                # Without a limit: moves start from sequences that are not yet good enough.
-                self.settle(node, codes, math.inf)
+            bound, found = 0.0, self._least_layer(node, load, limit, root=root)
+        if math.isinf(found.bound):
+            return math.inf
+        bound = max(bound, self.pricing.least_of(plan, node.bend, found.bound))
+        if root and found.codes:  # the sharding that the bound was reached with
+            reached = {i: (code,) for i, code in found.codes.items()}
+            domains = [reached.get(i, d) for i, d in enumerate(node.domains)]
+            codes = least_with_layouts(choices, domains, choices.network_time).best()
+            # Without a limit: moves start from sequences that are not yet good enough.
+            self.settle(node, codes, math.inf)
         return bound
 
-    def _joint(self, node: SearchNode, load: ChipLoad, limit: float, *, with_codes: bool) -> Joint:
-        """Bound the layer time of a node by a path that knows which layouts agree."""
+    def _least_layer(self, node: SearchNode, load: ChipLoad, limit: float, *, root: bool) -> Joint:
+        """Bound what a layer of a node takes: infinite, if that is not below ``limit``. [s]
+
+        With the sharding that it is the least of, as far as that is known; ``root`` as in
+        `fuse_node`.
+        """
         assert node.domains is not None
+        (_, choices), domains = self.bounding(node), node.domains
+        covered = self._covered(node, load, limit - load.extra)
+        if covered is not None:
+            bound, node.apart = covered.bound + load.extra, covered.apart
+            if not bound < limit:
+                return Joint(math.inf, {})
+            return Joint(bound, dict(enumerate(covered.codes.tolist())))
+        more = choices_excess(choices, domains, load, self.arrays, self.rules.traffic)
+        found = self.fused(load, limit - more, bound_only=True)
+        if found is None:
+            return Joint(math.inf, {})
+        bound = found.bound + more
+        if not (root or (self.arrays.n <= SMALL_GRAPH and not more)):
+            return Joint(bound, {})
+        joint = self._joint(choices, domains, load, limit, with_codes=root)
+        return Joint(max(bound, joint.bound), joint.codes)
+
+    def _covered(self, node: SearchNode, load: ChipLoad, limit: float) -> LeastOfChoices | None:
+        """Return what choices and partitions of a node take at least together; None: not known.
+
+        Of no interest beyond ``limit``. [s]
+        """
+        if self.unfused or self.slots is not None:
+            return None
+        assert node.domains is not None
+        plan, (_, choices) = node.plan, self.bounding(node)
+        problem = make_problem(load, slots=self.slots, separate_directions=self.separate)
+        self.budget.spend(COVER * load.n)
+
+        def loads(shardings: Sequence[Ints], legality: Legality) -> list[TemporalLoad]:
+            given = self.workload, self.system, self.arrays, plan, choices
+            return temporal_choices(*given, shardings, legality, self.rules)
+
+        graph, held = plan.graph(self.arrays), self._held(plan, choices, node.domains)
+        given = load, problem.order, choices, node.domains, graph, plan, loads
+        return least_of_choices(*given, held=held, limit=limit)
+
+    def _held(self, plan: MeshPlan, choices: Choices, domains: Domains) -> Held | None:
+        """Return what choices keep in main memory beyond the least; None where that is not known.
+
+        Of sizes that the model of memory adds up; what else it holds is at its least.
+        """
+        capacity = self.room.capacity(plan)
+        if self.roomy or math.isinf(capacity) or not self.workload.training:
+            return None
+        kept = choices.index.inside(domains)
+        columns = {name: getattr(choices, name) for name in COPY_COLUMNS}
+        least = {name: choices.index.least(column, kept) for name, column in columns.items()}
+        memory = copy_memory(self.workload, self.arrays, plan, self.rules, **least)
+        slopes = kept_slopes(self.workload, plan, memory)
+        if slopes is None:
+            return None
+        row = choices.index.kernel
+        sizes = slopes.kept * (columns["kept"] - least["kept"][row])
+        sizes = sizes + slopes.again * (columns["again"] - least["again"][row])
+        return Held(sizes, capacity * (1 + FITTING) - slopes.least)
+
+    def _joint(
+        self,
+        table: Choices,
+        domains: Domains,
+        load: ChipLoad,
+        limit: float,
+        *,
+        with_codes: bool,
+    ) -> Joint:
+        """Bound the layer time of a node by a path that knows which layouts agree."""
         if self.unfused or not self.rules.traffic.shares_conversions or not math.isfinite(limit):
             return UNKNOWN
-        _, table = self.bounding(node)
-        if (choices := make_layout_choices(table, node.domains, load)) is None:
+        if (choices := make_layout_choices(table, domains, load)) is None:
             return UNKNOWN
         problem = make_problem(load, slots=self.slots, separate_directions=self.separate)
         left, budget = limit - load.extra, self.budget
@@ -584,12 +438,12 @@ class SearchState:
         return replace(found, bound=found.bound + load.extra)
 
     def halve(self, node: SearchNode) -> Iterator[SearchNode]:
-        """Split a node on the kernel whose choices differ most."""
+        """Split a node on the kernel whose choice is open, or whose choices differ most."""
         assert node.domains is not None
         choices = self.table(node.plan, node.n_tiles)
-        for some in branches(node.domains, choices, self.system.chip):
+        for some in branches(node.domains, choices, self.system.chip, node.apart):
             domains = self._tightened(some, choices, node.plan)
-            yield replace(node, domains=domains, tried=False, fused=False)
+            yield replace(node, domains=domains, tried=False, fused=False, apart=-1)
 
     def _tightened(self, domains: Domains, choices: Choices, plan: MeshPlan) -> Domains:
         """Drop choices that another of the same kernel beats in all respects under a plan."""

@@ -30,8 +30,9 @@ from crosstack.mapping.bounded_strategies import BoundedStrategies
 from crosstack.mapping.budget import DEAL
 from crosstack.mapping.fusion import make_problem, quick_sequence, sequence_cost, simple_bound
 from crosstack.mapping.incumbent import PROOF, Incumbent, masks_of
-from crosstack.mapping.search_node import SearchNode, SearchState
-from crosstack.mapping.start_node import codes_of, plan_of
+from crosstack.mapping.mapping import Mapping
+from crosstack.mapping.search_node import SearchState
+from crosstack.mapping.search_problem import SearchNode
 from crosstack.mapping.tiles import useful_tiles
 from crosstack.model.memory import COPY_COLUMNS, copy_memory
 from crosstack.model.mesh_plan import MeshPlan
@@ -49,6 +50,7 @@ NEAR = 1.5  # times the best, above which a mapping is no start for a better one
 MOST_LANES = 4  # improved
 IMPROVING = 0.9  # share of the work that is left, for all lanes
 MOST_ROUNDS = 8  # of improving one
+MOST_TRIED = 64  # strategies under which kernels of another mapping are tried
 NEAR_TILES = (-8, 8, -4, 4, -2, 2, -1, 1)  # places from the best number of tiles that are tried
 
 
@@ -103,6 +105,34 @@ def plant(state: SearchState, some: BoundedStrategies | None, tell: Callable[[],
     _improve(state, lanes, tell)
     whole.spend(state.budget.used)
     state.budget = whole
+
+
+def adopt(state: SearchState, some: BoundedStrategies | None, kernels: Mapping) -> None:
+    """Try the kernels of a mapping under strategies that split tensors as it does.
+
+    The least bound first, until none that is left may be better, or `MOST_TRIED` were.
+    """
+    if some is None:
+        return
+    own = kernels.degree(Parallelism.TENSOR), kernels.expert_tensor, 1
+    masks, codes = masks_of(kernels), state.codes(kernels)
+    plans = some.strategies.plans
+    alike = np.array([(p.tensor, p.expert_tensor, p.graph_stages) == own for p in plans])
+    bounds = np.where(some.light & alike[some.strategies.use], some.least, math.inf)
+    for place in np.argsort(bounds, kind="stable")[:MOST_TRIED].tolist():
+        if not bounds[place] < state.target() or state.budget.over():
+            return
+        if (ended := state.ended(some.plan(state, place))) is None:
+            continue
+        node = SearchNode(ended, kernels.n_tiles, None)
+        load = state.load(node, codes)
+        state.budget.spend(_alone(load) * len(masks))
+        if not state.rooms(load, masks):
+            eased = _eased(state, node, codes, load, masks)
+            if eased is None or not state.rooms(eased[1], masks):
+                continue
+            node, load = eased
+        _offer(state, node, codes, load, masks)
 
 
 def _map(
@@ -354,8 +384,8 @@ def _best_node(state: SearchState) -> tuple[SearchNode, Ints, tuple[int, ...]]:
     """Return the plan and number of tiles, the sharding and the partitions of the best mapping."""
     mapping = state.incumbent.mapping
     assert mapping is not None
-    node = SearchNode(plan_of(state, mapping), mapping.n_tiles, None)
-    return node, codes_of(state, mapping), masks_of(mapping)
+    node = SearchNode(state.plan_of(mapping), mapping.n_tiles, None)
+    return node, state.codes(mapping), masks_of(mapping)
 
 
 def _better_choices(state: SearchState) -> None:

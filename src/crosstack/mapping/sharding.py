@@ -110,10 +110,16 @@ def eliminate(
 
 
 def eliminate_tables(
-    domains: Sequence[Sequence[int] | Ints], costs: dict[tuple[int, ...], Floats]
+    domains: Sequence[Sequence[int] | Ints],
+    costs: dict[tuple[int, ...], Floats],
+    *,
+    most: int | None = None,
 ) -> Elimination:
-    """As `eliminate`, of costs over the domains of one kernel or of two, ascending."""
-    order = _order_of(tuple(map(len, domains)), tuple(costs), MOST_ENTRIES)
+    """As `eliminate`, of costs over the domains of one kernel or of two, ascending.
+
+    ``most``: entries of one table, `MOST_ENTRIES` if left out. [1]
+    """
+    order = _order_of(tuple(map(len, domains)), tuple(costs), most or MOST_ENTRIES)
     tables, constant = list(costs.values()), 0.0
     for step in order.steps:
         for members, axis in step.groups:

@@ -108,6 +108,13 @@ class Strategies:
         """Return some of them."""
         return replace(self, **{name: getattr(self, name)[places] for name in COLUMNS})
 
+    def with_more(self, other: Strategies) -> Strategies:
+        """Return these and others of the same plans."""
+        columns: dict[str, Any] = {
+            name: np.concatenate((getattr(self, name), getattr(other, name))) for name in COLUMNS
+        }
+        return replace(self, **columns)
+
     @classmethod
     def joined(cls, each: Sequence[Strategies]) -> Strategies:
         """Return those of several as one, whose ``use`` counts the plans of all of them."""

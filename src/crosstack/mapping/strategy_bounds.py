@@ -7,9 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from crosstack.machine.system import System
 from crosstack.mapping.parallelism import Use
-from crosstack.mapping.strategies import Strategies
+from crosstack.mapping.strategies import RECOMPUTED, Strategies
+from crosstack.model.partition import ROUNDING
 from crosstack.workload.kernel_graph import Bools, Floats, Ints
+from crosstack.workload.transformer_training import Recompute
 
 __all__ = ["Noted", "StrategyBounds"]
 
@@ -21,7 +24,9 @@ class StrategyBounds:
     ``of`` is the place among the ``uses`` of the network of the plan of each strategy there is;
     ``bounds``, shape (n,), are those of the objective [s], and ``rest`` is one on every strategy
     that may fit and is not here [s]; ``floors``, shape (n,), hold whatever memories on the chip
-    hold: they are by compute and links alone. [s]
+    hold: they are by compute and links alone. [s] ``system`` is the machine that they were bounded
+    on; ``heavy`` are those that its main memory does not hold, with what each ``held`` there at
+    least, where all of them are known. [B]
     """
 
     uses: tuple[Use, ...]
@@ -30,14 +35,51 @@ class StrategyBounds:
     bounds: Floats
     floors: Floats
     rest: float = math.inf
+    system: System | None = None
+    heavy: Strategies | None = None
+    held: Floats = field(default_factory=lambda: np.zeros(0))
 
     def at(self, places: Ints | Bools) -> StrategyBounds:
-        """Return some of them."""
+        """Return some of them, and none that are too heavy."""
         return replace(
             self,
+            heavy=None,
             strategies=self.strategies.at(places),
             bounds=self.bounds[places],
             floors=self.floors[places],
+        )
+
+    def lighter(self, light: Bools) -> StrategyBounds:
+        """Return those that main memory holds, and the others apart.
+
+        Parameters
+        ----------
+        light : array
+            Which of them it holds; ``held`` are of all. [B]
+        """
+        heavy = self.strategies.at(~light)
+        return replace(self.at(light), heavy=heavy, held=self.held[~light])
+
+    def in_room(self, capacity: float) -> StrategyBounds | None:
+        """Return what holds where main memory has more room; None where too little is known. [B]
+
+        A strategy takes as long there, but where fewer layers may compute again: then nothing is
+        known of it, as of those that came to fit. Of the floors, nothing is known either.
+        """
+        if self.heavy is None or not math.isinf(self.rest):
+            return None
+        own = self.strategies
+        again = own.recompute != RECOMPUTED.index(Recompute.NONE)
+        fewer = again & (own.again * own.layers > 1)
+        new = self.heavy.at(self.held <= capacity * (1 + ROUNDING))
+        strategies = own.with_more(new)
+        bounds = np.concatenate((np.where(fewer, 0.0, self.bounds), np.zeros(len(new))))
+        return replace(
+            self,
+            strategies=strategies,
+            bounds=bounds,
+            floors=np.zeros(len(bounds)),
+            heavy=None,
         )
 
     def elsewhere(self, share: float, of_floors: float) -> StrategyBounds:
@@ -102,5 +144,7 @@ class Noted:
             strategies=Strategies.joined(strategies),
             bounds=np.concatenate([one.bounds for one in found]),
             floors=np.concatenate([one.floors for one in found]),
+            held=np.concatenate([one.held for one in found]),
+            system=found[0].system,
             rest=self.rest,
         )

@@ -16,7 +16,7 @@ in flight, ``rajbhandari2020zero`` for gradients and optimizer state.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -335,24 +335,82 @@ def static_size(workload: Workload, plan: MeshPlan, memory: CopyMemory) -> Float
 
 def static_sizes(workload: Workload, plan: MeshPlan, memory: CopyMemory) -> tuple[Floats, Floats]:
     """Return `static_size`, and the same while an end runs, with what that has alive. [B]"""
-    held, data = memory.held(plan), data_size(workload, plan)
-    data = data + passing_size(plan, memory.weights.sum(axis=-1), plan.layers_per_stage)
+    data = _kept_together(workload, plan, memory)
     if plan.offloaded.kinds:  # nothing of what the host has no room for fits
         away = np.maximum.reduce([host_held(plan, memory, s) for s in (0, plan.pipeline - 1)])
         data = data + np.where(away > plan.offloaded.capacity * (1 + ROUNDING), np.inf, 0.0)
-    if not (plan.has_ends or plan.schedule.defers_weights or np.any(plan.spared)):
-        size = np.asarray(held * plan.layers_per_stage + data + activations_held(plan, memory))
+    if _alike(plan):
+        own = memory.held(plan) * plan.layers_per_stage
+        size = np.asarray(own + data + activations_held(plan, memory))
         return size, size
-    idle, running, (first, last) = [], [], end_sizes(plan)
-    for stage, rows in _fullest(plan, first, last):
-        copies = chip_layers(plan, stage)
-        layers = held * copies + activations_held(plan, memory, stage=stage, copies=copies)
+    idle, running = [], []
+    for _, _, layers, rows in _stages(plan, memory):
         of_ends = sum(size for row, size in rows.items() if row != LIVE)
         idle.append(layers + of_ends)
         running.append(layers + (of_ends + rows.get(LIVE, 0.0)))
     return (
         np.asarray(data + np.maximum.reduce(idle)),
         np.asarray(data + np.maximum.reduce(running)),
+    )
+
+
+def _kept_together(workload: Workload, plan: MeshPlan, memory: CopyMemory) -> Any:
+    """Bytes of what all chips keep together, and of weights that are whole while they run. [B]"""
+    weights = memory.weights.sum(axis=-1)
+    return data_size(workload, plan) + passing_size(plan, weights, plan.layers_per_stage)
+
+
+def _alike(plan: MeshPlan) -> bool:
+    """Whether no stage has more in its memory than the first."""
+    return not (plan.has_ends or plan.schedule.defers_weights or np.any(plan.spared))
+
+
+def _stages(plan: MeshPlan, memory: CopyMemory) -> Iterator[tuple[Any, Any, Any, EndRows]]:
+    """Yield stages of which one is the fullest: its layers, their bytes, and its ends'. [1], [B]"""
+    held = memory.held(plan)
+    for stage, rows in _fullest(plan, *end_sizes(plan)):
+        copies = chip_layers(plan, stage)
+        kept = activations_held(plan, memory, stage=stage, copies=copies)
+        yield stage, copies, held * copies + kept, rows
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSlopes:
+    """What the fullest stage has at least where choices keep more than the least. [B]
+
+    ``least`` for the least of each kernel; for each byte more that a kernel keeps of a sequence, or
+    has besides while it is computed again, ``kept`` and ``again`` more. [1]
+    """
+
+    least: float
+    kept: float
+    again: float
+
+
+def kept_slopes(workload: Workload, plan: MeshPlan, memory: CopyMemory) -> KeptSlopes | None:
+    """Return how main memory grows with what choices keep at least; None where that is not known.
+
+    Of the stage that is the fullest where all keep least. What waits for gradients of weights may
+    be what is kept anyway: so much is left out.
+    """
+    if plan.schedule.ends_meet or plan.offloaded.activations:
+        return None
+    found = list[tuple[float, float, float]]()
+    if _alike(plan):
+        layers = memory.held(plan) * plan.layers_per_stage + activations_held(plan, memory)
+        found.append((float(layers), 0.0, float(plan.layers_per_stage)))
+    else:
+        for stage, copies, layers, rows in _stages(plan, memory):
+            of_ends = sum(size for row, size in rows.items() if row != LIVE)
+            found.append((float(layers + of_ends), float(stage), float(copies)))
+    size, stage, count = max(found)
+    whole = max(count - float(plan.layers_again), 0.0)
+    flying, waits = float(microbatches_kept(plan, stage)), plan.schedule.defers_weights
+    each = plan.microbatch_size * float(count > 0)
+    return KeptSlopes(
+        least=size + float(_kept_together(workload, plan, memory)),
+        kept=each * count * (flying - waits),
+        again=each * (whole * (flying - waits) + float(plan.again > 0)),
     )
 
 

@@ -30,7 +30,7 @@ from crosstack.model.choices import Choices
 from crosstack.model.context import results_sent
 from crosstack.model.cores import Staircase, deal_cores, staircase
 from crosstack.model.flows import Flow, flow_ends
-from crosstack.model.legality import legality_on, mask_of
+from crosstack.model.legality import Legality, legality_on, mask_of
 from crosstack.model.memory import (
     COPY_COLUMNS,
     activations_held,
@@ -330,20 +330,10 @@ def _side_by_side(picked: _Picked, weight: Floats) -> dict[str, Any]:
 
 def _one_after_the_other(picked: _Picked, network: Floats) -> dict[str, Any]:
     """Return what a temporal chip adds to a load: nothing has to fit beside anything on it."""
-    chip, arrays = picked.system.chip, picked.arrays
-    clocked = picked.choices.clocked
-    assert clocked is not None
+    arrays = picked.arrays
     exchanged = results_sent(arrays, picked.plan, network, picked.of("context_time"))
-    temporal, lightest, least = temporal_load(
-        chip,
-        picked.plan,
-        Clocked(**{name: picked.pick(getattr(clocked, name)) for name in Clocked.__slots__}),
-        arrays,
-        picked.rules.traffic,
-        legality_on(arrays, chip, exchanged),
-        again=mask_of(picked.again),
-        passes=streams_memory(picked.workload.placement, picked.rules),
-    )
+    legality = legality_on(arrays, picked.system.chip, exchanged)
+    temporal, lightest, least = _temporal(picked, legality)
     none = (0.0,) * arrays.n
     flows, flows_of = _flows(picked, none, lightest)
     return {
@@ -357,6 +347,55 @@ def _one_after_the_other(picked: _Picked, network: Floats) -> dict[str, Any]:
         "flows_of": flows_of,
         "temporal": temporal,
     }
+
+
+def _temporal(
+    picked: _Picked, legality: Legality
+) -> tuple[TemporalLoad, tuple[float, ...], tuple[float, ...]]:
+    """Return what kernels take of a temporal chip; see `temporal_load`."""
+    clocked = picked.choices.clocked
+    assert clocked is not None
+    return temporal_load(
+        picked.system.chip,
+        picked.plan,
+        Clocked(**{name: picked.pick(getattr(clocked, name)) for name in Clocked.__slots__}),
+        picked.arrays,
+        picked.rules.traffic,
+        legality,
+        again=mask_of(picked.again),
+        passes=streams_memory(picked.workload.placement, picked.rules),
+    )
+
+
+def temporal_choices(
+    workload: Workload,
+    system: System,
+    arrays: KernelGraph,
+    plan: MeshPlan,
+    choices: Choices,
+    shardings: Sequence[Ints],
+    legality: Legality,
+    rules: Rules,
+) -> list[TemporalLoad]:
+    """Return what kernels take of a temporal chip in each of some shardings.
+
+    Parameters
+    ----------
+    shardings : sequence of arrays, shape (n,)
+        The choice of every kernel.
+    legality : Legality
+        What may be a partition, whatever they exchange.
+    """
+    graph = plan.graph(arrays)
+    found = []
+    for codes in shardings:
+
+        def pick(column: Any, codes: Ints = codes) -> Any:
+            return column[codes]
+
+        picked = _Picked(workload, system, graph, plan, rules, choices, pick)
+        found.append(_temporal(picked, legality)[0])
+    return found
 
 
 def _read_anew(picked: _Picked) -> Floats:

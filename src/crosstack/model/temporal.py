@@ -373,13 +373,30 @@ class TemporalLoad:
 
     def terms(self, inside: int) -> tuple[float, float, float, float]:
         """Time on the device, of compute, main memory and launches alone of a partition. [s]"""
-        device = compute = memory = launch = 0.0
+        device, compute, memory = self.busy(inside, inside)
+        launch = self.launches(inside)
+        return device + launch, compute, memory, launch
+
+    def launches(self, inside: int) -> float:
+        """Time of the launches of a partition. [s]"""
+        launch = 0.0
+        for run in self.runs:
+            launch += self.launch * run.share if inside & run.members else 0.0
+        return launch
+
+    def busy(self, of: int, inside: int) -> tuple[float, float, float]:
+        """Time on the device, of compute and of main memory of kernels in a partition. [s]
+
+        Parameters
+        ----------
+        of, inside : int
+            Masks of the kernels, and of all in the partition.
+        """
+        device = compute = memory = 0.0
         work, after, outside = self.work, self.after, ~inside
         for run in self.runs:
-            members, share = inside & run.members, run.share
-            launch += self.launch * share if members else 0.0
-            own, moves = run.own, run.moves
-            for i in bits(members):  # the innermost loop of a search
+            share, own, moves = run.share, run.own, run.moves
+            for i in bits(of & run.members):  # the innermost loop of a search
                 moved = own[i]
                 for mask, time in moves[i]:
                     if mask & outside:
@@ -389,7 +406,7 @@ class TemporalLoad:
                 device += share * (after[i] + busy)
                 compute += share * (work[i] + after[i])
                 memory += share * moved
-        return device + launch, compute, memory, launch
+        return device, compute, memory
 
     def kernel_runs(self, inside: int, names: Sequence[str]) -> tuple[KernelRun, ...]:
         """Return what each kernel of the partition ``inside`` takes, each time that it runs."""

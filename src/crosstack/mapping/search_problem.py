@@ -1,0 +1,306 @@
+"""The problem of a search: what is given, what is found so far, and plans and tables of it.
+
+A *search node* is a plan (parallelism and microbatch size), a number of tiles, and the choices left
+to each kernel; see `crosstack.mapping.search`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from crosstack.machine.chip import Execution, Overlap
+from crosstack.machine.system import System
+from crosstack.mapping.branching import FirstCosts
+from crosstack.mapping.budget import CALL, Budget
+from crosstack.mapping.ideals import TableCache
+from crosstack.mapping.incumbent import PROOF, Incumbent, Lack
+from crosstack.mapping.mapping import Constraints, EndMapping, Mapping
+from crosstack.mapping.parallelism import Use, workload_uses
+from crosstack.mapping.pricing import Bend, Domains, Pricing
+from crosstack.mapping.room import Room
+from crosstack.mapping.sharding import given_choices, with_given
+from crosstack.mapping.slots import Slots
+from crosstack.mapping.strategy_bounds import Noted, StrategyBounds
+from crosstack.model.choice_index import ChoiceIndex, choice_index
+from crosstack.model.choices import Choices, least_summing, make_choices
+from crosstack.model.end_cost import EndCost
+from crosstack.model.ends import computed_again_of, least_ends, with_ends
+from crosstack.model.mesh_plan import MeshPlan, with_offloaded
+from crosstack.model.partition import (
+    ChipLoad,
+    make_load,
+    one_by_one,
+)
+from crosstack.model.rules import Rules
+from crosstack.model.schedule.levels import few_microbatches
+from crosstack.model.tokens import without_hidden
+from crosstack.workload.kernel_graph import Ints, KernelGraph
+from crosstack.workload.passes.expert_parallel import cut_experts
+from crosstack.workload.workload import Workload
+
+SAME_MACHINE = "same machine"  # key of what searches of one that has other rooms know
+MOST_TABLES = 512  # that are kept
+TABLE, LOAD, BOUND = 6, 3, 10  # units of work a kernel, see `crosstack.mapping.budget`
+PASSES_A_UNIT = 4  # of all microbatches through all stages, of which it is found when they end
+
+
+@dataclass(slots=True)
+class SearchNode:
+    """A plan, a number of tiles, and the choices left to each kernel (None: not opened yet).
+
+    ``bend`` is a line below its objective, where `Pricing.total` is not exact.
+    """
+
+    plan: MeshPlan
+    n_tiles: int
+    domains: Domains | None
+    tiled: bool = False
+    tried: bool = False  # with whole shardings
+    fused: bool = False
+    bend: Bend | None = None
+    apart: int = -1  # the kernel whose choice is open first, if that is known
+
+
+EndSearch = Callable[[MeshPlan], tuple[EndMapping, EndCost] | Lack]  # the fastest of one end
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """The ends of a plan: how each is mapped, and what they take."""
+
+    mappings: tuple[EndMapping, ...]
+    costs: tuple[EndCost, EndCost]
+
+
+@dataclass(slots=True)
+class SearchProblem:
+    """The problem, what is found so far, and what is known of plans."""
+
+    workload: Workload
+    system: System
+    constraints: Constraints
+    rules: Rules
+    gap: float
+    pricing: Pricing
+    arrays: KernelGraph
+    given: dict[int, int]
+    slots: Slots | None
+    separate: bool
+    unfused: bool
+    roomy: bool = False  # main memory holds whatever a mapping needs
+    only: Sequence[Use] | None = None  # uses of the network that are searched; None: all
+    among: StrategyBounds | None = None  # the only strategies that are searched; None: all
+    noted: Noted | None = None  # what is known of strategies, if it is asked for
+    room: Room = field(init=False)
+    first: FirstCosts = field(init=False)
+    budget: Budget = field(default_factory=Budget)
+    incumbent: Incumbent = field(default_factory=Incumbent)
+    tables: TableCache = field(default_factory=dict)
+    choices: dict[object, Choices] = field(default_factory=dict)
+    counted: set[object] = field(default_factory=set)  # tables whose work is, and that are not kept
+    useful_tiles: dict[tuple[object, ...], list[int]] = field(default_factory=dict)
+    lightest: dict[object, tuple[Choices, MeshPlan, ChipLoad]] = field(default_factory=dict)
+    blocks: dict[object, float] = field(default_factory=dict)
+    ends: tuple[EndSearch, ...] = ()
+    ended_plans: dict[object, _Ended | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Look at the main memory, and at what comes before time."""
+        self.first = FirstCosts(self.rules.decisions, with_given(self.index, self.given))
+        if SAME_MACHINE in self.tables:  # but for the room of its main memory
+            known = self.tables[SAME_MACHINE].setdefault(self.arrays, ({}, {}, {}))
+            self.choices, self.blocks, self.ended_plans = known
+        chip = self.system.chip  # what is kept does not depend on its numbers
+        alike = chip.execution, chip.fused, chip.overlap, chip.framework
+        key = "kept", self.arrays, self.rules, *alike, tuple(self.given.items())
+        self.room = Room(
+            workload=self.workload,
+            system=self.system,
+            arrays=self.arrays,
+            rules=self.rules,
+            table=self.table,
+            free=lambda plan: self.index_of(plan).inside(self.domains(plan)),
+            known=self.count_table,
+            held=self.tables.setdefault(key, {}),
+        )
+
+    @property
+    def temporal(self) -> bool:
+        """Whether the chip runs kernels one after the other."""
+        return self.system.chip.execution is Execution.TEMPORAL
+
+    @property
+    def sums(self) -> bool:
+        """Whether an iteration ends with sums of gradients."""
+        later = not self.rules.iteration.sums_in_layers
+        return later and bool(self.arrays.periodic_size.any())
+
+    @property
+    def index(self) -> ChoiceIndex:
+        """The choices of every kernel, of experts that are whole."""
+        return self._index(self.arrays)
+
+    def index_of(self, plan: MeshPlan | Mapping) -> ChoiceIndex:
+        """Return the choices of every kernel under a plan, or a mapping, which may cut experts."""
+        return self._index(cut_experts(self.arrays)) if plan.expert_tensor > 1 else self.index
+
+    def _index(self, arrays: KernelGraph) -> ChoiceIndex:
+        named = self.rules.traffic.traces_layouts
+        return choice_index(arrays, self.workload.placement, named=named)
+
+    def domains(self, plan: MeshPlan | Mapping) -> Domains:
+        """Return the choices of every kernel under a plan, or a mapping, and what is given."""
+        index, given = self.index_of(plan), self.given
+        if plan.expert_tensor > 1:
+            given = given_choices(cut_experts(self.arrays), self.constraints.sharding, index)
+        return with_given(index, given)
+
+    # ------------------------------------------------------------ loads
+
+    def table(self, plan: MeshPlan, n_tiles: int) -> Choices:
+        """Return the costs of all choices under a plan and a number of tiles, kept for a while."""
+        key = _table_key(plan, n_tiles)
+        if key not in self.choices:
+            self.count_table(plan, n_tiles)
+            if len(self.choices) > MOST_TABLES:
+                self.choices.clear()
+            self.choices[key] = make_choices(
+                self.workload, self.arrays, plan, n_tiles, self.rules, self.system.chip
+            )
+        self.counted.discard(key)
+        return self.choices[key]
+
+    def table_together(self, plan: MeshPlan, n_tiles: int) -> Choices:
+        """Return `table` without what passes that run together hide of tokens on their way."""
+        key = "together", *_table_key(plan, n_tiles)
+        if key not in self.choices:
+            found = without_hidden(self.table(plan, n_tiles), plan)
+            if len(self.choices) > MOST_TABLES:
+                self.choices.clear()
+            self.choices[key] = found
+        return self.choices[key]
+
+    def bounding(self, node: SearchNode) -> tuple[MeshPlan, Choices]:
+        """Return the plan and costs that bound a node, without what passes that pair up hide."""
+        if not self.hides_tokens(node.plan):
+            return node.plan, self.table(node.plan, node.n_tiles)
+        assert node.domains is not None
+        choices = self.table_together(node.plan, node.n_tiles)
+        index = choices.index
+        least = index.least(choices.exchange_time, index.inside(node.domains))
+        return replace(node.plan, tokens=(float(least.sum()), 0.0)), choices
+
+    def hides_tokens(self, plan: MeshPlan) -> bool:
+        """Whether passes of a plan run together and hide tokens on their way to experts."""
+        sent = plan.expert > 1 or plan.cut_over is not None
+        return plan.schedule.pairs and sent and self.system.chip.overlap is not Overlap.ALL
+
+    def count_table(self, plan: MeshPlan, n_tiles: int) -> None:
+        """Count the work of a table, once whether all of it is made or what is asked is known."""
+        key = _table_key(plan, n_tiles)
+        if key not in self.counted and key not in self.choices:
+            self.counted.add(key)
+            self.budget.spend(TABLE * self.arrays.n)
+
+    def load(self, node: SearchNode, codes: Ints) -> ChipLoad:
+        """Return the load of a node under one sharding."""
+        self.budget.spend(LOAD * self.arrays.n)
+        choices = self.table(node.plan, node.n_tiles)
+        given = self.workload, self.system, self.arrays, node.plan, choices
+        load = self.as_counted(make_load(*given, codes, self.rules, roomy=self.roomy))
+        return self.pricing.priced(load, node.plan, choices, codes)
+
+    def as_counted(self, load: ChipLoad) -> ChipLoad:
+        """Return a load as this problem counts it, kernel by kernel or not."""
+        return one_by_one(load, self.rules) if self.unfused else load
+
+    def uses(self) -> Iterator[Use | None]:
+        """Yield every use of the network, or those that are given; see `workload_uses`."""
+        if self.only is not None:
+            return iter(self.only)
+        return workload_uses(self.workload, self.system, self.constraints, self.rules)
+
+    def bare_plans(self, use: Use, microbatch: int, like: Mapping | None = None) -> list[MeshPlan]:
+        """Return the plans of a use of the network but for its schedules and recomputation.
+
+        ``like``: a mapping whose decision on what is hidden is taken; None: what is given.
+        """
+        plans = [
+            plan if self.pricing.splits(plan) else replace(plan, graph_stages=1)
+            for plan in use.plans(microbatch, self.workload, self.system, self.rules)
+        ]
+        given, parts = like or self.constraints, (self.workload, self.system, self.rules)
+        plans = [
+            with_offloaded(replace(plan, hidden=given.overlap), *parts, given.offload)
+            for plan in plans
+        ]
+        if self.sums:
+            plans = [least_summing(self.arrays, plan) for plan in plans]
+        if self.ends:
+            plans = [least_ends(self.workload, self.system, plan, self.rules) for plan in plans]
+        return plans
+
+    def ended(self, plan: MeshPlan) -> MeshPlan | None:
+        """Return a plan with its ends, each mapped by itself; None where one does not fit."""
+        found = self.mapped_ends(plan)
+        return None if found is None else replace(plan, ends=found.costs)
+
+    def mapped_ends(self, plan: MeshPlan) -> _Ended | None:
+        """Return how the ends of a plan are mapped; None where one does not fit."""
+        if not self.ends:
+            return _Ended((), plan.ends)
+        key = (
+            plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
+            plan.n_microbatches, plan.spilled, plan.zero, plan.context_exchange, plan.expert_tensor,
+            tuple(computed_again_of(end, plan.recompute) for end in self.workload.ends),
+        )  # fmt: skip
+        # The same work whether it is known or not, and so for any number of processes.
+        self.budget.spend(sum(TABLE * end.graph.n for end in self.workload.ends))
+        if key not in self.ended_plans:
+            self.ended_plans[key] = None
+            mapped = []
+            for end in self.ends:
+                found = end(plan)
+                if isinstance(found, Lack):
+                    self.incumbent.lack.join(found)
+                    return None
+                mapped.append(found)
+            mappings, costs = zip(*mapped, strict=True)
+            ends = with_ends(self.workload, plan, costs).ends
+            self.ended_plans[key] = _Ended(mappings, ends)
+        return self.ended_plans[key]
+
+    def offered(self, plan: MeshPlan, layer: float) -> float:
+        """Return the objective for a layer's cost, exactly; see `Pricing.offered`."""
+        self.spend_on_passes(plan)
+        return self.pricing.offered(plan, layer)
+
+    def spend_on_passes(self, plan: MeshPlan) -> None:
+        """Count the work of finding when the stages of a plan end."""
+        events = plan.has_ends or not plan.schedule.searched
+        if events and plan.pipeline > 1:  # every pass is run until turns repeat
+            some = min(plan.n_microbatches, few_microbatches(plan.pipeline))
+            passes = some * plan.pipeline * plan.interleave
+            self.budget.spend(CALL + passes // PASSES_A_UNIT)
+
+    def target(self) -> float:
+        """Only times below this are of interest. [s]"""
+        best = self.incumbent.best
+        return best * (1 - max(self.gap, PROOF / 10)) if math.isfinite(best) else math.inf
+
+    def prune(self, bound: float) -> None:
+        """Drop a node; where a gap is allowed, its bound stays part of the answer's."""
+        if self.gap > 0:
+            known = bound if math.isfinite(bound) else 0.0
+            self.incumbent.left_bound = min(self.incumbent.left_bound, max(known, self.target()))
+
+
+def _table_key(plan: MeshPlan, n_tiles: int) -> tuple[object, ...]:
+    """Return what tells the choices under a plan from those under others."""
+    return (
+        plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
+        plan.n_microbatches, plan.periodic, plan.spilled, plan.recompute, plan.again, n_tiles,
+        plan.context_exchange, plan.expert_tensor, plan.hidden,
+    )  # fmt: skip
