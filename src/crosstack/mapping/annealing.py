@@ -42,6 +42,9 @@ class _Annealing:
             for flow in load.flows
         ]
         own = [a + b for a, b in zip(load.own_memory, load.weight_time, strict=True)]
+        self.ends = [
+            (flow.producer, *(reader for reader, _ in flow.readers)) for flow in load.flows
+        ]
         area = least_compute(load).tolist()
         self.alone = list(zip(area, own, load.network, load.data, load.sram, strict=True))
         self.numbers = [0] * load.n
@@ -83,21 +86,24 @@ class _Annealing:
             return 0.0, max(inside) * tile
         return time, max(depth, *inside) * tile if inside else depth * tile
 
-    def somewhere(self, rng: Random, i: int) -> int:
+    def somewhere(self, random: Callable[[], float], i: int) -> int:
         """Return the number of a partition that kernel ``i`` may move to, or its own."""
         numbers, flows_of = self.numbers, self.load.flows_of[i]
-        if not flows_of or rng.random() < NEW:
-            there = rng.randint(0, self.last)
-        else:
-            producer, readers, _, _ = self.flows[rng.choice(flows_of)]
-            place = rng.randrange(len(readers) + 1)
-            there = numbers[producer if place == len(readers) else list(readers)[place]]
         here = numbers[i]
-        if there > here:
-            allowed = all(numbers[j] >= there for j in self.succs[i])
+        if not flows_of or random() < NEW:
+            there = int(random() * (self.last + 1))
         else:
-            allowed = all(numbers[j] <= there for j in self.preds[i])
-        return there if allowed else here
+            ends = self.ends[flows_of[int(random() * len(flows_of))]]
+            there = numbers[ends[int(random() * len(ends))]]
+        if there > here:
+            for j in self.succs[i]:
+                if numbers[j] < there:
+                    return here
+        elif there < here:
+            for j in self.preds[i]:
+                if numbers[j] > there:
+                    return here
+        return there
 
     def move(self, i: int, there: int, most: Callable[[], float]) -> bool:
         """Move kernel ``i``, if that adds less than ``most`` to the cost and fits; [s]."""
@@ -193,7 +199,7 @@ def anneal(
             return -at * math.log(1 - rng.random())
 
         for i in rng.choices(movable, k=CHECK_EVERY):
-            there = state.somewhere(rng, i)
+            there = state.somewhere(rng.random, i)
             if there == state.numbers[i] or not state.move(i, there, most):
                 continue
             if state.cost < best * (1 - 1e-12):

@@ -53,6 +53,7 @@ from crosstack.mapping.large_graphs import (
 from crosstack.mapping.layouts import only_choice
 from crosstack.mapping.merging import joined_partitions
 from crosstack.mapping.series_parallel import least_moved_in_series
+from crosstack.mapping.set_partitioning import least_moved_of_sets
 from crosstack.mapping.slots import Slots
 from crosstack.mapping.spreading import least_moved
 from crosstack.mapping.steps import (
@@ -336,8 +337,8 @@ def _wide_graph(
     load, key = problem.load, _key_of(problem.load)
     if cache.get(WIDE, (None,))[0] != key:
         whole = budget.part(1.0 if load.n > LONG_GRAPH else SHARE)
-        moved, series = _in_series(problem, whole)
-        best = series if best is None else best
+        moved, near = _nearly_best(problem, whole)
+        best = near if best is None else best
         if best is None:
             best = quick_sequence(problem, cache=cache, budget=whole.part(QUICK))
         # Weights stay in a partition that is the whole graph, if there can be such a one.
@@ -347,27 +348,32 @@ def _wide_graph(
         def of_use(moved: float) -> bool:
             return simple_bound(counted, moved=moved) > bound * (1 + SLIGHT)
 
-        if not moved:  # the graph is no series-parallel one
+        if not moved:
             spent = whole.part(BOUNDING)
             moved = least_moved(load, problem.order, of_use=of_use, budget=spent)
             whole.spend(spent.used)
         if best is not None and problem.slots is None:
-            best = _annealed(problem, best, series, whole)
+            best = _annealed(problem, best, near, whole)
         budget.spend(whole.used)
         cache[WIDE] = key, best, max(bound, simple_bound(counted, moved=moved))
     _, best, bound = cache[WIDE]
     return best, bound
 
 
-def _in_series(problem: FusionProblem, budget: Budget) -> tuple[float, _Chain]:
-    """Return what tensors of a series-parallel graph move at least [s], and a sequence near that.
+def _nearly_best(problem: FusionProblem, budget: Budget) -> tuple[float, _Chain]:
+    """Return what tensors move at least [s], and a sequence near that.
 
-    0 and None of other graphs, or where there is no time for it.
+    0 and None of graphs that are not series-parallel and have too many sets of kernels that fit, or
+    where there is no time for it.
     """
-    load, spent = problem.load, budget.part(SERIES)
+    load, order, spent = problem.load, problem.order, budget.part(SERIES)
     found, best = least_moved_in_series(load, budget=spent), None
+    if not found.moved:
+        budget.spend(spent.used)
+        spent = budget.part(BOUNDING)
+        found = least_moved_of_sets(load, order, budget=spent)
     if found.partitions and problem.slots is None and not load.unmixed:
-        joined = joined_partitions(load, problem.order, found.partitions, budget=spent)
+        joined = joined_partitions(load, order, found.partitions, budget=spent)
         if joined is not None and _has_room(load, joined):
             cost = sequence_cost(load, joined)
             best = (cost, joined) if math.isfinite(cost) else None
@@ -381,16 +387,16 @@ def _has_room(load: ChipLoad, masks: tuple[int, ...]) -> bool:
 
 
 def _annealed(
-    problem: FusionProblem, best: tuple[float, tuple[int, ...]], series: _Chain, budget: Budget
+    problem: FusionProblem, best: tuple[float, tuple[int, ...]], near: _Chain, budget: Budget
 ) -> tuple[float, tuple[int, ...]]:
     """Return a better sequence, or the one given, where moves find none that fits.
 
-    From one of a ``series``-parallel graph that is nearly as good as any, if there is one.
+    From one that is ``near`` the best, if there is one.
     """
     load, order, every = problem.load, problem.order, range(problem.load.n)
-    found = [best] if series is None else [min(best, series)]
+    found = [best] if near is None else [min(best, near)]
     if load.temporal is None and not load.unmixed:
-        spent, how = budget.part(ANNEALING), HOT if series is None else COOL
+        spent, how = budget.part(ANNEALING), HOT if near is None else COOL
         masks = anneal(load, order, found[0][1], temperatures=how, budget=spent)
         budget.spend(spent.used)
         if _has_room(load, masks):

@@ -2,13 +2,14 @@
 
 Partitions that read the same tensor share its buffer and what enters if they are one. Two become
 one if they fit the SRAM together, that costs less, and no third runs between: no path leads from
-one to the other through another partition.
+one to the other through another partition. Where sets of kernels are wanted as partitions, the
+first come first, and kernels of no set are alone.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.ideals import Order
@@ -16,7 +17,7 @@ from crosstack.mapping.large_graphs import segment
 from crosstack.model.partition import ChipLoad, partition_cost
 from crosstack.workload.kernel_graph import bits
 
-__all__ = ["joined_partitions"]
+__all__ = ["joined_partitions", "packed_partitions"]
 
 
 def joined_partitions(
@@ -40,6 +41,24 @@ def joined_partitions(
             break
         state.join(one, other)
     return state.sequence()
+
+
+def packed_partitions(
+    load: ChipLoad, order: Order, masks: Iterable[int], *, budget: Budget
+) -> tuple[int, ...]:
+    """Return partitions, in no order: of ``masks`` those that share no kernel with any before.
+
+    Nor do they run before and behind another of them; kernels of none are alone.
+    """
+    state, left = _Partitions(load, order, [1 << i for i in range(load.n)]), load.everything
+    for mask in masks:
+        if mask & ~left or budget.spend(CALL):
+            continue
+        inside = set(bits(mask))
+        if not state.parted(inside):
+            left &= ~mask
+            state.unite(min(inside), inside, mask)
+    return tuple(state.masks.values())
 
 
 def _fitting(load: ChipLoad, mask: int, budget: Budget) -> tuple[int, ...]:
@@ -89,38 +108,41 @@ class _Partitions:
         sram = self.costs[one].sram + self.costs[other].sram
         if sram > 2 * self.load.sram_capacity:
             return
-        cost = partition_cost(self.load, self.masks[one] | self.masks[other])
+        both = self.masks[one] | self.masks[other]
+        cost = partition_cost(self.load, both)
         apart = self.costs[one].cost + self.costs[other].cost
-        if not cost.fits or cost.cost >= apart or self._parted(one, other):
-            return
-        self.masks[one] |= self.masks.pop(other)
-        self.costs[one] = cost
-        self.now[other] = one
-        for those, back in ((self.behind, self.before), (self.before, self.behind)):
-            for number in those.pop(other):
-                back[number].discard(other)
-                if number != one:
-                    those[one].add(number)
-                    back[number].add(one)
-            those[one].discard(other)
+        if cost.fits and cost.cost < apart and not self.parted({one, other}):
+            self.unite(one, {one, other}, both)
+
+    def unite(self, one: int, those: set[int], mask: int) -> None:
+        """Make partitions one, of these kernels, with the number of ``one`` of them."""
+        for around, back in ((self.behind, self.before), (self.before, self.behind)):
+            near = set[int]().union(*(around.pop(number) for number in those)) - those
+            around[one] = near
+            for number in near:
+                back[number] -= those
+                back[number].add(one)
+        for number in those:
+            self.now[number] = one
+            del self.masks[number], self.costs[number]
+        self.masks[one], self.costs[one] = mask, partition_cost(self.load, mask)
 
     def _root(self, number: int) -> int:
         while self.now[number] != number:
             number = self.now[number]
         return number
 
-    def _parted(self, one: int, other: int) -> bool:
-        """Whether a path leads from one to the other through a third."""
-        for first, last in ((one, other), (other, one)):
-            seen = self.behind[first] - {last}
-            waiting = list(seen)
-            while waiting:
-                for number in self.behind[waiting.pop()]:
-                    if number == last:
-                        return True
-                    if number not in seen:
-                        seen.add(number)
-                        waiting.append(number)
+    def parted(self, those: set[int]) -> bool:
+        """Whether a path leads from one of them to another through one that is none of them."""
+        seen = set[int]().union(*(self.behind[number] for number in those)) - those
+        waiting = list(seen)
+        while waiting:
+            for number in self.behind[waiting.pop()]:
+                if number in those:
+                    return True
+                if number not in seen:
+                    seen.add(number)
+                    waiting.append(number)
         return False
 
     def sequence(self) -> tuple[int, ...] | None:

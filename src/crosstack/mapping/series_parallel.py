@@ -183,7 +183,7 @@ def _entered(labels: Labels, node: _Node, most: float) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class InSeries:
+class LeastMoved:
     """What tensors move at least [s], and masks of kernels that come close, in no order.
 
     0 and none where the graph is not series-parallel, or the budget did not suffice. Partitions may
@@ -194,13 +194,13 @@ class InSeries:
     partitions: tuple[int, ...] = ()
 
 
-def least_moved_in_series(load: ChipLoad, *, budget: Budget) -> InSeries:
+def least_moved_in_series(load: ChipLoad, *, budget: Budget) -> LeastMoved:
     """Return a lower bound on what tensors move in a series-parallel graph, and partitions.
 
     ``budget`` is what is left to spend.
     """
     if load.temporal is not None:
-        return InSeries()
+        return LeastMoved()
     return _Reduced(load, budget).least()
 
 
@@ -214,7 +214,7 @@ class _Reduced:
         self.budget, n, depth = budget, load.n, load.stream_depth
         self.n = n
         capacity = load.sram_capacity * (1 + ROUNDING)
-        cut = [_least_sram(load, i) > capacity for i in range(n)]
+        cut = [least_sram(load, i) > capacity for i in range(n)]
         alone = [load.sram_capacity if cut[i] else alone_sram(load, i) for i in range(n)]
         self.sram = max(load.sram_capacity, *alone) * (1 + ROUNDING)
         self.nodes = [
@@ -223,7 +223,7 @@ class _Reduced:
             )
             for i, size in enumerate(alone)
         ]
-        self.again = sum(_moved_again(load, i) for i in range(n) if cut[i])
+        self.again = sum(moved_again(load, i) for i in range(n) if cut[i])
         self.waiting = 1  # nodes that are still to be reduced
         self.parts: dict[int, dict[int, _Part]] = {}
         self.before: dict[int, set[int]] = {}
@@ -273,13 +273,13 @@ class _Reduced:
         pairs = len(one.labels.moved) * len(other.labels.moved)
         self.budget.spend(CALL + pairs // PAIRS_A_UNIT)
 
-    def least(self) -> InSeries:
+    def least(self) -> LeastMoved:
         """Reduce all nodes; return the least label of what is left."""
         reductions = self._reductions()
         for done, node in enumerate(reductions):
             self.waiting = len(reductions) - done
             if self.budget.over():
-                return InSeries()
+                return LeastMoved()
             (x,), ((y, second),) = self.before.pop(node), self.parts.pop(node).items()
             first = self.parts[x].pop(node)
             self.before[y].discard(node)
@@ -288,11 +288,11 @@ class _Reduced:
             self._join(x, y, _behind(first, second, ends, node, self._most()))
         whole = self.parts.get(SOURCE, {}).get(SINK)
         if whole is None or not len(whole.labels.moved):  # another graph, or nothing fits
-            return InSeries()
+            return LeastMoved()
         best = int(whole.labels.moved.argmin())
         masks = _partitions(whole.made, best, self.n)
         moved = float(whole.labels.moved[best]) + self.again
-        return InSeries(moved * (1 - ROUNDING), masks)
+        return LeastMoved(moved * (1 - ROUNDING), masks)
 
     def _reductions(self) -> list[int]:
         """Return all nodes in an order that each has one before and one behind; [] if none is."""
@@ -312,7 +312,7 @@ class _Reduced:
         return found if len(found) == left else []
 
 
-def _least_sram(load: ChipLoad, i: int) -> float:
+def least_sram(load: ChipLoad, i: int) -> float:
     """SRAM that a kernel takes at least, whatever is in its partition, its weight whole. [B]"""
     tiles = 0.0
     for flow in (load.flows[f] for f in load.flows_of[i]):
@@ -321,7 +321,7 @@ def _least_sram(load: ChipLoad, i: int) -> float:
     return load.sram[i] + tiles
 
 
-def _moved_again(load: ChipLoad, i: int) -> float:
+def moved_again(load: ChipLoad, i: int) -> float:
     """What a kernel alone moves for all pieces of its weight but the first. [s]"""
     cost = partition_cost(load, 1 << i)
     tensors = sum(load.flows[f].total for f in load.flows_of[i]) / load.bandwidth

@@ -8,23 +8,29 @@ leaves S and enters another partition.
 Parameters: s [B], what every tensor (touched) and kernel (its weight) takes of the SRAM at least;
 C_v [B], the capacity, or what v takes alone; t_f [s], to move tensor f over the border of a
 partition. Variables: y_v >= 0 [s/B], and for each v a set U_v of tensors and kernels around it, to
-each of whose members u the amount y_v s_u is sent along a path from v.
+each of whose members u the amount y_v s_u is sent along a path of kernels from v.
 
 (1) maximise 2 x sum over v of y_v (s(U_v) - C_v);
-(2) what is sent through a tensor f is at most t_f.
+(2) however the kernels of a tensor f are parted in two, what is sent through it from one side to
+    the other is at most t_f.
 
-Why that is a bound: partitions touched by a tensor that is cut take t_f each, so all together at
-least what is sent through it from each of them. What is sent from v to a parted u is counted by
-two of them at least, and at least s(U_v) - C_v of the weight around v is parted from it. These are
-the dual solutions of the spreading metrics of `even1999fast`, of sets that are limited by what they
-touch. Any solution is a bound; a good one comes from multiplicative weights (`garg2007faster`):
-tensors have lengths, U_v is the ball with the least sum of s_u x distance over s(U_v) - C_v, and
-lengths grow exponentially with what is sent.
+Why that is a bound: a partition that has some of a tensor's kernels and not all moves it, so it
+takes at least what is sent through it between its own and the others. What is sent from v to a
+parted u leaves the partition of v and enters another one, and at least s(U_v) - C_v of the weight
+around v is parted from it. These are the dual solutions of the spreading metrics of
+`even1999fast`, of sets that are limited by what they touch. Any solution is a bound; a good one
+comes from multiplicative weights (`garg2007faster`): the ways to part a tensor have lengths, U_v is
+the ball with the least sum of s_u x distance over s(U_v) - C_v, and lengths grow exponentially with
+what is sent. Of all that is sent, group of kernels by group and time by time, the best mixture is
+the answer (`crosstack.mapping.packing`). The kernels of a tensor that has many are parted in every
+way at once.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -32,38 +38,74 @@ import numpy as np
 
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.ideals import Order, topological_chains
+from crosstack.mapping.packing import most_packed
 from crosstack.model.partition import ChipLoad, alone_sram
 from crosstack.workload.kernel_graph import Floats, Ints
 
 ROUNDS = 40  # of sending from all kernels
 SOURCES = 256  # kernels from which is sent at a time, about
-FRESH = [8 * 2**i for i in range(12)]  # times before which is forgotten what was sent until then
+FIRST = 8  # times at first
 STEPS = (1.0, 0.3)  # how much the fullest tensor grows at first and later, in its logarithm
 NEAR = 0.1  # balls so much worse than the best are used exp(-1) as much
 CAPACITIES = 2.5  # of tensors on either side of a kernel among which its ball is looked for
 CELLS = 200_000  # of one table of distances
 CELLS_A_UNIT = 500  # of array operations; see `crosstack.mapping.budget`
 ROUNDING = 1e-9  # relative, of sums of what is sent
+SENDING = 0.85  # of what may be spent; the rest is for the best mixture of what was sent
+COLUMNS = 24  # parts of what is sent from all kernels, about
+MOST_PRODUCTS = 400_000_000  # of columns, squared, and ways to part tensors
+FEW = 5  # kernels of a tensor that are parted in every way
+SHORTEST = 1e-9  # over the sum of all lengths by times, so that none is lost in rounding
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Links:
+    """Ways from a kernel through a tensor to another, by number.
+
+    Each passes ``cut``, ways to part a tensor, by ``share``: once, or half on either side of a
+    tensor of many kernels, which is a node itself. Entries are listed by ``link``.
+    """
+
+    tail: Ints
+    head: Ints
+    link: Ints
+    cut: Ints
+    share: Floats
+
+    def lengths(self, cuts: Floats) -> Floats:
+        """Sum of what each passes. [1/s]"""
+        weights = self.share * cuts[self.cut]
+        return np.asarray(np.bincount(self.link, weights=weights, minlength=len(self.tail)))
+
+    def passed(self, sent: Floats, links: Ints, cuts: int) -> Floats:
+        """What passes each of so many ways to part a tensor, if so much passes some links. [s]"""
+        every = np.zeros(len(self.tail))
+        every[links] = sent
+        weights = self.share * every[self.link]
+        return np.asarray(np.bincount(self.cut, weights=weights, minlength=cuts), dtype=float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Window:
     """Kernels ``sources`` and what is around them, numbered in the window.
 
-    ``tensors`` are the tensors with a kernel in the window; incidences of kernels and tensors
-    are listed by tensor (``of_tensor``: its first; ``kernel``) and by kernel (``of_kernel``,
-    ``tensor``), ``linked`` are the kernels that have any.
+    Incidences of tensors and kernels are listed by tensor (``of_tensor``: its first; ``kernel``);
+    ``links``, whose numbers among all are ``link``, by where they lead (``heads``, ``of_head``: the
+    first to each). Tensors of many kernels are nodes behind the kernels.
     """
 
     sources: Ints
     capacity: Floats
-    tensors: Ints
     weight: Floats
     of_tensor: Ints
     kernel: Ints
-    linked: Ints
-    of_kernel: Ints
-    tensor: Ints
+    nodes: int
+    tail: Ints
+    link: Ints
+    heads: Ints
+    of_head: Ints
 
 
 def least_moved(
@@ -78,42 +120,90 @@ def least_moved(
     budget : Budget
         What is left to spend; the best so far comes back once it is spent.
     """
-    time = np.array([flow.moved for flow in load.flows]) / load.bandwidth
-    used = time > 0
-    if load.temporal is not None or not used.any():
+    if load.temporal is not None or not any(flow.moved for flow in load.flows):
         return 0.0
-    windows, every = list(_windows(load, order)), -(-load.n // SOURCES)
-    length = np.where(used, 1 / np.where(used, time, 1.0) / used.sum(), np.inf)
-    benefit, through, best, ratio, reach = 0.0, np.zeros(len(time)), 0.0, math.inf, 0.0
+    cuts, alike, links, place = _ways(load, order)
+    used = cuts > 0
+    windows, every = list(_windows(load, links, place)), -(-load.n // SOURCES)
+    parts = max(1, COLUMNS // (len(windows) * every))
+    kept = max(1, math.isqrt(MOST_PRODUCTS // len(cuts)))
+    columns = deque[tuple[float, Floats]](maxlen=kept)
+    length = np.where(used, 1 / np.where(used, cuts * alike, 1.0), np.inf)
+    length[used] /= float((length[used] * cuts[used]).sum())
+    ratio, reach, sending = math.inf, 0.0, budget.part(SENDING)
     for number in range(ROUNDS * every):
-        if number in FRESH:  # what was sent along worse lengths
-            benefit, through = 0.0, np.zeros(len(time))
-        gained, more, least = 0.0, np.zeros(len(time)), math.inf
+        lengths, least, sets = links.lengths(length), math.inf, list[tuple[float, Floats]]()
         for window in windows:
-            found = _send(window, length, ratio, slice(number % every, None, every), budget)
-            gained, least = gained + found[0], min(least, found[2])
-            more[window.tensors] += found[1]
-        if not gained or (budget.over() and best):
+            some = slice(number % every, None, every)
+            gained, through, near = _send(window, lengths, ratio, some, parts, sending)
+            least = min(least, near)
+            for brings, sent in zip(gained, through, strict=True):
+                sets.append((brings, links.passed(sent, window.link, len(cuts))))
+        if math.isinf(least):
             break
-        share = more[used] / time[used]
-        step = STEPS[number >= FRESH[0]] / float(share.max())
-        benefit, through, ratio = benefit + gained * step, through + more * step, least
+        more = np.sum([passed for _, passed in sets], axis=0)
+        whole = sum(brings for brings, _ in sets), more
+        columns.extend(sets if len(windows) * every <= COLUMNS else [whole])
+        share, ratio = more[used] / cuts[used], least
         # Lengths scaled to a ratio of 1 solve the problem of the metric: more is not to be had.
         reach = max(reach, 2 / least) if number % every else 2 / least
-        length[used] *= np.exp(step * share)
-        length[used] /= float((length[used] * time[used]).sum())
-        best = max(best, 2 * benefit / float((through[used] / time[used]).max()))
-        if number % every == every - 1 and not of_use(reach):
+        length[used] *= np.exp(STEPS[number >= FIRST] / float(share.max()) * share)
+        length[used] /= float((length[used] * cuts[used]).sum())
+        length[used] = np.maximum(length[used], SHORTEST / cuts[used])
+        if sending.over() or (number % every == every - 1 and not of_use(reach)):
             break
-    return best * (1 - ROUNDING)
+    budget.spend(sending.used)
+    found = [(brings, passed) for brings, passed in columns if brings > 0]
+    if not found:
+        return 0.0
+    fills = np.array([passed[used] / cuts[used] for _, passed in found])
+    return 2 * most_packed(np.array([b for b, _ in found]), fills, budget) * (1 - ROUNDING)
 
 
-def _windows(load: ChipLoad, order: Order) -> Iterator[_Window]:
-    """Yield the kernels in the order of their levels, some at a time, with what is around them."""
+def _ways(load: ChipLoad, order: Order) -> tuple[Floats, Ints, _Links, Ints]:
+    """Return the time of each way to part a tensor [s], and how many there are of that tensor.
+
+    And links between kernels, and their places.
+
+    Kernels are numbered by their places, in the order of their levels.
+    """
+    place = np.empty(load.n, dtype=np.int64)
+    place[topological_chains(order)[1]] = np.arange(load.n)
+    times, alike, ends, nodes = list[float](), list[int](), list[Pair](), load.n
+    entries = list[tuple[int, int, float]]()
+    for flow in load.flows:
+        kernels = place[[flow.producer, *(r for r, _ in flow.readers)]].tolist()
+        first, time = len(times), flow.moved / load.bandwidth
+        if len(kernels) > FEW:
+            times.append(time)
+            alike.append(1)
+            for kernel in kernels:
+                entries += [(len(ends), first, 0.5), (len(ends) + 1, first, 0.5)]
+                ends += [(kernel, nodes), (nodes, kernel)]
+            nodes += 1
+            continue
+        parted = range(1, 2 ** (len(kernels) - 1))  # masks without the last kernel
+        times += [time] * len(parted)
+        alike += [len(parted)] * len(parted)
+        for a, b in itertools.permutations(range(len(kernels)), 2):
+            entries += [
+                (len(ends), first + k, 1.0)
+                for k, mask in enumerate(parted)
+                if (mask >> a ^ mask >> b) & 1
+            ]
+            ends.append((kernels[a], kernels[b]))
+    tail, head = np.array(ends).T
+    link, cut, share = zip(*entries, strict=True)
+    links = _Links(
+        tail=tail, head=head, link=np.array(link), cut=np.array(cut), share=np.array(share)
+    )
+    return np.array(times), np.array(alike), links, place
+
+
+def _windows(load: ChipLoad, links: _Links, place: Ints) -> Iterator[_Window]:
+    """Yield kernels by their places, some at a time, with what is around them."""
     n, depth = load.n, load.stream_depth
-    sequence = np.array(topological_chains(order)[1])
-    place = np.empty(n, dtype=np.int64)
-    place[sequence] = np.arange(n)
+    sequence = np.argsort(place)
     deepest = [max(d for _, d in flow.readers) for flow in load.flows]
     touched = np.array(
         [flow.tile * min(depth, d) for flow, d in zip(load.flows, deepest, strict=True)]
@@ -125,7 +215,7 @@ def _windows(load: ChipLoad, order: Order) -> Iterator[_Window]:
     capacity = np.maximum(load.sram_capacity, [alone_sram(load, i) for i in range(n)])
     capacity = capacity * (1 + ROUNDING)
     flow_of = np.array([f for i in range(n) for f in load.flows_of[i]], dtype=np.int64)
-    kernel_of = np.repeat(np.arange(n), [len(f) for f in load.flows_of])
+    kernel_of = place[np.repeat(np.arange(n), [len(f) for f in load.flows_of])]
     first = 0
     while first < n:
         reach = CAPACITIES * float(capacity[sequence[first]])
@@ -134,40 +224,49 @@ def _windows(load: ChipLoad, order: Order) -> Iterator[_Window]:
         while last < n and (last == first or (last - first) * (high - low) < CELLS):
             last = min(n, last + 16)
             high = min(n, int(np.searchsorted(up_to, up_to[last] + reach)))
-        inside = (place[kernel_of] >= low) & (place[kernel_of] < high)
+        inside = (kernel_of >= low) & (kernel_of < high)
         tensors, tensor = np.unique(flow_of[inside], return_inverse=True)
-        kernel = place[kernel_of[inside]] - low
-        by_tensor, by_kernel = np.argsort(tensor, kind="stable"), np.argsort(kernel, kind="stable")
-        linked, of_kernel = np.unique(kernel[by_kernel], return_index=True)
+        by_tensor = np.argsort(tensor, kind="stable")
+        near = [(ends >= low) & (ends < high) | (ends >= n) for ends in (links.tail, links.head)]
+        link = np.flatnonzero(near[0] & near[1])
+        nodes, ends = np.unique(
+            np.concatenate([np.arange(low, high), links.tail[link], links.head[link]]),
+            return_inverse=True,
+        )
+        tail, head = ends[high - low :].reshape(2, -1)
+        by_head = np.argsort(head, kind="stable")
+        heads, of_head = np.unique(head[by_head], return_index=True)
         yield _Window(
             sources=np.arange(first, last) - low,
             capacity=capacity[sequence[first:last]],
-            tensors=tensors,
             weight=np.concatenate([touched[tensors], held[sequence[low:high]]]),
             of_tensor=np.searchsorted(tensor[by_tensor], np.arange(len(tensors))),
-            kernel=kernel[by_tensor],
-            linked=linked,
-            of_kernel=of_kernel,
-            tensor=tensor[by_kernel],
+            kernel=(kernel_of[inside] - low)[by_tensor],
+            nodes=len(nodes),
+            tail=tail[by_head],
+            link=link[by_head],
+            heads=heads,
+            of_head=of_head,
         )
         first = last
 
 
 def _send(
-    window: _Window, lengths: Floats, reference: float, some: slice, budget: Budget
-) -> tuple[float, Floats, float]:
+    window: _Window, lengths: Floats, reference: float, some: slice, parts: int, budget: Budget
+) -> tuple[list[float], Floats, float]:
     """Send from some sources of a window what is best along these lengths.
 
-    Returns the benefit [s], what is sent through each tensor of the window [s], up to a common
-    factor, and the least ratio of lengths to benefit. [1/s]
+    Returns the benefit of each part of the sources [s], what it sends through each link of the
+    window [s], up to a common factor, and the least ratio of lengths to benefit. [1/s]
     """
-    length, weight = lengths[window.tensors], window.weight
+    length, weight = lengths[window.link], window.weight
     sources, capacity = window.sources[some], window.capacity[some]
-    none = 0.0, np.zeros(len(length)), math.inf
+    none = list[float](), np.zeros((0, len(length))), math.inf
     if not len(sources):
         return none
-    to_tensor, to_kernel = _distances(window, length, sources, budget)
-    distance = np.concatenate([to_tensor, to_kernel], axis=1)
+    to_tensor, to_node = _distances(window, length, sources, budget)
+    kernels = len(weight) - to_tensor.shape[1]
+    distance = np.concatenate([to_tensor, to_node[:, :kernels]], axis=1)
     rank = np.argsort(distance, axis=1)
     near = np.take_along_axis(distance, rank, axis=1)
     sizes = weight[rank]
@@ -185,29 +284,31 @@ def _send(
     sent = np.zeros(distance.shape)
     inside = np.arange(distance.shape[1])[None, :] <= ends[:, None]
     np.put_along_axis(sent, rank, inside * sizes * amount[:, None], axis=1)
-    through = _through(window, length, sources, (to_tensor, to_kernel), sent)
-    return float((amount * benefit).sum()), through, least
+    parts = min(parts, len(sources))
+    part = np.arange(len(sources)) * parts // len(sources)
+    through = _through(window, length, sources, (to_tensor, to_node), sent, part)
+    gained = np.bincount(part, weights=amount * np.where(good, benefit, 0.0), minlength=parts)
+    return gained.tolist(), through, least
 
 
 def _distances(
     window: _Window, length: Floats, sources: Ints, budget: Budget
 ) -> tuple[Floats, Floats]:
-    """Return lengths of the tensors on the way from sources to tensors, and to kernels.
+    """Return lengths of ways from sources to tensors, where a kernel of theirs is, and to nodes.
 
-    Shapes (sources, tensors) and (sources, kernels); the last tensor of a way to a tensor, which is
-    itself, does not count.
+    Shapes (sources, tensors) and (sources, nodes).
     """
-    rows, kernels = len(sources), len(window.weight) - len(window.tensors)
-    to_kernel = np.full((rows, kernels), np.inf)
-    to_kernel[np.arange(rows), sources] = 0.0
+    rows = len(sources)
+    to_node = np.full((rows, window.nodes), np.inf)
+    to_node[np.arange(rows), sources] = 0.0
     while True:
-        budget.spend(CALL + 2 * rows * len(window.kernel) // CELLS_A_UNIT)
-        to_tensor = np.minimum.reduceat(to_kernel[:, window.kernel], window.of_tensor, axis=1)
-        behind = (to_tensor + length)[:, window.tensor]
-        shorter = np.minimum.reduceat(behind, window.of_kernel, axis=1)
-        if not (shorter < to_kernel[:, window.linked]).any():
-            return to_tensor, to_kernel
-        to_kernel[:, window.linked] = np.minimum(to_kernel[:, window.linked], shorter)
+        budget.spend(CALL + rows * len(length) // CELLS_A_UNIT)
+        behind = to_node[:, window.tail] + length
+        shorter = np.minimum.reduceat(behind, window.of_head, axis=1)
+        if not (shorter < to_node[:, window.heads]).any():
+            to_tensor = np.minimum.reduceat(to_node[:, window.kernel], window.of_tensor, axis=1)
+            return to_tensor, to_node
+        to_node[:, window.heads] = np.minimum(to_node[:, window.heads], shorter)
 
 
 def _through(
@@ -216,38 +317,44 @@ def _through(
     sources: Ints,
     distances: tuple[Floats, Floats],
     sent: Floats,
+    part: Ints,
 ) -> Floats:
-    """Return what passes each tensor when ``sent`` goes to tensors and kernels by shortest ways."""
-    to_tensor, to_kernel = distances
-    rows, kernels = to_kernel.shape
-    tensors, everyone = len(length), np.arange(len(sources))
-    # The kernel before each tensor on the way, and the tensor before each kernel.
+    """Return what passes each link when ``sent`` goes to tensors and kernels by shortest ways.
+
+    Shape (parts, links), where ``part`` is that of each source.
+    """
+    to_tensor, to_node = distances
+    rows, nodes = to_node.shape
+    tensors, everyone = to_tensor.shape[1], np.arange(len(sources))
+    # The kernel of each tensor that is reached first, and the link to each node.
     counts = np.diff(np.append(window.of_tensor, len(window.kernel)))
-    here = to_kernel[:, window.kernel] == np.repeat(to_tensor, counts, axis=1)
+    here = to_node[:, window.kernel] == np.repeat(to_tensor, counts, axis=1)
     before = np.maximum.reduceat(np.where(here, window.kernel, -1), window.of_tensor, axis=1)
-    counts = np.diff(np.append(window.of_kernel, len(window.tensor)))
-    behind = (to_tensor + length)[:, window.tensor]
-    here = behind == np.repeat(to_kernel[:, window.linked], counts, axis=1)
-    entered = np.full((rows, kernels), -1)
-    entered[:, window.linked] = np.maximum.reduceat(
-        np.where(here, window.tensor, -1), window.of_kernel, axis=1
+    counts = np.diff(np.append(window.of_head, len(window.tail)))
+    here = to_node[:, window.tail] + length == np.repeat(to_node[:, window.heads], counts, axis=1)
+    entered = np.full((rows, nodes), -1)
+    entered[:, window.heads] = np.maximum.reduceat(
+        np.where(here, np.arange(len(length)), -1), window.of_head, axis=1
     )
-    through = np.zeros(tensors)
+    shape = int(part[-1]) + 1, len(length)
+    through = np.zeros(shape[0] * shape[1])
 
     def arrive(row: Ints, at: Ints, amount: Floats) -> Floats:
-        """Add up what arrives at kernels; what has come to its source is there."""
-        cells = np.bincount(row * kernels + at, weights=amount, minlength=rows * kernels)
-        found: Floats = cells.reshape(rows, kernels).astype(np.float64)
+        """Add up what arrives at nodes; what has come to its source is there."""
+        cells = np.bincount(row * nodes + at, weights=amount, minlength=rows * nodes)
+        found: Floats = cells.reshape(rows, nodes).astype(np.float64)
         found[everyone, sources] = 0.0
         return found
 
     row, tensor = np.nonzero(sent[:, :tensors])
-    waiting = sent[:, tensors:] + arrive(row, before[row, tensor], sent[row, tensor])
+    waiting = arrive(row, before[row, tensor], sent[row, tensor])
+    waiting[:, : sent.shape[1] - tensors] += sent[:, tensors:]
     waiting[everyone, sources] = 0.0
     while True:
-        row, kernel = np.nonzero(waiting)
+        row, node = np.nonzero(waiting)
         if not len(row):
-            return through
-        tensor, amount = entered[row, kernel], waiting[row, kernel]
-        through += np.bincount(tensor, weights=amount, minlength=tensors)
-        waiting = arrive(row, before[row, tensor], amount)
+            return through.reshape(shape)
+        link, amount = entered[row, node], waiting[row, node]
+        at = part[row] * shape[1] + link
+        through += np.bincount(at, weights=amount, minlength=len(through))
+        waiting = arrive(row, window.tail[link], amount)
