@@ -113,8 +113,7 @@ def layers_of_block(
 
 def _pure_bound(state: SearchState, plan: MeshPlan, *, together: bool = False) -> float:
     """Bound the layer time where all layers compute the same again. [s]"""
-    together = together and (plan.expert > 1 or plan.cut_over is not None)
-    together = together and state.system.chip.overlap is not Overlap.ALL
+    together = together and state.waits_for_tokens(plan)
     key = *block_of(state, plan), together
     if key not in state.blocks:
         state.blocks[key] = _layer_bound(state, unburdened_plan(state, plan), together=together)

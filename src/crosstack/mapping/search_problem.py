@@ -194,8 +194,12 @@ class SearchProblem:
 
     def hides_tokens(self, plan: MeshPlan) -> bool:
         """Whether passes of a plan run together and hide tokens on their way to experts."""
+        return plan.schedule.pairs and self.waits_for_tokens(plan)
+
+    def waits_for_tokens(self, plan: MeshPlan) -> bool:
+        """Whether tokens are on their way to experts while nothing else of a pass is done."""
         sent = plan.expert > 1 or plan.cut_over is not None
-        return plan.schedule.pairs and sent and self.system.chip.overlap is not Overlap.ALL
+        return sent and self.system.chip.overlap is not Overlap.ALL
 
     def count_table(self, plan: MeshPlan, n_tiles: int) -> None:
         """Count the work of a table, once whether all of it is made or what is asked is known."""

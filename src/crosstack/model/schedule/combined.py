@@ -17,11 +17,16 @@ import numpy as np
 
 from crosstack.errors import require
 from crosstack.model.schedule.dual import pair_time
-from crosstack.model.schedule.interleaved import piece_of, steady_turns, turn_of, warm_up
+from crosstack.model.schedule.interleaved import (
+    Items,
+    in_turn,
+    period_of,
+    steady_turns,
+    turn_of,
+    warm_up,
+)
 from crosstack.model.schedule.levels import NONE, LevelBuilder, Levels, through_many
 from crosstack.model.schedule.passes import Item, Pass, Stage
-
-Items = tuple[Item, ...]  # what runs together: one pass, or one forward and one backward
 
 
 def check_combined(chips: int, pieces: int) -> None:
@@ -38,16 +43,7 @@ def combined_order(chip: int, chips: int, microbatches: int, pieces: int) -> lis
     chip, chips, microbatches, pieces : int
         Its number; of the pipeline; of an iteration; of a stage. [1]
     """
-    total = microbatches * pieces
-    ahead = min(warm_up(chip, chips, pieces) + 1, total)
-
-    def piece(k: int, kind: Pass) -> Item:
-        return piece_of(k, kind, chip, chips, pieces)
-
-    order: list[Items] = [(piece(k, Pass.FORWARD),) for k in range(ahead)]
-    for k in range(total - ahead):
-        order.append((piece(ahead + k, Pass.FORWARD), piece(k, Pass.BACKWARD)))
-    return order + [(piece(k, Pass.BACKWARD),) for k in range(total - ahead, total)]
+    return in_turn(warm_up(chip, chips, pieces) + 1, chip, chips, microbatches, pieces)
 
 
 def combined_items(chips: int, microbatches: int, pieces: int) -> Iterator[Items]:
@@ -138,7 +134,7 @@ def combined_ends(stages: Sequence[Stage], microbatches: int, pieces: int) -> li
     def levels_of(some: int, *, turns: bool) -> Levels:
         return _levels(chips, some, pieces, turns=turns)
 
-    times, each = np.array(_times(stages, chips)), 1 if pieces == 1 else chips
+    times, each = np.array(_times(stages, chips)), period_of(chips, pieces)
     return [float(end) for end in through_many(levels_of, times, chips, microbatches, each)]
 
 

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from crosstack.model.schedule.levels import Steady
 from crosstack.model.schedule.passes import Item, Pass
 
+Items = tuple[Item, ...]  # what runs at a time: one pass, or one forward and one backward
+
 
 def warm_up(chip: int, chips: int, pieces: int) -> int:
     """Passes forward before the first one backward of a chip whose stage is cut, of the next. [1]
@@ -64,6 +66,11 @@ def turn_of(item: Item, ahead: int, late: int, chip: int, chips: int, pieces: in
     return number + lead + chips - 1 - chip
 
 
+def period_of(chips: int, pieces: int) -> int:
+    """Microbatches after which chips do the same again. [1]"""
+    return 1 if pieces == 1 else chips
+
+
 def steady_turns(microbatches: int, aheads: Sequence[int], late: int, pieces: int) -> Steady:
     """Return the turns in which all chips do the same.
 
@@ -76,7 +83,7 @@ def steady_turns(microbatches: int, aheads: Sequence[int], late: int, pieces: in
     """
     chips = len(aheads)
     passes = [microbatches * pieces - ahead + chips - 1 - c for c, ahead in enumerate(aheads)]
-    return Steady(chips - 1 + late, min(passes) - 1, pieces * (1 if pieces == 1 else chips))
+    return Steady(chips - 1 + late, min(passes) - 1, pieces * period_of(chips, pieces))
 
 
 def interleaved_order(chip: int, chips: int, microbatches: int, pieces: int) -> list[Item]:
@@ -85,13 +92,27 @@ def interleaved_order(chip: int, chips: int, microbatches: int, pieces: int) -> 
     Chip c of p takes ``p - 1 - c`` microbatches forward, then one forward and one backward in turn,
     then what is left backward; cut into pieces, `warm_up` of them first.
     """
+    ahead = passes_ahead(chip, chips, pieces)
+    return [item for items in in_turn(ahead, chip, chips, microbatches, pieces) for item in items]
+
+
+def in_turn(ahead: int, chip: int, chips: int, microbatches: int, pieces: int) -> list[Items]:
+    """Return what a chip does: so many passes ``ahead``, forward and backward in turn, the rest.
+
+    Parameters
+    ----------
+    ahead : int
+        Passes forward before the first one backward, if there are as many. [1]
+    chip, chips, microbatches, pieces : int
+        Its number; of the pipeline; of an iteration; of a stage. [1]
+    """
     total = microbatches * pieces
-    ahead = min(passes_ahead(chip, chips, pieces), total)
+    ahead = min(ahead, total)
 
     def piece(k: int, kind: Pass) -> Item:
         return piece_of(k, kind, chip, chips, pieces)
 
-    order = [piece(k, Pass.FORWARD) for k in range(ahead)]
+    order: list[Items] = [(piece(k, Pass.FORWARD),) for k in range(ahead)]
     for k in range(total - ahead):
-        order += [piece(ahead + k, Pass.FORWARD), piece(k, Pass.BACKWARD)]
-    return order + [piece(k, Pass.BACKWARD) for k in range(total - ahead, total)]
+        order.append((piece(ahead + k, Pass.FORWARD), piece(k, Pass.BACKWARD)))
+    return order + [(piece(k, Pass.BACKWARD),) for k in range(total - ahead, total)]

@@ -5,7 +5,7 @@ the one before it on its link and for what it sends. Those that wait for nothing
 levels do are one array operation, however many pipelines are looked at.
 
 Once a pipeline is filled, chips take the same passes turn after turn, and each waits for others no
-more than `Levels.depth` turns before. If that many turns all end as much later than those a period
+more than a few turns before. If that many turns all end as much later than those a period
 before, whatever chip they are on, so does every turn after them, as when a pass ends is the
 maximum of sums: what so many microbatches take is then known of fewer (`through_many`).
 """

@@ -25,13 +25,15 @@ from crosstack.model.schedule.closed import (
     uneven_time,
     zero_bubble_ways,
 )
-from crosstack.model.schedule.combined import Items, check_combined, combined_ends, combined_items
+from crosstack.model.schedule.combined import check_combined, combined_ends, combined_items
 from crosstack.model.schedule.dual import check_dual, dual_ends, pair_time
 from crosstack.model.schedule.dual_graph import dual_graph
 from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder, check_tasks
 from crosstack.model.schedule.interleaved import (
+    Items,
     interleaved_order,
     passes_ahead,
+    period_of,
     steady_turns,
     turn_of,
 )
@@ -301,7 +303,7 @@ def stage_ends_of_many(
 
     if schedule.ends_meet:  # whose turns are not known
         return levels_of(microbatches, turns=False).through(times)
-    return through_many(levels_of, times, chips, microbatches, chips if interleave > 1 else 1)
+    return through_many(levels_of, times, chips, microbatches, period_of(chips, interleave))
 
 
 def pipeline_graph(
