@@ -53,6 +53,7 @@ def pipeline(
         schedule=schedule,
         interleave=pieces,
         weight_gradients=rng.choice([0.1, 1 / 3, 0.5]) if schedule is WAITS else 1 / 3,
+        taken=rng.choice([0.0, 0.15, 0.4]),
         step=step,
     )
 
@@ -78,6 +79,7 @@ def ran(one: Pipeline, work: float) -> float:
             forward=forward,
             lead=work * one.last_pass / one.layers,
             head=(one.last[0], 0.0 if one.schedule is WAITS else one.last[1] - one.last[0]),
+            taken=one.taken,
         ),
     )
     return simulate(graph).makespan
@@ -165,9 +167,12 @@ def test_weights_sent_round_to_pieces_and_ends_delay_no_more_than_is_said(seed):
 def test_what_of_weights_sent_round_is_waited_for_by_hand():
     # One stage of 4 layers, each 1 s forward: the first is waited for, or the last, due at 3 s.
     one = replace(
-        pipeline(Random(0), OptimizerStep(gather=2.0)), stages=1, microbatches=3, layers=4
+        pipeline(Random(0), OptimizerStep(gather=2.0)), stages=1, microbatches=3, layers=4, taken=0
     )
     assert [float(t) for t in step_times(one, 12.0)] == [0.0, 0.0, 0.5]
+    # The other three come beside the first three layers, of whose units a fifth sends for 1.5 s.
+    units = replace(one, taken=0.2)
+    assert [float(t) for t in step_times(units, 12.0)] == [0.0, 0.0, 0.8]
     slow = replace(one, step=OptimizerStep(gather=20.0, before=1.0))
     assert [float(t) for t in step_times(slow, 12.0)] == [0.0, 0.0, 18.0]
     head = replace(one, step=OptimizerStep(gather=2.0, behind=5.0))  # needed at 4 s
@@ -179,8 +184,11 @@ def test_what_of_weights_sent_round_is_waited_for_by_hand():
 def test_what_hides_behind_the_last_backward_pass_by_hand():
     # One stage of 4 layers: a layer takes 1 s forward, 2 s backward.
     one = pipeline(Random(0), OptimizerStep(sums=4.0, update=0.5))
-    one = replace(one, stages=1, microbatches=3, layers=4)
+    one = replace(one, stages=1, microbatches=3, layers=4, taken=0)
     assert [float(t) for t in step_times(one, 12.0)] == [1.0, 0.5, 0.0]  # the last bucket
+    # Of units a fifth sends while the last three layers run, for 3 s.
+    units = replace(one, taken=0.2)
+    assert [float(t) for t in step_times(units, 12.0)] == [1.6, 0.5, 0.0]
     slow = replace(one, step=OptimizerStep(sums=40.0, update=0.5))
     # The first bucket is sent 6 s before the end, all take 40 s.
     assert [float(t) for t in step_times(slow, 12.0)] == [34.0, 0.5, 0.0]

@@ -229,6 +229,7 @@ def _ending(answer: Plan) -> Ending | None:
         lead=layers * float(pipeline.lead),
         head=(there, 0.0 if pipeline.schedule.defers_weights else both - there),
         fewer=(float(pipeline.fewer[0]), float(pipeline.fewer[1])),
+        taken=pipeline.taken,
     )
 
 

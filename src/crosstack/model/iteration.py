@@ -190,9 +190,16 @@ def step_paths(pipeline: Pipeline) -> tuple[tuple[Path, ...], ...]:
         step = replace(step, first=step.first * alone, last=step.last * alone)
     elif pipeline.has_ends and not step.overlapped:  # the first stage has one behind all others
         step = replace(step, last=step.last * (np.asarray(pipeline.stages) == 1))
-    counts = {
-        "stages": pipeline.stages, "layers": pipeline.layers, "pieces": pipeline.interleave,
-    }  # fmt: skip
+    held = 1 - np.asarray(pipeline.fewer[0])  # of the stage that is through last
+    if pipeline.schedule.defers_weights:  # which may be any
+        held = np.minimum(held, 1 - np.asarray(pipeline.fewer[1]))
+    counts: dict[str, Any] = {
+        "stages": pipeline.stages,
+        "layers": pipeline.layers,
+        "pieces": pipeline.interleave,
+        "held": held,
+        "taken": pipeline.taken,
+    }
     sent = pipeline.transfer / 2
     # A stage that sends by itself is through when it has sent.
     hops = np.maximum(pipeline.stages - 1 - (pipeline.overlap is not Overlap.ALL), 0)
@@ -373,7 +380,9 @@ def _stages_through(
 def _sums_behind(pipeline: Pipeline, work: Any) -> list[Any]:
     """How long behind its last pass each stage sums gradients. [s]
 
-    Those of the first stage's end go last, of the last stage's with those of its layers.
+    Those of the first stage's end go last, of the last stage's with those of its layers. Which
+    stages sum beside their last pass, and what that takes: `summing_paths`; where gradients of
+    weights wait, no other stage does for them, and all do.
     """
     step, count = pipeline.step, int(pipeline.stages)
     least = float(pipeline.fewer[0]), float(pipeline.fewer[1])
@@ -382,11 +391,13 @@ def _sums_behind(pipeline: Pipeline, work: Any) -> list[Any]:
     if not step.overlapped:
         besides[0], besides[-1] = step.first, step.last
         return [step.sums * share + more for share, more in zip(held, besides, strict=True)]
+    besides[-1] = step.last
+    found = [step.sums * share + more for share, more in zip(held, besides, strict=True)]
     bucket = step.sums / pipeline.layers
-    back, besides[-1] = work * float(pipeline.last_pass), step.last
-    hidden = [back * share - work * float(pipeline.lead) for share in held]
-    rows = zip(held, hidden, besides, strict=True)
-    found = [np.maximum(bucket, step.sums * share - beside + more) for share, beside, more in rows]
+    for s in range(count if pipeline.schedule.defers_weights else 1):
+        hidden = work * (float(pipeline.last_pass) * held[s] - float(pipeline.lead))
+        slowed = bucket + pipeline.taken * (found[s] - bucket)
+        found[s] = np.maximum(slowed, found[s] - hidden)
     found[0] = found[0] + step.first
     return found
 

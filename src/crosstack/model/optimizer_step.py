@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 Path = tuple[Any, Any]  # how often the work of a stage [1], and beside it [s]
 
 
@@ -55,6 +57,8 @@ def summing_paths(
     stages: Any,
     layers: Any,
     pieces: Any,
+    held: Any,
+    taken: float,
     backward: Any,
     lead: Any,
     sent: Any,
@@ -64,12 +68,21 @@ def summing_paths(
 
     The first stage is through last. Its first bucket can be sent once one layer of the last
     microbatch is through; each other piece of a stage is through p passes of a piece earlier at
-    least, so that is the longest it takes. The last stage is through ``p - 1`` passes earlier.
+    least, so that is the longest it takes. While buckets are summed beside passes, those have a
+    share ``1 - x`` of the chip and take ``x`` times as long more.
+
+    What another stage is late, so is the first one. So the others sum the last piece behind their
+    last pass, which ends earlier by a pass each, and other pieces when the first stage does, all
+    slowed at the same time (``nvidia_megatron_core``, its aligned launch of sums).
 
     Parameters
     ----------
     stages, layers, pieces : int or array
         Of the pipeline, of a stage, of a stage. [1]
+    held : float or array
+        Share of those layers that the first stage has. [1]
+    taken : float
+        x, the share of a chip's units that sums take. [1]
     backward : float or array
         Share of the work of a stage that the backward pass is. [1]
     lead : float or array
@@ -84,13 +97,18 @@ def summing_paths(
     early = (stages - 1) * one
     if not step.overlapped:
         return (0.0, step.sums + step.first), (-early, step.sums + step.last - sent)
-    begun = one - lead
-    others = begun + (pieces - 1) * stages * one
+    alone = np.equal(stages, 1)
+    begun, before = held * one - lead, (pieces - 1) * stages * one
+    own, bucket = held * step.sums, step.sums / layers
+    heads = (step.last - step.first) * alone
     return (
-        (0.0, step.sums / layers + step.first),
-        (-begun, step.sums / pieces + step.first - ended),
-        (-others, step.sums + step.first - ended),
-        (-others - early, step.sums + step.last - ended),
+        (0.0, bucket + step.first + taken * (own - bucket + heads)),
+        (-begun, own / pieces + step.first - ended + taken * (own - own / pieces)),
+        (-begun - before, own + step.first - ended),
+        (
+            -np.where(alone, begun, np.maximum(early, before)),
+            own * alone + step.sums * (1 - alone) + step.last - np.where(alone, ended, sent),
+        ),
     )
 
 
@@ -100,6 +118,8 @@ def gathering_paths(
     stages: Any,
     layers: Any,
     pieces: Any,
+    held: Any,
+    taken: float,
     forward: Any,
     begun: Any,
     sent: Any,
@@ -107,11 +127,12 @@ def gathering_paths(
     """Return how long the first microbatch waits for weights.
 
     The first stage begins with its own first layer, and needs those of its first piece by the last
-    layer of that; a later piece, and the head, is reached once all stages before are passed.
+    layer of that; a later piece, and the head, is reached once all stages before are passed. All
+    chips are sent theirs at the same time, and what runs meanwhile has ``1 - x`` of each.
 
     Parameters
     ----------
-    stages, layers, pieces : int or array
+    stages, layers, pieces, held, taken
         As `summing_paths`. [1]
     forward : float or array
         Share of the work of a stage that the forward pass is. [1]
@@ -129,10 +150,14 @@ def gathering_paths(
             (0.0, step.gather + step.before + one_stage),
             (-last[0], step.gather + step.behind - last[1]),
         )
-    within = one * (1 - pieces / layers)
+    within, bucket = one * (1 - pieces / layers), step.gather / layers
+    own, heads = held * step.gather, step.behind * np.equal(stages, 1)
     return (
-        (0.0, step.before + step.gather / layers),
-        (-within, step.before + step.gather / pieces - begun),
+        (0.0, step.before + bucket + taken * (own - bucket + heads)),
+        (
+            -within,
+            step.before + step.gather / pieces - begun + taken * (own - own / pieces),
+        ),
         (
             -within - (pieces - 1) * stages * one,
             step.before + step.gather - begun - (pieces - 1) * stages * sent,

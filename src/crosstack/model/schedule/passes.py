@@ -87,8 +87,9 @@ class Ending:
     ``forward`` is what the layers of a piece of a stage take in the first pass, ``lead`` what the
     layer that it begins with takes in the last, ``head`` what the last stage works behind those,
     forward, and in the last pass before them, for one microbatch [s]; ``fewer`` the shares of
-    ``layers`` that the first and the last stage do not have [1]. Weights that are sent round are
-    those of the iteration before.
+    ``layers`` that the first and the last stage do not have, ``taken`` that of a chip's units that
+    runs what is sent beside passes [1]. Weights that are sent round are those of the iteration
+    before.
     """
 
     step: OptimizerStep
@@ -97,6 +98,7 @@ class Ending:
     lead: float
     head: tuple[float, float] = (0.0, 0.0)
     fewer: tuple[float, float] = (0.0, 0.0)
+    taken: float = 0.0
 
     def held(self, chip: int, chips: int) -> float:
         """Share of ``layers`` that one of so many chips has. [1]"""

@@ -13,7 +13,7 @@ Twice the same thing: `pipeline_time` stage by stage, `pipeline_graph` as tasks 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from crosstack.model.schedule.interleaved import (
 )
 from crosstack.model.schedule.levels import NONE, NOWHERE, LevelBuilder, Levels, through_many
 from crosstack.model.schedule.passes import Ending, Item, Pass, Stage
+from crosstack.model.schedule.step_tasks import add_ending, add_gathers, slower_first, slower_last
 from crosstack.model.schedule.zero_bubble import (
     check_waiting,
     chip_pieces,
@@ -370,11 +371,19 @@ def pipeline_graph(
         begun, pending = rounds[s]
         waits = [task for task in (came, before[on[s]], begun) if task is not None]
         start = build.add(f"weights of stage {s}", after=waits, kind="hand over")
-        ends = [run(s, 0, start, Pass.FORWARD)]
+        within, behind = slower_first(ending, held) if ending and not s else (0.0, 0.0)
+        ends = [longer(s, run(s, 0, start, Pass.FORWARD), within)]
         for task, takes in pending:
             ends.append(build.add(f"rest of stage {s}", takes, after=[task], kind="hand over"))
         task = build.add(f"stage {s} is through", after=ends, kind="hand over")
-        before[on[s]] = task
+        before[on[s]] = task = longer(s, task, behind)
+        return task
+
+    def longer(s: int, task: int, takes: float) -> int:
+        """Add what a pass waits for units that send; return the task that ends it."""
+        if takes:
+            name = f"units of stage {s} that send"
+            before[on[s]] = task = build.add(name, takes, after=[task], kind="hand over")
         return task
 
     def send(s: int, i: int, after: int, kind: Pass) -> int:
@@ -394,7 +403,8 @@ def pipeline_graph(
         )
 
     held = [chip_pieces(chip, chips, len(stages), schedule) for chip in range(chips)]
-    rounds = {} if ending is None else _add_gathers(build, ending, held)
+    rounds = {} if ending is None else add_gathers(build, ending, held)
+    last_kind = Pass.WEIGHTS if schedule.defers_weights else Pass.BACKWARD
     passed: dict[Item, int] = {}  # the task that passes a microbatch on
     final: dict[int, tuple[list[int], int]] = {}  # what the last pass waits for, and its end
     order = _together(len(stages), microbatches, schedule, interleave, training=training)
@@ -411,85 +421,13 @@ def pipeline_graph(
         else:
             done = run(s, i, came[0], kind)
         final[s] = waits, done
+        if ending is not None and kind is last_kind and i == microbatches - 1:
+            done = longer(s, done, slower_last(ending, held, s, deferred=schedule.defers_weights))
+            if s == held[on[s]][0]:  # sums of other pieces are beside later passes
+                final[s] = waits, done
         for s, i, kind in items:
             passed[s, i, kind] = send(s, i, done, kind)
     if ending is not None:
         through = [task for task in before if task is not None]
-        _add_ending(build, ending, final, held, through)
+        add_ending(build, ending, final, held, through, deferred=schedule.defers_weights)
     return build.build()
-
-
-def _add_gathers(
-    build: TaskGraphBuilder, ending: Ending, pieces: Sequence[Sequence[int]]
-) -> dict[int, tuple[int, list[tuple[int, float]]]]:
-    """Add sending round the weights that the iteration before updated, of each chip's ``pieces``.
-
-    Return of each piece what its first microbatch begins behind, and which tasks it ends at least
-    so many seconds behind. [s]
-    """
-    step, chips = ending.step, len(pieces)
-    if not step.gather:
-        return {}
-    count = sum(map(len, pieces))
-    bucket = step.gather / ending.layers
-    found: dict[int, tuple[int, list[tuple[int, float]]]] = {}
-    for chip in range(chips):
-        own = partial(build.add, resource=f"weights {chip}", kind="transfer")
-        besides = step.before * (chip == 0), step.behind * (chip == chips - 1)
-        held = ending.held(chip, chips)
-        each = held * ending.layers * chips / count  # layers of a piece
-        if not step.ahead:
-            whole = own("weights sent round", held * step.gather + sum(besides))
-            found.update({s: (whole, []) for s in pieces[chip]})
-            continue
-        after: list[int] = []  # pieces in their order, which a link does not know
-        for s in pieces[chip]:
-            one = bucket + besides[0] * (s == 0)
-            begun = own(f"weights of the first layer, stage {s}", one, after=after)
-            rest = own(f"weights of stage {s}", (each - 1) * bucket, after=[begun])
-            head = ending.head[0] * (s == count - 1)
-            pending = [(rest, held * ending.forward / each + head)]
-            if s == count - 1:
-                last = own("weights of the head", besides[1], after=[rest])
-                pending.append((last, head))
-            found[s], after = (begun, pending), [rest]
-    return found
-
-
-def _add_ending(
-    build: TaskGraphBuilder,
-    ending: Ending,
-    final: dict[int, tuple[list[int], int]],
-    pieces: Sequence[Sequence[int]],
-    through: Sequence[int],
-) -> None:
-    """Add the sums of gradients, by layers where they are overlapped, and the updates.
-
-    ``final`` is what the last backward pass of every stage waits for, and its last task;
-    ``through`` the last task of every chip, which has ``pieces``.
-    """
-    step, count, chips = ending.step, len(final), len(pieces)
-    last = step.last - (step.first if chips == 1 else 0.0)
-    bucket, summed = step.sums / ending.layers, []
-    for chip in range(chips):
-        own = {"resource": f"sums {chip}", "kind": "transfer"}
-        besides = step.first * (chip == 0), last * (chip == chips - 1)
-        held = ending.held(chip, chips)
-        each = held * ending.layers * chips / count  # layers of a piece
-        if not step.overlapped:
-            whole = held * step.sums + sum(besides)
-            summed.append(build.add("sum of gradients", whole, after=[through[chip]], **own))
-            continue
-        for s in reversed(pieces[chip]):
-            waits, done = final[s]
-            one = ending.lead + ending.head[1] * (s == count - 1)
-            begun = build.add(f"first layer back, stage {s}", one, after=waits, kind="hand over")
-            most = (each - 1) * bucket + besides[1] * (s == count - 1)
-            task = build.add(f"sums of stage {s}", most, after=[begun], **own)
-            rest = bucket + besides[0] * (s == 0)
-            task = build.add(f"last sum of stage {s}", rest, after=[task, done], **own)
-        summed.append(task)
-    known = build.add("norm of all gradients", after=summed, kind="hand over")
-    for chip in range(chips):
-        resource = f"memory {chip}"
-        build.add("update of weights", step.update, resource=resource, after=[known], kind="update")
