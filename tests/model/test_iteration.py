@@ -27,7 +27,8 @@ from crosstack.model.schedule.allowed import interleavings
 from crosstack.model.schedule.closed import pass_time
 from crosstack.model.schedule.events import simulate
 from crosstack.model.schedule.passes import Operation, Stage
-from crosstack.model.schedule.pipeline import pipeline_graph, pipeline_time
+from crosstack.model.schedule.pipeline import pipeline_time
+from crosstack.model.schedule.pipeline_graph import pipeline_graph
 from crosstack.model.schedule.zero_bubble import least_microbatches
 from crosstack.model.tiles import divisors, tile_counts
 from crosstack.workload.transformer_training import Schedule

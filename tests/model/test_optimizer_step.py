@@ -26,7 +26,7 @@ from crosstack.model.parts import MainMemory
 from crosstack.model.rules import rules_named
 from crosstack.model.schedule.events import TaskGraphBuilder, simulate
 from crosstack.model.schedule.passes import Ending, Operation, Stage
-from crosstack.model.schedule.pipeline import pipeline_graph
+from crosstack.model.schedule.pipeline_graph import pipeline_graph
 from crosstack.model.stage_paths import exchange_paths
 from crosstack.model.stages import Pipeline
 from crosstack.workload.job import Job

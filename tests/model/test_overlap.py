@@ -23,7 +23,7 @@ from crosstack.model.optimizer_step import OptimizerStep
 from crosstack.model.rules import rules_named
 from crosstack.model.schedule.events import TaskGraphBuilder, simulate
 from crosstack.model.schedule.passes import Ending, Operation, Stage
-from crosstack.model.schedule.pipeline import pipeline_graph
+from crosstack.model.schedule.pipeline_graph import pipeline_graph
 from crosstack.model.stage_paths import exchange_paths
 from crosstack.model.stages import Pipeline, longest_of
 from crosstack.report.wording import splits

@@ -6,7 +6,7 @@ import pytest
 
 from crosstack.model.schedule.events import TaskGraphBuilder, simulate
 from crosstack.model.schedule.passes import Operation, Stage
-from crosstack.model.schedule.pipeline import pipeline_graph
+from crosstack.model.schedule.pipeline_graph import pipeline_graph
 from crosstack.report.timeline_figure import gantt_svg, trace_json
 
 

@@ -16,7 +16,7 @@ from crosstack.model.schedule.combined import hidden_in_pairs
 from crosstack.model.schedule.dual import hidden_time
 from crosstack.model.schedule.events import Timeline, simulate
 from crosstack.model.schedule.passes import Ending, Operation, Pass, Stage
-from crosstack.model.schedule.pipeline import pipeline_graph
+from crosstack.model.schedule.pipeline_graph import pipeline_graph
 from crosstack.model.schedule.zero_bubble import chip_pieces, piece_chip
 from crosstack.model.stages import Pipeline
 from crosstack.workload.kernel_graph import KernelGraph

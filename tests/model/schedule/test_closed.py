@@ -19,7 +19,8 @@ from crosstack.model.schedule.closed import (
 )
 from crosstack.model.schedule.events import TaskGraphBuilder, simulate
 from crosstack.model.schedule.passes import Operation, Stage
-from crosstack.model.schedule.pipeline import pipeline_graph, pipeline_time
+from crosstack.model.schedule.pipeline import pipeline_time
+from crosstack.model.schedule.pipeline_graph import pipeline_graph
 from crosstack.workload.transformer_training import Schedule
 
 PRECISION = 1e-12

@@ -17,7 +17,8 @@ from crosstack.model.schedule.combined import combined_ends, combined_order, hid
 from crosstack.model.schedule.events import simulate
 from crosstack.model.schedule.in_flight import in_flight
 from crosstack.model.schedule.passes import Operation, Pass, Stage
-from crosstack.model.schedule.pipeline import pipeline_graph, pipeline_time
+from crosstack.model.schedule.pipeline import pipeline_time
+from crosstack.model.schedule.pipeline_graph import pipeline_graph
 from crosstack.model.stages import Pipeline
 from crosstack.workload.transformer_training import Schedule
 

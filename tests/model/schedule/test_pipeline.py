@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from crosstack.errors import InputError
 from crosstack.model.schedule.events import simulate
 from crosstack.model.schedule.passes import Operation, Pass, Stage
-from crosstack.model.schedule.pipeline import pass_order, pipeline_graph, pipeline_time
+from crosstack.model.schedule.pipeline import pass_order, pipeline_time
+from crosstack.model.schedule.pipeline_graph import pipeline_graph
 from crosstack.model.schedule.zero_bubble import least_microbatches
 from crosstack.workload.transformer_training import Schedule
 

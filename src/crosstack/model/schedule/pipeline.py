@@ -7,7 +7,7 @@ spread over the model: the pipeline is filled and emptied in shorter pieces. Whe
 weights are computed apart (``qi2024zero``), a backward pass is two: to the inputs, which the stage
 before waits for, and to the weights, which nothing waits for but the end of the iteration.
 
-Twice the same thing: `pipeline_time` stage by stage, `pipeline_graph` as tasks for `simulate`.
+Stage by stage; as tasks: `crosstack.model.schedule.pipeline_graph`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,9 @@ from crosstack.model.schedule.closed import (
     uneven_time,
     zero_bubble_ways,
 )
-from crosstack.model.schedule.combined import check_combined, combined_ends, combined_items
-from crosstack.model.schedule.dual import check_dual, dual_ends, pair_time
-from crosstack.model.schedule.dual_graph import dual_graph
-from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder, check_tasks
+from crosstack.model.schedule.combined import check_combined, combined_ends
+from crosstack.model.schedule.dual import check_dual, dual_ends
 from crosstack.model.schedule.interleaved import (
-    Items,
     interleaved_order,
     passes_ahead,
     period_of,
@@ -38,11 +35,9 @@ from crosstack.model.schedule.interleaved import (
     turn_of,
 )
 from crosstack.model.schedule.levels import NONE, NOWHERE, LevelBuilder, Levels, through_many
-from crosstack.model.schedule.passes import Ending, Item, Pass, Stage
-from crosstack.model.schedule.step_tasks import add_ending, add_gathers, slower_first, slower_last
+from crosstack.model.schedule.passes import Item, Pass, Stage
 from crosstack.model.schedule.zero_bubble import (
     check_waiting,
-    chip_pieces,
     piece_chip,
     v_order,
     waiting_order,
@@ -70,7 +65,7 @@ def pipeline_time(
     Raises `InputError` if the stages cannot be interleaved so. Source: huang2019gpipe,
     narayanan2021megatron, qi2024zero.
     """
-    _check_pipeline(len(stages), microbatches, schedule, interleave)
+    check_pipeline(len(stages), microbatches, schedule, interleave)
     if schedule.both_ends:
         return max(dual_ends(stages, microbatches))
     if schedule is Schedule.COMBINED:
@@ -122,7 +117,8 @@ def _known_time(
     return None
 
 
-def _check_pipeline(stages: int, microbatches: int, schedule: Schedule, interleave: int) -> None:
+def check_pipeline(stages: int, microbatches: int, schedule: Schedule, interleave: int) -> None:
+    """Raise `InputError` where a schedule has no such stages, microbatches and pieces. [1]"""
     require(stages > 0, "stages", stages, "at least one stage")
     require_whole("microbatches", microbatches)
     require_whole("interleave", interleave)
@@ -250,17 +246,6 @@ def _levels(
     return build.build(busy, steady)
 
 
-def _together(
-    stages: int, microbatches: int, schedule: Schedule, interleave: int, *, training: bool
-) -> Iterator[Items]:
-    """Yield what chips run at a time: a pass, or two, in an order as that of `pass_order`."""
-    if schedule is Schedule.COMBINED and training:
-        yield from combined_items(stages // interleave, microbatches, interleave)
-        return
-    for item in pass_order(stages, microbatches, schedule, interleave=interleave):
-        yield (item,)
-
-
 def stage_ends(
     stages: Sequence[Stage], microbatches: int, schedule: Schedule, *, interleave: int = 1
 ) -> list[float]:
@@ -305,129 +290,3 @@ def stage_ends_of_many(
     if schedule.ends_meet:  # whose turns are not known
         return levels_of(microbatches, turns=False).through(times)
     return through_many(levels_of, times, chips, microbatches, period_of(chips, interleave))
-
-
-def pipeline_graph(
-    stages: Sequence[Stage],
-    microbatches: int = 1,
-    schedule: Schedule = Schedule.GPIPE,
-    *,
-    interleave: int = 1,
-    training: bool = True,
-    ending: Ending | None = None,
-) -> TaskGraph:
-    """Return the tasks of the same step: operations on stages, transfers on links.
-
-    Without ``training`` nothing comes back. Operations that take no time one way have no task.
-    ``ending`` is what follows once, if anything does.
-    """
-    _check_pipeline(len(stages), microbatches, schedule, interleave)
-    if schedule.both_ends:
-        return dual_graph(stages, microbatches, ending)
-    chips = len(stages) // interleave
-    # An operation and its hand-over or transfer, in every pass.
-    passes = 3 if schedule.defers_weights else 2
-    check_tasks(2 * passes * microbatches * sum(len(stage.operations) + 1 for stage in stages))
-    build, last = TaskGraphBuilder(f"stage {chip}" for chip in range(chips)), len(stages) - 1
-    on = [piece_chip(s, chips, schedule) for s in range(len(stages))]
-    before: list[int | None] = [None] * chips  # the last task of each chip
-
-    def run(s: int, i: int, after: int | None, kind: Pass) -> int:
-        """Add the operations of a stage for one microbatch; return the last of them."""
-        waits = {task for task in (after, before[on[s]]) if task is not None}
-        tag, task = f"microbatch {i}", None
-        own = stages[s].operations
-        for operation in own if kind is Pass.FORWARD else reversed(own):
-            takes = operation.time(kind)
-            if not takes and operation.forward + operation.backward:
-                continue
-            task = build.add(
-                f"{operation.name}, {tag}",
-                takes,
-                resource=f"stage {on[s]}",
-                after=sorted(waits) if task is None else [task],
-                kind="forward" if kind is Pass.FORWARD else "backward",
-            )
-        if task is None:  # a stage without operations hands on
-            task = build.add(f"stage {s}, {tag}", after=sorted(waits), kind="hand over")
-        before[on[s]] = task
-        return task
-
-    def run_both(one: Item, other: Item, came: list[int | None]) -> int:
-        """Add a pass forward and one backward that run together; return their task."""
-        (s, i, _), (t, j, _) = one, other
-        waits = {task for task in (*came, before[on[s]]) if task is not None}
-        before[on[s]] = task = build.add(
-            f"forward of stage {s}, microbatch {i}, and backward of stage {t}, microbatch {j}",
-            pair_time(stages[s], stages[t]),
-            resource=f"stage {on[s]}",
-            after=sorted(waits),
-            kind="backward",
-        )
-        return task
-
-    def gathered_first(s: int, came: int | None) -> int:
-        """Run the first microbatch, whose layers wait for weights that are sent round."""
-        begun, pending = rounds[s]
-        waits = [task for task in (came, before[on[s]], begun) if task is not None]
-        start = build.add(f"weights of stage {s}", after=waits, kind="hand over")
-        within, behind = slower_first(ending, held) if ending and not s else (0.0, 0.0)
-        ends = [longer(s, run(s, 0, start, Pass.FORWARD), within)]
-        for task, takes in pending:
-            ends.append(build.add(f"rest of stage {s}", takes, after=[task], kind="hand over"))
-        task = build.add(f"stage {s} is through", after=ends, kind="hand over")
-        before[on[s]] = task = longer(s, task, behind)
-        return task
-
-    def longer(s: int, task: int, takes: float) -> int:
-        """Add what a pass waits for units that send; return the task that ends it."""
-        if takes:
-            name = f"units of stage {s} that send"
-            before[on[s]] = task = build.add(name, takes, after=[task], kind="hand over")
-        return task
-
-    def send(s: int, i: int, after: int, kind: Pass) -> int:
-        """Pass a microbatch on; only under GPipe the two directions never meet."""
-        to = s + kind.step
-        if to == s or not 0 <= to <= last or on[s] == on[to]:
-            return after
-        link = min(s, to)
-        wire = link if schedule.ends_meet else link % chips
-        back = "" if kind is Pass.FORWARD or schedule is Schedule.GPIPE else " back"
-        return build.add(
-            f"send {s} to {to}, microbatch {i}",
-            stages[link].send,
-            resource=f"link {wire}{back}",
-            after=[after],
-            kind="transfer",
-        )
-
-    held = [chip_pieces(chip, chips, len(stages), schedule) for chip in range(chips)]
-    rounds = {} if ending is None else add_gathers(build, ending, held)
-    last_kind = Pass.WEIGHTS if schedule.defers_weights else Pass.BACKWARD
-    passed: dict[Item, int] = {}  # the task that passes a microbatch on
-    final: dict[int, tuple[list[int], int]] = {}  # what the last pass waits for, and its end
-    order = _together(len(stages), microbatches, schedule, interleave, training=training)
-    for items in order:
-        came = [passed.get((s - kind.step, i, kind)) for s, i, kind in items]
-        s, i, kind = items[0]
-        if not (kind is Pass.FORWARD or training):
-            continue
-        waits = [task for task in (came[0], before[on[s]]) if task is not None]
-        if len(items) == 2:
-            done = run_both(*items, came)
-        elif kind is Pass.FORWARD and s in rounds and not i:
-            done = gathered_first(s, came[0])
-        else:
-            done = run(s, i, came[0], kind)
-        final[s] = waits, done
-        if ending is not None and kind is last_kind and i == microbatches - 1:
-            done = longer(s, done, slower_last(ending, held, s, deferred=schedule.defers_weights))
-            if s == held[on[s]][0]:  # sums of other pieces are beside later passes
-                final[s] = waits, done
-        for s, i, kind in items:
-            passed[s, i, kind] = send(s, i, done, kind)
-    if ending is not None:
-        through = [task for task in before if task is not None]
-        add_ending(build, ending, final, held, through, deferred=schedule.defers_weights)
-    return build.build()
