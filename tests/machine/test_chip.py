@@ -142,3 +142,14 @@ def test_a_chip_with_levels_is_not_flat():
 )
 def test_elements_of_a_size_are_of_the_usual_type(size, among, dtype):
     assert dtype_of_size(size, among) is dtype
+
+
+def test_mappings_have_what_a_framework_leaves_of_main_memory():
+    bare = library.system_on("h100-dgx", chips=8).chip
+    chip = library.system_on("h100-dgx", chips=8, framework="megatron").chip
+    room = bare.memory_room(spilled=False)
+    assert bare.set_aside == 0
+    # A context of 400 MB and three communicators of 688 MB.
+    assert room - chip.memory_room(spilled=False) == pytest.approx(400e6 + 3 * 688e6)
+    less = chip.with_memory(spare=8e9)
+    assert room - less.memory_room(spilled=False) == pytest.approx(8e9 + 400e6 + 3 * 688e6)

@@ -140,6 +140,7 @@ def _unit_of(path: str, *, part: bool) -> str | None:
         "latency_per_switch": "s",
         "launch_overhead": "s",
         "dispatch": "s",
+        "set_aside": "B",
         "link_power": "W/(B/s)",
         "switch_power": "W/(B/s)",
         "switch_price": "USD/(B/s)",

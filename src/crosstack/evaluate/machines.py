@@ -56,6 +56,13 @@ Floats = NDArray[np.float64]
 MOST = 1e60  # of a number that a file may hold
 ROOM, OTHERS = "system.memory.capacity", "all else"
 _LINK = re.compile(r"system\.network\[(\d)\]\.(bandwidth|latency)")
+
+
+def _room(system: System) -> float:
+    """Return what mappings have of the main memory of a chip. [B]"""
+    return system.chip.memory_room(spilled=False)
+
+
 # What an array may stand for: its name below, its unit, and what the system has.
 _FIELDS: dict[str, tuple[str, str, Callable[[System], float | None]]] = {
     "system.chip.frequency": ("frequency", "Hz", lambda one: one.chip.compute.frequency),
@@ -63,7 +70,7 @@ _FIELDS: dict[str, tuple[str, str, Callable[[System], float | None]]] = {
     "system.chip.price": ("chip_price", "USD", lambda one: one.chip.price),
     "system.chip.power": ("chip_power", "W", lambda one: one.chip.power),
     "system.memory.bandwidth": ("memory_bandwidth", "B/s", lambda one: one.chip.main_memory.speed),
-    "system.memory.capacity": ("memory_capacity", "B", lambda one: one.chip.main_memory.room),
+    "system.memory.capacity": ("memory_capacity", "B", _room),
 }
 
 
@@ -119,7 +126,7 @@ class Machines:
             return np.asarray(numbers, dtype=float)
 
         if ROOM in left:
-            left[ROOM] = left[ROOM] - system.chip.main_memory.spare
+            left[ROOM] = left[ROOM] - system.chip.main_memory.spare - system.chip.set_aside
         given = {name: taken(path, of(system)) for path, (name, _, of) in _FIELDS.items()}
         network = tuple(
             DimensionArrays.of(

@@ -303,4 +303,5 @@ def _below(memory: float) -> float:
 
 def _with_room(system: System, limit: float) -> System:
     """Return a system whose chips hold so much and no more. [B]"""
-    return replace(system, chip=system.chip.with_memory(capacity=limit, spare=0.0))
+    room = limit + system.chip.set_aside
+    return replace(system, chip=system.chip.with_memory(capacity=room, spare=0.0))

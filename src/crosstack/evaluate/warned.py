@@ -173,8 +173,9 @@ class _Warned:
 
     def full(self) -> Iterator[str]:
         """Memory that leaves no room."""
-        used, capacity = self.found.memory_used, self.found.memory_capacity
-        if used > FULL * capacity and not self.task.system.chip.main_memory.spare:
+        chip, used = self.task.system.chip, self.found.memory_used + self.task.system.chip.set_aside
+        capacity = self.found.memory_capacity + chip.set_aside
+        if used > FULL * capacity and not chip.main_memory.spare:
             share = f"{used / capacity:.1%}"
             yield (
                 f"main memory is {share} full; an allocator loses some of what is left, so leave "

@@ -230,9 +230,18 @@ class Chip:
         return len(self.memories) > 1
 
     def memory_room(self, *, spilled: bool) -> float:
-        """Bytes of the main memory, or of all where data is ``spilled``; may be infinite. [B]"""
+        """Bytes that mappings have of the main memory, or of all where data is ``spilled``. [B]
+
+        Without what a framework sets aside; may be infinite.
+        """
         first, *others = self.memories
-        return sum((level.room for level in others), first.room) if spilled else first.room
+        room = first.room - self.set_aside
+        return sum((level.room for level in others), room) if spilled else room
+
+    @property
+    def set_aside(self) -> float:
+        """What a framework takes of the main memory besides tensors. [B]"""
+        return 0.0 if self.framework is None else self.framework.set_aside
 
     def memory_speed(self, *, spilled: bool) -> float:
         """Bandwidth of the main memory, or of all where data is ``spilled``. [B/s]

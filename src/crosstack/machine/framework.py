@@ -75,6 +75,9 @@ class Framework:
     buckets : bool
         Whether gradients as products make them lie beside those that are kept in another type,
         where data-parallel chips sum them.
+    set_aside : float
+        What it has of the main memory of every chip besides tensors: the driver's context, and
+        buffers of communicators. [B]
     passes : tuple of str
         Functions that several kernels compute, and how often those move as much as the first
         operand to or from main memory beyond one that reads operands and writes its result:
@@ -102,6 +105,7 @@ class Framework:
     fused_sums: bool = True
     sent_passes: float = 0.0
     buckets: bool = False
+    set_aside: float = 0.0
     passes: tuple[str, ...] = ()
     keeps: tuple[str, ...] = ()
     sharing: tuple[Zero, ...] = ()
@@ -125,6 +129,7 @@ class Framework:
                 good = word in known - {BIAS} and count.isdecimal() and len(count) < DIGITS
                 require(good, f"{name}[{i}]", text, "a function and a number, as gated_silu 2")
         require_quantity("sent_passes", self.sent_passes, "1")
+        require_quantity("set_aside", self.set_aside, "B")
         require_whole("ends_as_layers", self.ends_as_layers, minimum=0)
         require(self.ends_as_layers <= BOTH, "ends_as_layers", self.ends_as_layers, "0, 1 or 2")
         if self.dispatch is not None:

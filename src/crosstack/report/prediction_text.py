@@ -116,7 +116,7 @@ def prediction_data(
             "name": chip.name,
             "throughput": chip.throughput(dtype),
             "memory_bandwidth": chip.main_memory.speed,
-            "memory_capacity": chip.main_memory.room,
+            "memory_capacity": chip.memory_room(spilled=False),
         },
         "time": prediction.time,
         "run_time": prediction.run_time,

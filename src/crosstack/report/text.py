@@ -295,6 +295,8 @@ def _machine_words(task: Task) -> tuple[tuple[str, str], ...]:
     memory = "unlimited" if capacity is None else format_quantity(capacity, "B")
     if spare := chip.main_memory.spare:
         memory += f", of which {format_quantity(spare, 'B')} are left free,"
+    if chip.set_aside:
+        memory += f", of which the framework has {format_quantity(chip.set_aside, 'B')},"
     for level in chip.memories[1:]:
         memory += (
             f" and {format_quantity(level.room, 'B')} at {format_quantity(level.speed, 'B/s')}"

@@ -347,10 +347,12 @@ def offload_words(kinds: tuple[Offload, ...]) -> str:
 
 
 def room_words(answer: Plan) -> str:
-    """Say how much of the main memory of a chip there is for a mapping, and what is left free."""
-    spare = answer.task.system.chip.main_memory.spare
-    free = f" ({format_quantity(spare, 'B')} are left free)" if spare else ""
-    return format_quantity(answer.evaluation.memory_capacity, "B") + free
+    """Say how much of the main memory of a chip there is for a mapping, and what is not."""
+    chip = answer.task.system.chip
+    rest = {"are left free": chip.main_memory.spare, "are the framework's": chip.set_aside}
+    words = [f"{format_quantity(size, 'B')} {what}" for what, size in rest.items() if size]
+    besides = f" ({', '.join(words)})" if words else ""
+    return format_quantity(answer.evaluation.memory_capacity, "B") + besides
 
 
 def memory_rows(answer: Plan) -> Table:

@@ -207,6 +207,7 @@ def framework(name: str) -> Framework:
         fused_sums=values.get("fused_sums", True),
         sent_passes=float(values.get("sent_passes", 0.0)),
         buckets=values.get("buckets", False),
+        set_aside=values.get("set_aside", 0.0),
         passes=values.get("passes", ()),
         keeps=values.get("keeps", ()),
         attention=AttentionProgram(values.get("attention", AttentionProgram.NEWEST)),
