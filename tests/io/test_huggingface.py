@@ -104,6 +104,18 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         moe_intermediate_size=2048, moe_layer_freq=1, first_k_dense_replace=1,
         topk_method="noaux_tc", num_nextn_predict_layers=0, n_group=1, topk_group=1,
     ),
+    "glm-4.5": sized(
+        "glm4_moe", 5120, 92, 96, 8, 12288, 151552, 131072, head_dim=128, attention_bias=True,
+        use_qk_norm=True, n_routed_experts=160, n_shared_experts=1, num_experts_per_tok=8,
+        moe_intermediate_size=1536, first_k_dense_replace=3, n_group=1, topk_group=1,
+        num_nextn_predict_layers=1, tie_word_embeddings=False,
+    ),
+    "glm-4.5-air": sized(
+        "glm4_moe", 4096, 46, 96, 8, 10944, 151552, 131072, head_dim=128, attention_bias=True,
+        use_qk_norm=False, n_routed_experts=128, n_shared_experts=1, num_experts_per_tok=8,
+        moe_intermediate_size=1408, first_k_dense_replace=1, n_group=1, topk_group=1,
+        num_nextn_predict_layers=1, tie_word_embeddings=False,
+    ),
     "nemotron-4-340b": sized(
         "nemotron", 18432, 96, 96, 8, 73728, 256000, 4096, head_dim=192, hidden_act="relu2",
         attention_bias=False, mlp_bias=False, tie_word_embeddings=False,

@@ -167,17 +167,32 @@ def _deepseek_v2(file: FileModel) -> dict[str, Any]:
     missing = [name for name in asked if getattr(file, name) is None]
     if missing:
         raise InputError(Problem(name, "required with n_routed_experts.") for name in missing)
-    shape["experts"] = Experts(
+    # DeepSeek-V3: a bias keeps the load of experts even.
+    biased = getattr(file, "topk_method", "") == "noaux_tc"
+    return shape | {"experts": _small_experts(file, router_bias=biased)}
+
+
+def _glm4_moe(file: FileModel) -> dict[str, Any]:
+    """Experts as DeepSeek-V3's, attention with biases of queries, keys and values alone."""
+    return {
+        "qkv_bias": file.attention_bias,
+        "output_bias": False,
+        "qk_norm": file.use_qk_norm,
+        "experts": _small_experts(file, router_bias=True),
+    }
+
+
+def _small_experts(file: FileModel, *, router_bias: bool) -> Experts:
+    """Return many small experts and shared ones, behind the first layers."""
+    return Experts(
         count=file.n_routed_experts,
         active=file.num_experts_per_tok,
         feed_forward=file.moe_intermediate_size,
         shared=file.n_shared_experts or 0,
         first_dense=file.first_k_dense_replace,
-        # DeepSeek-V3: a bias keeps the load of experts even.
-        router_bias=getattr(file, "topk_method", "") == "noaux_tc",
+        router_bias=router_bias,
         **_node_limits(file),
     )
-    return shape
 
 
 def _node_limits(file: FileModel) -> dict[str, int]:
@@ -234,6 +249,7 @@ _OWN: dict[str, Callable[[FileModel], dict[str, Any]]] = {
         **_windows(f.layer_types, f.sliding_window, f.sliding_window_pattern),
     },
     "deepseek_v2": _deepseek_v2,
+    "glm4_moe": _glm4_moe,
     "nemotron": lambda f: {"gated": False, "norm": Norm.LAYER},
     "plain": lambda f: {
         "gated": False,

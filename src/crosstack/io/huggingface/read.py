@@ -30,6 +30,7 @@ ARCHITECTURES = {
     "deepseek_v2": "DeepseekV2ForCausalLM",
     "deepseek_v3": "DeepseekV3ForCausalLM",
     "kimi_k2": "KimiK2ForCausalLM",
+    "glm4_moe": "Glm4MoeForCausalLM",
     "nemotron": "NemotronForCausalLM",
     "falcon": "FalconForCausalLM",
     "RefinedWeb": "RWForCausalLM",
