@@ -237,6 +237,7 @@ def test_steps_are_predicted_on_the_machine_with_factors(monkeypatch):
         return SimpleNamespace(time=time + sent[row] / system.network[1].bandwidth)
 
     monkeypatch.setattr(calibrate, "said_of", said)
+    monkeypatch.setattr(calibrate, "time_as_mapped", lambda run, _: said(run).time)
     runs = [replace(run_of(), name=str(row)) for row in range(len(launches))]
     truth = Calibration(dispatch=1.5, ports=0.5)
     timed = [replace(run, time=said(run.under(truth)).time) for run in runs]
@@ -251,11 +252,12 @@ def test_a_run_has_the_imbalance_of_its_experts_and_no_other(monkeypatch):
     uneven = Calibration(imbalance=1.5)
     assert run_of(MIXTRAL).under(uneven).job.expert_imbalance == 1.5
     assert run_of().under(uneven).job == run_of().job
-    monkeypatch.setattr(
-        calibrate,
-        "said_of",
-        lambda run: SimpleNamespace(time=float(run.name) * run.job.expert_imbalance),
-    )
+
+    def said(run):
+        return SimpleNamespace(time=float(run.name) * run.job.expert_imbalance)
+
+    monkeypatch.setattr(calibrate, "said_of", said)
+    monkeypatch.setattr(calibrate, "time_as_mapped", lambda run, _: said(run).time)
     runs = [replace(run_of(MIXTRAL), name=f"{n}", time=1.5 * n) for n in range(1, 10)]
     assert fitted(fit_runs(runs, quiet)) == pytest.approx({"imbalance": 1.5})
 

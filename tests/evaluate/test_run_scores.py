@@ -8,7 +8,15 @@ import pytest
 from builders.small_models import GPT
 
 import crosstack
-from crosstack.evaluate.run_scores import ONE_MFU, MeasuredRun, said_of, score_runs, some_of
+from crosstack.evaluate.run_scores import (
+    ONE_MFU,
+    MeasuredRun,
+    said_of,
+    score_runs,
+    some_of,
+    time_as_mapped,
+)
+from crosstack.machine.calibration import Calibration
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.transformer_training import Hidden
 
@@ -31,6 +39,15 @@ def test_a_run_is_predicted_as_it_ran(a_run):
     waited = said_of(a_run(overlap=(Hidden.SENDS,))).time
     assert waited == crosstack.predict(run.job, run.system, run.given, overlap=("sends",)).time
     assert waited > said_of(run).time
+
+
+def test_a_run_on_another_machine_takes_no_less_as_it_was_mapped_than_as_it_is_mapped_there(a_run):
+    run = a_run()
+    said = said_of(run)
+    assert time_as_mapped(run, said) == pytest.approx(said.time, rel=1e-12)
+    slow = run.under(Calibration(memory=0.5, links=0.7))
+    assert time_as_mapped(slow, said) >= said_of(slow).time * (1 - 1e-12)
+    assert time_as_mapped(slow, said) > said.time
 
 
 def test_the_plainest_estimate_takes_the_work_at_one_share_of_the_peak(a_run):

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem, require
 from crosstack.evaluate.kernel_scores import kernels_said, measured_times, shortest_tells
-from crosstack.evaluate.run_scores import MeasuredRun, said_of
+from crosstack.evaluate.run_scores import MeasuredRun, Said, said_of, time_as_mapped
 from crosstack.evaluate.scores import Score
 from crosstack.machine.calibration import FACTORS, Calibration
 from crosstack.machine.chip import Chip
@@ -151,19 +151,29 @@ def fit_kernels(
 def fit_runs(runs: Sequence[MeasuredRun], tell: Tell) -> Fit:
     """Fit factors of a machine to training runs on it that have a time and can be spread so.
 
+    How a step changes with a factor is that of the mapping that was found last.
+
     Raises `InputError` as of `fit_factors`.
     """
+    found: dict[int, Said] = {}
 
     def times(under: Calibration, rows: Rows) -> Floats:
-        return np.array([said_of(runs[i].under(under)).time for i in rows], dtype=np.float64)
+        found.update({i: said_of(runs[i].under(under)) for i in rows.tolist()})
+        return np.array([found[i].time for i in rows.tolist()], dtype=np.float64)
+
+    def near(under: Calibration, rows: Rows) -> Floats:
+        again = [time_as_mapped(runs[i].under(under), found[i]) for i in rows.tolist()]
+        return np.array(again, dtype=np.float64)
 
     with_experts = any(run.has_experts for run in runs)
     names = OF_RUNS + (OF_EXPERTS if with_experts else ())
     measured = np.array([run.time for run in runs], dtype=np.float64)
-    return fit_factors(times, measured, names, tell)
+    return fit_factors(times, measured, names, tell, near)
 
 
-def fit_factors(times: Times, measured: Floats, names: Sequence[str], tell: Tell) -> Fit:
+def fit_factors(
+    times: Times, measured: Floats, names: Sequence[str], tell: Tell, near: Times | None = None
+) -> Fit:
     """Fit factors to measured times.
 
     Parameters
@@ -176,6 +186,9 @@ def fit_factors(times: Times, measured: Floats, names: Sequence[str], tell: Tell
         Factors that may be found, those that come first rather.
     tell : callable
         Called with what is done next.
+    near : callable, optional
+        The same of calibrations that differ little from those that ``times`` was asked about last,
+        of which slopes are taken; ``times`` if left out.
 
     Raises
     ------
@@ -188,9 +201,12 @@ def fit_factors(times: Times, measured: Floats, names: Sequence[str], tell: Tell
     def said(names: Sequence[str], logs: Floats, rows: Rows) -> Floats:
         return np.log(times(_calibration(names, logs), rows))
 
+    def beside(names: Sequence[str], logs: Floats, rows: Rows) -> Floats:
+        return np.log((near or times)(_calibration(names, logs), rows))
+
     tell("rows as they are")
     base = said((), np.zeros(0), every)
-    slopes = _slopes(said, names, np.zeros(len(names)), base, tell)
+    slopes = _slopes(beside, names, np.zeros(len(names)), base, tell)
     kept, refused = _told(names, slopes, base - real)
     if not kept:
         why = "; ".join(f"{one.name}: {one.why}" for one in refused)
@@ -207,7 +223,7 @@ def fit_factors(times: Times, measured: Floats, names: Sequence[str], tell: Tell
             if np.abs(step).max() < SETTLED:
                 break
             if number + 1 < ROUNDS:
-                slopes = _slopes(said, kept, found, now, tell)
+                slopes = _slopes(beside, kept, found, now, tell)
         spread = _spread(now - real, slopes)
         worst = int(spread.argmax())
         if spread[worst] <= WIDEST or len(kept) == 1:

@@ -9,6 +9,7 @@ from crosstack.evaluate.predict import Prediction, Program, Step
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.machine.system import System
 from crosstack.mapping.given import split_given
+from crosstack.mapping.mapping import Mapping
 from crosstack.mapping.strategy import Strategy, parse_order, parse_strategy, whole_order
 from crosstack.model.rules import PREDICTED, Rules, chosen_rules
 from crosstack.records import require_type
@@ -25,6 +26,7 @@ def predict_job(
     order: str | None = None,
     settings: StepSettings | None = None,
     rules: Rules | str | None = None,
+    mapping: Mapping | None = None,
     **changes: Any,
 ) -> Prediction:
     """Time a job under a strategy: what that leaves out is decided as well as can be.
@@ -47,6 +49,8 @@ def predict_job(
         Of optimizer and chip; the usual ones if left out.
     rules : Rules or str, optional
         What is counted; by name, or ``crosstack``.
+    mapping : Mapping, optional
+        Everything that is left out, as another prediction had it; it is decided if left out.
     **changes
         Of a transformer's step: ``microbatches``, ``exchange``, ``recompute``, ``schedule`` and
         ``interleave``; see `TransformerTraining`.
@@ -70,4 +74,13 @@ def predict_job(
     strategy = parse_strategy(spread or "tp=1") if isinstance(spread, str) else spread
     ranks = None if order is None else whole_order(strategy, parse_order(order))
     program: Program = chosen.step
-    return program(step, strategy, system, Dtype(computed), settings, rules=chosen, order=ranks)
+    return program(
+        step,
+        strategy,
+        system,
+        Dtype(computed),
+        settings,
+        rules=chosen,
+        order=ranks,
+        mapping=mapping,
+    )

@@ -17,11 +17,13 @@ from typing import Any
 import numpy as np
 
 from crosstack.errors import InfeasibleError, InputError
+from crosstack.evaluate.predict import Prediction
 from crosstack.evaluate.predicted import predict_job
 from crosstack.evaluate.scores import Score
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.machine.calibration import Calibration
 from crosstack.machine.system import System
+from crosstack.mapping.mapping import Mapping
 from crosstack.workload.architectures.transformer import Transformer
 from crosstack.workload.job import Job
 from crosstack.workload.transformer_training import Exchange, Hidden
@@ -80,7 +82,7 @@ class MeasuredRun:
 class Said:
     """What is predicted of a run: its step, and that of the plainest estimate [s]; its memory. [B]
 
-    ``fits``: whether a chip has as much.
+    ``fits``: whether a chip has as much. ``given`` is what was given of it, ``mapping`` all else.
     """
 
     run: MeasuredRun
@@ -88,6 +90,8 @@ class Said:
     plain: float
     memory: float
     fits: bool
+    given: str
+    mapping: Mapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,9 +204,20 @@ def said_of(run: MeasuredRun) -> Said:
     return fitting
 
 
-def _said(run: MeasuredRun, given: str) -> Said:
+def time_as_mapped(run: MeasuredRun, said: Said) -> float:
+    """Time of a run as it was mapped on another machine. [s]"""
+    return _predicted(run, said.given, said.mapping).time
+
+
+def _predicted(run: MeasuredRun, given: str, mapping: Mapping | None = None) -> Prediction:
     settings = StepSettings(enforces_capacity=False)
-    found = predict_job(run.job, run.system, given, settings=settings, **run.changes)
+    return predict_job(
+        run.job, run.system, given, settings=settings, mapping=mapping, **run.changes
+    )
+
+
+def _said(run: MeasuredRun, given: str) -> Said:
+    found = _predicted(run, given)
     assert found.plan is not None
     evaluation = found.plan.evaluation
     assert found.memory is not None
@@ -213,6 +228,8 @@ def _said(run: MeasuredRun, given: str) -> Said:
         plain=evaluation.work / (ONE_MFU * peak),
         memory=found.memory.peak,
         fits=found.memory.peak <= run.system.chip.memory_room(spilled=False),
+        given=given,
+        mapping=found.plan.mapping,
     )
 
 
