@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from crosstack.model.schedule.events import FREE, Timeline
+from crosstack.model.schedule.events import FREE, PAIR, Timeline
 from crosstack.report.drawing import Canvas, Figure, standalone, text_width
 from crosstack.report.scales import round_scale
 from crosstack.report.wording import common_scale, time_words
@@ -23,6 +23,7 @@ NARROWEST = 0.4  # pixels; what is narrower and touches what is drawn is left ou
 CLASSES = {
     "forward": "xs-compute",
     "backward": "xs-memory",
+    PAIR: "xs-pair",
     "transfer": "xs-network",
     "update": "xs-launch",
     "reduction": "xs-head",

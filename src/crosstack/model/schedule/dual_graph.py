@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from crosstack.model.schedule.dual import Part, Parts, came_from, dual_items, known_as, taken_by
-from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder, check_tasks
+from crosstack.model.schedule.events import PAIR, TaskGraph, TaskGraphBuilder, check_tasks
 from crosstack.model.schedule.passes import Ending, Pass, Stage
 
 
@@ -58,13 +58,13 @@ def dual_graph(
         waits = [came(chip, place, part) for part in parts]
         after = sorted({task for task in (*waits, before[chip]) if task is not None})
         words = (f"{part.kind}, {_named(chip, chips, part, microbatches)}" for part in parts)
-        forward = parts[0].kind is Pass.FORWARD and len(parts) == 1
+        kind = "forward" if parts[0].kind is Pass.FORWARD else "backward"
         before[chip] = task = build.add(
             " and ".join(words),
             taken_by(stages, place, parts),
             resource=f"stage {chip}",
             after=after,
-            kind="forward" if forward else "backward",
+            kind=kind if len(parts) == 1 else PAIR,
         )
         done.update({(chip, known_as(part)): task for part in parts})
 

@@ -39,6 +39,7 @@ class Resource(StrEnum):
 
 
 FREE = -1
+PAIR = "pair"  # the kind of a pass forward and one backward that run together
 MOST_TASKS = 4_000_000  # a few seconds, a few gigabytes
 
 

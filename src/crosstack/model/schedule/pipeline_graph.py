@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from crosstack.model.schedule.combined import combined_items
 from crosstack.model.schedule.dual import pair_time
 from crosstack.model.schedule.dual_graph import dual_graph
-from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder, check_tasks
+from crosstack.model.schedule.events import PAIR, TaskGraph, TaskGraphBuilder, check_tasks
 from crosstack.model.schedule.interleaved import Items
 from crosstack.model.schedule.passes import Ending, Item, Pass, Stage
 from crosstack.model.schedule.pipeline import check_pipeline, pass_order
@@ -165,7 +165,7 @@ class _PipelineTasks:
             pair_time(self.stages[s], self.stages[t]),
             resource=f"stage {self.on[s]}",
             after=sorted(waits),
-            kind="backward",
+            kind=PAIR,
         )
         return task
 
