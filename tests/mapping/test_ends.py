@@ -9,15 +9,14 @@ from dataclasses import replace
 
 import pytest
 from builders.every_plan import every_plan
-from builders.graphs import product_and_function
+from builders.trained_layers import LAYER, rings
 
 import crosstack
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.saved_plan import saved_plan
 from crosstack.evaluate.time import evaluate
-from crosstack.machine.chip import Overlap, flat_chip
-from crosstack.machine.memory import main_memory
-from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Prices, System
+from crosstack.machine.chip import Overlap
+from crosstack.machine.system import Parallelism, Prices, System
 from crosstack.mapping.mapping import Constraints, EndMapping, Mapping
 from crosstack.mapping.parallelism import workload_uses
 from crosstack.mapping.search import FASTEST, search, search_state
@@ -25,39 +24,17 @@ from crosstack.model.choice_index import choice_index
 from crosstack.model.objective import Objective
 from crosstack.model.rules import rules_named
 from crosstack.model.schedule.allowed import interleavings, schedules
-from crosstack.workload.kernels import Axis, Saved
+from crosstack.workload.kernels import Axis
 from crosstack.workload.transformer_training import Recompute, Zero
 from crosstack.workload.workload import End, Workload
 
 RULES = rules_named("crosstack")
-WIRES = {
-    "product": [("function", 0)],
-    "function": [("update", 1)],
-    "function_back": [("product_back", 0), ("update", 0)],
-}
-LAYER = product_and_function(WIRES, saved=Saved.INPUT, tiling=Axis.NONE)
 HEAD = End(name="head", graph=LAYER, count=2)
 TABLE = End(name="table", graph=LAYER, table_size=512.0)
 WORKLOAD = Workload(
     graph=LAYER, n_layers=4, global_batch_size=8, boundary_size=64.0, before=(TABLE,),
     after=(HEAD,),
 )  # fmt: skip
-
-
-def machine(overlap: Overlap, capacity: float | None = None, levels: int = 2) -> System:
-    return System(
-        chip=flat_chip(
-            n_cores=4, lanes=2, stages=2, frequency=1e3, sram_capacity=1e4, utilization=0.5,
-            overlap=overlap, memories=main_memory(bandwidth=1e5, capacity=capacity),
-            power=30.0, idle_power=2.0,
-        ),
-        network=tuple(
-            Dimension(kind=DimensionKind.RING, bandwidth=1e4, size=2, link_power=3e-5)
-            for _ in range(levels)
-        ),
-        n_chips=2**levels,
-        prices=Prices(memory_power=1e-4, switch_power=1e-5),
-    )  # fmt: skip
 
 
 def shardings(graph) -> list[tuple[Axis, ...]]:
@@ -131,7 +108,7 @@ def evaluate_end(system: System, mapping: Mapping) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("overlap", [Overlap.ALL, Overlap.NONE])
 def test_no_mapping_beats_the_answer(overlap):
-    system = machine(overlap, levels=1)
+    system = rings(overlap, levels=1)
     constraints = Constraints(kernel_by_kernel=True, sharding=PINNED, zero=Zero.NONE)
     mapping, certificate = search(WORKLOAD, system, constraints, RULES)
     assert certificate.status == "optimal"
@@ -142,7 +119,7 @@ def test_no_mapping_beats_the_answer(overlap):
 
 
 def test_what_ends_take_is_in_the_energy():
-    system = machine(Overlap.ALL, levels=1)
+    system = rings(Overlap.ALL, levels=1)
     answer = crosstack.optimise(WORKLOAD, system, objective=Objective.ENERGY)
     layers = crosstack.optimise(WORKLOAD.without_ends(), system, objective=Objective.ENERGY)
     assert answer.certificate.status == "optimal"
@@ -151,7 +128,7 @@ def test_what_ends_take_is_in_the_energy():
 
 
 def test_one_stage_takes_all_in_turn():
-    system = machine(Overlap.NONE)
+    system = rings(Overlap.NONE)
     use = next(u for u in workload_uses(WORKLOAD, system, Constraints(), RULES)
                if u is not None and set(u.parallelism) == {Parallelism.DATA})  # fmt: skip
     mapping = mapped(use, 1, Recompute.NONE, 1, WAYS[0], (WAYS[0], WAYS[0]))
@@ -166,7 +143,7 @@ def test_one_stage_takes_all_in_turn():
 
 
 def test_the_table_and_its_state_are_on_the_first_stage():
-    system = machine(Overlap.NONE)
+    system = rings(Overlap.NONE)
     use = next(u for u in workload_uses(WORKLOAD, system, Constraints(), RULES)
                if u is not None and set(u.parallelism) == {Parallelism.PIPELINE})  # fmt: skip
     mapping = mapped(use, 1, Recompute.NONE, 1, WAYS[0], (WAYS[0], WAYS[0]))
@@ -181,12 +158,12 @@ def test_the_table_and_its_state_are_on_the_first_stage():
 def test_a_machine_too_small_for_an_end_is_refused():
     large = replace(WORKLOAD, before=(replace(TABLE, table_size=1e9),))
     with pytest.raises(InfeasibleError, match="main memory"):
-        search(large, machine(Overlap.NONE, capacity=1e6), Constraints(), RULES)
+        search(large, rings(Overlap.NONE, capacity=1e6), Constraints(), RULES)
 
 
 def test_rules_that_count_layers_alone_leave_ends_out():
     rules = rules_named("dfmodel-readme")
-    system = replace(machine(Overlap.ALL), prices=Prices())
+    system = replace(rings(Overlap.ALL), prices=Prices())
     with_ends = crosstack.optimise(WORKLOAD, system, rules=rules)
     layers = crosstack.optimise(WORKLOAD.without_ends(), system, rules=rules)
     assert with_ends.evaluation.time == layers.evaluation.time
@@ -194,7 +171,7 @@ def test_rules_that_count_layers_alone_leave_ends_out():
 
 
 def test_a_saved_answer_has_its_ends():
-    answer = crosstack.optimise(WORKLOAD, machine(Overlap.ALL))
+    answer = crosstack.optimise(WORKLOAD, rings(Overlap.ALL))
     data = json.loads(answer.to_json())
     assert [end["name"] for end in data["ends"]] == ["table", "head"]
     again = saved_plan(data, answer.task)
@@ -206,13 +183,13 @@ def test_a_saved_answer_has_its_ends():
 
 
 def test_a_mapping_without_the_ends_of_its_workload_is_refused():
-    answer = crosstack.optimise(WORKLOAD, machine(Overlap.ALL))
+    answer = crosstack.optimise(WORKLOAD, rings(Overlap.ALL))
     with pytest.raises(InputError, match=r"mapping.ends: got 0 ends; the workload has 2"):
-        evaluate(WORKLOAD, machine(Overlap.ALL), replace(answer.mapping, ends=()), RULES)
+        evaluate(WORKLOAD, rings(Overlap.ALL), replace(answer.mapping, ends=()), RULES)
 
 
 def test_processes_find_the_same():
-    one, two = (crosstack.optimise(WORKLOAD, machine(Overlap.ALL), jobs=jobs) for jobs in (1, 2))
+    one, two = (crosstack.optimise(WORKLOAD, rings(Overlap.ALL), jobs=jobs) for jobs in (1, 2))
     assert one.mapping == two.mapping
     assert one.certificate.objective == two.certificate.objective
 

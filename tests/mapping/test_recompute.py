@@ -10,50 +10,29 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from builders.graphs import product_and_function
+from builders.trained_layers import LAYER, rings
 
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.time import evaluate
 from crosstack.machine.chip import Overlap, flat_chip
 from crosstack.machine.memory import main_memory
-from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Prices, System
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.mapping import Constraints, Mapping
 from crosstack.mapping.search import search
 from crosstack.model.objective import Objective
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.graphs.llm import llm
-from crosstack.workload.kernels import Axis, Saved
+from crosstack.workload.kernels import Axis
 from crosstack.workload.transformer_training import ZEROS, Recompute, Schedule, Zero
 from crosstack.workload.workload import Workload
 
 RULES = rules_named("crosstack")
 KINDS = list(Recompute)
-LAYER = product_and_function(
-    {
-        "product": [("function", 0)],
-        "function": [("update", 1)],
-        "function_back": [("product_back", 0), ("update", 0)],
-    },
-    saved=Saved.INPUT,
-    tiling=Axis.NONE,
-)
 
 
 def machine(capacity: float | None, dimensions: int = 2, overlap: Overlap = Overlap.NONE) -> System:
-    return System(
-        chip=flat_chip(
-            n_cores=4, lanes=2, stages=2, frequency=1e3, sram_capacity=1e4, utilization=0.5,
-            overlap=overlap, memories=main_memory(bandwidth=1e5, capacity=capacity),
-            power=30.0, idle_power=2.0,
-        ),
-        network=tuple(
-            Dimension(kind=DimensionKind.RING, bandwidth=1e5, size=2, link_power=3e-5)
-            for _ in range(dimensions)
-        ),
-        n_chips=2**dimensions,
-        prices=Prices(memory_power=1e-4, switch_power=1e-5),
-    )  # fmt: skip
+    return rings(overlap, capacity, dimensions, bandwidth=1e5)
 
 
 WORKLOAD = Workload(graph=LAYER, n_layers=8, global_batch_size=8, boundary_size=64.0)
