@@ -46,6 +46,7 @@ MODULES = (
     "evaluate/*scores.py",
     "evaluate/attention_programs.py",
     "evaluate/expert_loads.py",
+    "evaluate/expert_searches.py",
     "io/measured*.py",
 )
 LIBRARY = "data/library/**/*.yaml"

@@ -53,6 +53,9 @@ KERNELS = 5  # [1]
 # and reads that, before it asks for operands (``cutlass_groups``): trips to the cache that all
 # multiprocessors share.
 BORDER = 3  # [1]
+# The first tile of CUTLASS's list for groups on Hopper, tokens x columns, in steps of a line: what
+# runs where none was searched (``tensorrt_llm_tiles``).
+FIRST_TILE = 128, 16  # [1]
 # A weight of four bits in numbers of 16: taken out of a word, multiplied with its scale; assumed.
 WIDENED = Instructions(2)
 
@@ -87,7 +90,8 @@ class MeasuredExperts:
     """A layer of experts as it was measured on one of ``ep`` x ``tp`` chips. [1], [B], [s]
 
     ``exponent`` of the power law of the tokens of experts, None where all have as many; products
-    multiply numbers of ``dtype``, weights take ``weight`` bytes an element.
+    multiply numbers of ``dtype``, weights take ``weight`` bytes an element. ``searched``: whether
+    the tile of a library's kernel was the best of its list, and not the first.
     """
 
     tokens: int
@@ -103,6 +107,7 @@ class MeasuredExperts:
     weight: float
     program: ExpertsProgram
     time: float
+    searched: bool = True
 
     @property
     def loads(self) -> Floats:
@@ -141,7 +146,9 @@ def _layer(row: MeasuredExperts, chip: Chip) -> float:
     first = wide * (2 if row.gated else 1)
     layers = (row.hidden, first), (wide, row.hidden)
     program = row.program.on(chip)
-    if program in (ExpertsProgram.LIBRARY, ExpertsProgram.GENERATED):
+    if program is ExpertsProgram.LIBRARY and not row.searched and _hopper(chip):
+        times = [_first_listed(row, chip, touched, *sides) for sides in layers]
+    elif program in (ExpertsProgram.LIBRARY, ExpertsProgram.GENERATED):
         groups = max(float(touched.sum()), 1.0)
         times = [_grouped(row, chip, (groups, many, *sides)) for sides in layers]
     else:
@@ -204,6 +211,30 @@ def _tiled(
     widened = tiles * depth * columns * element_time(chip, WIDENED)
     widened *= row.weight < row.dtype.size
     return float(np.maximum(inside[0] + widened, moved / memory.speed + memory.latency))
+
+
+def _first_listed(
+    row: MeasuredExperts, chip: Chip, touched: Floats, depth: float, columns: float
+) -> float:
+    """Time of the products of all experts in the first tile of the list, one kernel. [s]
+
+    Rows of a tile that an expert has no tokens for are not moved, but steps of K come one after
+    the other: where tokens are few each takes the latency of main memory, in 16 and in 8 bits, on
+    an H100 and on an H200 alike (read off such rows; why so few are on their way is not known).
+    Further tiles of an expert find its weights in the cache that all multiprocessors share.
+    """
+    rows, wide = FIRST_TILE
+    clock = Roofline(sustained=False, k_step=int(LINE / row.dtype.size))
+    tiles = max(float((touched * np.maximum(np.ceil(row.loads / rows), 1.0)).sum()), 1.0)
+    groups, memory = max(float(touched.sum()), 1.0), chip.main_memory
+    near = (chip.shared_level or memory).latency
+    most = np.ceil(tiles * np.ceil(columns / wide) / chip.compute.n_multiprocessors)
+    trip = near + min(groups / tiles, 1.0) * (memory.latency - near)
+    fed = most * np.ceil(depth / clock.k_step) * trip
+    shape = (np.array([side]) for side in (rows * tiles, depth, max(columns, 1.0)))
+    inside = tile_time(chip, row.dtype, clock, FIRST_TILE, (*shape,))[0]
+    moved = groups * depth * columns * row.weight + row.loads.sum() * (depth + columns) * ELEMENT
+    return float(max(inside, fed, moved / memory.speed + memory.latency))
 
 
 def _grouped(row: MeasuredExperts, chip: Chip, shape: tuple[float, float, float, float]) -> float:

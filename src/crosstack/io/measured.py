@@ -26,6 +26,7 @@ from crosstack.evaluate.expert_scores import (
     MeasuredExperts,
     MeasuredGroups,
 )
+from crosstack.evaluate.expert_searches import search_is_lost
 from crosstack.evaluate.lane_scores import MeasuredElements
 from crosstack.evaluate.scores import MeasuredProduct, Timed
 from crosstack.io import library
@@ -65,6 +66,9 @@ PACKS = ("fa3", "flash_attention", "flashinfer")
 WIDE_TILES = ("fa3", "flash_attention")
 SPREADS = ("flashinfer",)  # that share out all keys evenly (``ye2025flashinfer``)
 FEW_TOKENS = "min_latency"  # TensorRT-LLM's mode in which generated kernels multiply experts
+LISTED = (Dtype.BF16, Dtype.FP8)  # types of experts whose tiles are searched in a list
+UNSEARCHED = "flashinfer_cutlass"  # experts in vLLM, for which nothing is searched
+SPREAD = "hidden", "expert_ffn", "topk", "experts", "tp", "ep"
 TURNS = "TensorRT"  # whose layers join queries, keys and values, and turn them in a second pass
 FRAMEWORKS = "aic"  # whose layers are timed in graphs, with casts of what they read
 WEIGHTS_STAGE = "bwd_grad_w"  # of grouped products: gradients of weights
@@ -276,7 +280,17 @@ def _experts(row: Mapping[str, Any], dtype: Dtype, where: str) -> MeasuredExpert
         weight=WEIGHTS.get(str(row["dtype"]), dtype.size),
         program=_program(str(row["dtype"]), kernel),
         time=time,
+        searched=_searched(row, counts, dtype),
     )
+
+
+def _searched(row: Mapping[str, Any], counts: Mapping[str, int], dtype: Dtype) -> bool:
+    """Whether tiles of a layer of experts were searched, in types whose kernels have a list."""
+    if dtype not in LISTED:
+        return True
+    if TURNS in str(row.get("software", "")):
+        return not search_is_lost(*(counts[name] for name in SPREAD))
+    return UNSEARCHED not in str(row.get("kernel", ""))
 
 
 def _program(said: str, kernel: str) -> ExpertsProgram:
