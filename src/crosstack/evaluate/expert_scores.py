@@ -231,8 +231,8 @@ def _first_listed(
     most = np.ceil(tiles * np.ceil(columns / wide) / chip.compute.n_multiprocessors)
     trip = near + min(groups / tiles, 1.0) * (memory.latency - near)
     fed = most * np.ceil(depth / clock.k_step) * trip
-    shape = (np.array([side]) for side in (rows * tiles, depth, max(columns, 1.0)))
-    inside = tile_time(chip, row.dtype, clock, FIRST_TILE, (*shape,))[0]
+    m, k, n = (np.array([side]) for side in (rows * tiles, depth, max(columns, 1.0)))
+    inside = tile_time(chip, row.dtype, clock, FIRST_TILE, (m, k, n))[0]
     moved = groups * depth * columns * row.weight + row.loads.sum() * (depth + columns) * ELEMENT
     return float(max(inside, fed, moved / memory.speed + memory.latency))
 

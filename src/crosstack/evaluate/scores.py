@@ -16,6 +16,7 @@ from crosstack.errors import require
 from crosstack.machine.chip import Chip
 from crosstack.model.kernels.clock import product_time
 from crosstack.model.kernels.roofline import Roofline
+from crosstack.model.kernels.tilings import tile_time
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Floats
 
@@ -30,6 +31,12 @@ CALLS = (
 # Threads of the kernel that takes the largest number of a matrix, each with one number on its way:
 # 1024 blocks of 256, computeFP8QuantizeScale (``tensorrt_llm_quantize``) [1]
 SCALING_THREADS = 1024 * 256
+# Steps of K of a kernel that has one tile for all: 256 numbers of four bits, a line, of which the
+# multiprocessor's memory holds four with their scales, or half as many twice as long
+# (``tensorrt_llm_fp4``).
+UNSEARCHED = {
+    sustained: Roofline(sustained=sustained, k_step=256, stages=4) for sustained in (False, True)
+}
 STEADY = 50e-3  # of work until a chip lowers its clock (``flashinfer_2899``, a B200) [s]
 ONE_EFFICIENCY = 0.8  # of the plain roofline, of compute and of main memory [1]
 
@@ -47,6 +54,8 @@ class MeasuredProduct:
 
     ``cast`` says whether it includes making numbers of ``dtype`` of A, which comes in 16 bits;
     ``result`` is what moves of each number of C as it is put down, if more than it has itself. [B]
+    ``tile``: that of a kernel which takes one for all, on one multiprocessor, None where the best
+    was searched. [1]
     """
 
     m: int
@@ -57,6 +66,7 @@ class MeasuredProduct:
     timed: Timed = Timed.LOOP
     cast: bool = False
     result: float = 0.0
+    tile: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,21 +108,22 @@ def products_said(rows: Sequence[MeasuredProduct], chip: Chip) -> Floats:
     reads A and writes it; a scale that all of A share takes its largest number first.
     """
     times = np.zeros(len(rows))
-    for dtype in dict.fromkeys(row.dtype for row in rows):
-        for timed in Timed:
-            here = [i for i, row in enumerate(rows) if row.dtype is dtype and row.timed is timed]
-            if here:
-                times[here] = _said([rows[i] for i in here], chip, dtype, timed)
+    kinds = [(row.dtype, row.timed, row.tile) for row in rows]
+    for kind in dict.fromkeys(kinds):
+        here = [i for i, each in enumerate(kinds) if each == kind]
+        times[here] = _said([rows[i] for i in here], chip)
     return times
 
 
-def _said(rows: Sequence[MeasuredProduct], chip: Chip, dtype: Dtype, timed: Timed) -> Floats:
+def _said(rows: Sequence[MeasuredProduct], chip: Chip) -> Floats:
+    """Return what is said of products of one type, timed in one way. [s]"""
+    dtype, timed = rows[0].dtype, rows[0].timed
     m, k, n = (np.array([getattr(row, side) for row in rows], float) for side in "mkn")
     if timed is Timed.GRAPH:
         chip = replace(chip, launch_overhead=min(chip.launch_overhead, GRAPH_LAUNCH))
-    steady = np.asarray(product_time(Roofline(), chip, m, k, n, dtype=dtype).time)
+    steady = _multiplied(rows, chip, sustained=True)
     if timed is Timed.GRAPH:
-        short = product_time(Roofline(sustained=False), chip, m, k, n, dtype=dtype).time
+        short = _multiplied(rows, chip, sustained=False)
         steady = np.where(CALLS * short > STEADY, steady, short)
     moved = np.array([row.result for row in rows])
     steady = steady + Roofline().result_time(chip, dtype, m * n, moved)
@@ -120,6 +131,24 @@ def _said(rows: Sequence[MeasuredProduct], chip: Chip, dtype: Dtype, timed: Time
     if cast.any():
         steady = steady + cast * _casting_time(chip, dtype, m * k)
     return steady
+
+
+def _multiplied(rows: Sequence[MeasuredProduct], chip: Chip, *, sustained: bool) -> Floats:
+    """Time of products of one type, with their launch, at the clock under load or the highest. [s]
+
+    A kernel of one multiprocessor a tile shares no operands with a pair, but reads of neighbours
+    that want the same are one before they reach the cache (``nvidia_nsight``). It does not split K.
+    """
+    dtype, tile = rows[0].dtype, rows[0].tile
+    m, k, n = (np.array([getattr(row, side) for row in rows], float) for side in "mkn")
+    if tile is None:
+        clock = Roofline(sustained=sustained)
+        return np.asarray(product_time(clock, chip, m, k, n, dtype=dtype).time)
+    alone, memory = chip.with_compute(paired=1), chip.main_memory
+    inside = tile_time(alone, dtype, UNSEARCHED[sustained], tile, (m, k, n))
+    moved = (m * k + k * n + m * n) * dtype.size
+    outside = moved / memory.speed + memory.latency
+    return np.asarray(chip.launch_overhead + np.maximum(inside, outside))
 
 
 def _casting_time(chip: Chip, dtype: Dtype, elements: Floats) -> Floats:

@@ -66,10 +66,13 @@ PACKS = ("fa3", "flash_attention", "flashinfer")
 WIDE_TILES = ("fa3", "flash_attention")
 SPREADS = ("flashinfer",)  # that share out all keys evenly (``ye2025flashinfer``)
 FEW_TOKENS = "min_latency"  # TensorRT-LLM's mode in which generated kernels multiply experts
+# The tile of TensorRT-LLM's products in four bits, which the source does not search
+# (``tensorrt_llm_fp4``): rows and columns.
+FP4_TILE = 128, 256  # [1]
 LISTED = (Dtype.BF16, Dtype.FP8)  # types of experts whose tiles are searched in a list
 UNSEARCHED = "flashinfer_cutlass"  # experts in vLLM, for which nothing is searched
 SPREAD = "hidden", "expert_ffn", "topk", "experts", "tp", "ep"
-TURNS = "TensorRT"  # whose layers join queries, keys and values, and turn them in a second pass
+TENSORRT = "TensorRT"  # whose layers join queries, keys and values, and turn them in a second pass
 FRAMEWORKS = "aic"  # whose layers are timed in graphs, with casts of what they read
 WEIGHTS_STAGE = "bwd_grad_w"  # of grouped products: gradients of weights
 MOST_PROBLEMS = 20
@@ -244,7 +247,7 @@ def _attention(
     if counts["query"] > counts["kv"]:
         allowed = f"at most kv, {counts['kv']}"
         raise InputError(Problem(f"{where}: query", f"got {counts['query']}; allowed: {allowed}."))
-    framework, turns = _source(row).startswith(FRAMEWORKS), TURNS in str(row.get("software", ""))
+    framework, turns = _source(row).startswith(FRAMEWORKS), TENSORRT in str(row.get("software", ""))
     kept, kernel = row.get("kv_dtype"), str(row.get("kernel", ""))
     return MeasuredAttention(
         kind=kind,
@@ -288,7 +291,7 @@ def _searched(row: Mapping[str, Any], counts: Mapping[str, int], dtype: Dtype) -
     """Whether tiles of a layer of experts were searched, in types whose kernels have a list."""
     if dtype not in LISTED:
         return True
-    if TURNS in str(row.get("software", "")):
+    if TENSORRT in str(row.get("software", "")):
         return not search_is_lost(*(counts[name] for name in SPREAD))
     return UNSEARCHED not in str(row.get("kernel", ""))
 
@@ -332,6 +335,7 @@ def _numbers(row: Mapping[str, Any], where: str, *counts: str) -> tuple[dict[str
 def _product(row: Mapping[str, Any], dtype: Dtype, where: str) -> MeasuredProduct:
     sides, time = _numbers(row, where, "m", "k", "n")
     framework = _source(row).startswith(FRAMEWORKS)
+    known = framework and dtype is Dtype.NVFP4 and TENSORRT in str(row.get("software", ""))
     return MeasuredProduct(
         **sides,
         dtype=dtype,
@@ -339,6 +343,7 @@ def _product(row: Mapping[str, Any], dtype: Dtype, where: str) -> MeasuredProduc
         timed=Timed.GRAPH if framework else Timed.LOOP,
         cast=framework and dtype.size < Dtype.BF16.size,
         result=_result(row.get("out_dtype"), dtype, adds=bool(row.get("accumulate"))),
+        tile=FP4_TILE if known else None,
     )
 
 
