@@ -52,6 +52,13 @@ def test_a_token_takes_what_reading_its_keys_takes():
     assert said(replace(TOKEN, kv_element=1)) < 0.6 * said(TOKEN)
 
 
+def test_narrow_tiles_of_prompts_on_an_a100_are_bound_by_what_warps_read():
+    long = replace(PROMPT, query=16384, kv=16384, window=16384)
+    assert said(replace(long, narrow=True), A100) == pytest.approx(
+        1.16 * said(long, A100), rel=0.03
+    )
+
+
 def test_heads_that_are_taken_one_by_one_take_longer():
     many = replace(TOKEN, heads=96, kv_heads=2, turned=2)
     assert said(many) > 2 * said(replace(many, turned=1))

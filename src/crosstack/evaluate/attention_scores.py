@@ -16,6 +16,7 @@ import numpy as np
 
 from crosstack.evaluate.attention_programs import (
     Tokens,
+    flash_tile,
     lane_time,
     takes_single_heads,
     turns_before,
@@ -60,7 +61,8 @@ class MeasuredAttention:
     ``window``: keys that a query sees at most; ``kv_element``: bytes of a number of keys and
     values; ``turned``: how often queries, keys and values are read and written before. ``packs``:
     a tile has queries of all heads with the same keys; ``few``: its rows where these are fewer;
-    ``spread``: keys of its tiles are split over multiprocessors.
+    ``narrow``: all its tiles have as few rows as the smallest; ``spread``: keys of its tiles are
+    split over multiprocessors.
     """
 
     kind: AttentionKind
@@ -80,6 +82,7 @@ class MeasuredAttention:
     turned: int = 0
     packs: bool = False
     few: int = FEW
+    narrow: bool = False
     spread: bool = False
 
     @property
@@ -216,7 +219,31 @@ def _tile(rows: Sequence[MeasuredAttention], chip: Chip) -> Tile:
     few = np.where(prompt & (chip.compute.paired > 1), rows_of, _column(rows, "few"))
     few = np.where(_alone(rows, chip), 1.0, few)
     waits = np.where(_paged(rows), WAITS + PAGED, float(WAITS))
-    return Tile(rows=np.where(spread, ROWS, rows_of), few=few, spread=spread, waits=waits)
+    rows_of = np.where(spread, ROWS, np.where(_column(rows, "narrow") > 0, FEW, rows_of))
+    tall, keys = _flash_tile(rows, chip)
+    wide = _column(rows, "few") > FEW
+    rows_of, keys = np.where(wide, tall, rows_of), np.where(wide, keys, ROWS)
+    flash = wide | (_column(rows, "narrow") > 0)
+    heads = _column(rows, "batch") * _column(rows, "heads") / _packed(rows, chip)
+    return Tile(
+        rows=rows_of,
+        few=few,
+        keys=keys,
+        spread=spread,
+        whole=flash & (heads >= FULL * chip.compute.n_multiprocessors),
+        waits=waits,
+    )
+
+
+def _flash_tile(rows: Sequence[MeasuredAttention], chip: Chip) -> tuple[Floats, Floats]:
+    """Return queries and keys of tiles, were they FlashAttention-3's. (rows,) [1]"""
+    packed = _packed(rows, chip)
+    heads = _column(rows, "batch") * _column(rows, "heads") / packed
+    few = _column(rows, "query") * packed <= FEW
+    split = few & (heads < FULL * chip.compute.n_multiprocessors)
+    windowed = _column(rows, "window") < _column(rows, "kv")
+    size, element = _column(rows, "head_size"), _column(rows, "kv_element")
+    return flash_tile(chip, size, element, windowed, split)
 
 
 def _paged(rows: Sequence[MeasuredAttention]) -> Bools:

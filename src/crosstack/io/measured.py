@@ -64,6 +64,9 @@ TRITON = ("vllm_fused_moe",)  # kernels of Triton that do not say so
 # FlashAttention-3 (``flash_attention_3``).
 PACKS = ("fa3", "flash_attention", "flashinfer")
 WIDE_TILES = ("fa3", "flash_attention")
+# FlashAttention-2 of keys in pages, which takes 64 queries whatever the size of a head
+# (``flash_attention_2``).
+NARROW_TILES = ("vllm_flash_attn",)
 SPREADS = ("flashinfer",)  # that share out all keys evenly (``ye2025flashinfer``)
 FEW_TOKENS = "min_latency"  # TensorRT-LLM's mode in which generated kernels multiply experts
 # The tile of TensorRT-LLM's products in four bits, which the source does not search
@@ -260,6 +263,7 @@ def _attention(
         turned=(2 if turns else 1) if framework else 0,
         packs=framework and kernel.endswith(PACKS),
         spread=kernel.endswith(SPREADS),
+        narrow=kernel.endswith(NARROW_TILES),
         few=ROWS if kernel.endswith(WIDE_TILES) else FEW,
     )
 

@@ -70,6 +70,31 @@ def test_causal_tiles_are_what_taking_the_longest_first_gives(heads, length):
     assert pairs / (128 * 128 * MANY) == pytest.approx(work.max(), rel=0.08)
 
 
+def test_warps_of_narrow_tiles_read_keys_for_longer_than_they_multiply():
+    depth = np.array([128.0])
+    near = A100.levels[1].speed
+    wide, narrow = (multiplied(A100, Dtype.BF16, depth, rows=rows) for rows in (128, 64))
+    assert wide == pytest.approx(2 * depth / A100.throughput(Dtype.BF16))
+    assert narrow == pytest.approx((4 + 1) / 64 * depth * 2 / near)  # four warps read, one writes
+    assert narrow == pytest.approx(1.25 * wide, rel=0.01)
+    assert multiplied(H100, Dtype.BF16, depth, rows=64) < wide  # arrays read memory by themselves
+
+
+def test_blocks_of_fewer_keys_have_fewer_pairs_past_the_last_key():
+    given = arrays(MANY, 1, 16, 1.0)
+    half, _ = busiest_pairs(A100, *given, Tile(rows=128, few=128, keys=64))
+    whole, _ = busiest_pairs(A100, *given, Tile(rows=128, few=128))
+    assert half == whole / 2
+
+
+def test_whole_tiles_of_few_queries_go_round_and_split_ones_are_shared_out():
+    given = arrays(MANY + 1, 1, 1024, 1.0)
+    split, _ = busiest_pairs(A100, *given, Tile(rows=128))
+    whole, rounds = busiest_pairs(A100, *given, Tile(rows=128, whole=True))
+    assert rounds == 2
+    assert whole / split == pytest.approx(2 * MANY / (MANY + 1))
+
+
 def test_a_window_cuts_two_blocks_of_a_tile():
     length, window = 8192, 1024
     sees = np.minimum(np.arange(length) + 1, window)

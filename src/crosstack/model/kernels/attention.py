@@ -19,7 +19,7 @@ precision, once a block of keys; pairs of multiprocessors do that for two blocks
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from crosstack.model.kernels.clock import KernelClock
 
 ROWS = 128  # queries of a tile, and keys of a block (``dao2023flashattention2``) [1]
+WARPS = 4  # of a tile, forward, each with its rows (``dao2023flashattention2``, 3.3) [1]
 FEW = 64  # rows of the smallest tile, of an instruction of Hopper (``nvidia_ptx``) [1]
 # Where multiprocessors are paired the scores and results of tiles are in a memory of their own, in
 # single precision: 512 columns of 128 lanes a multiprocessor (``nvidia_ptx``, tcgen05). [B]
@@ -72,16 +73,26 @@ def pair_time(chip: Chip, *, backward: bool = False) -> float:
     return element_time(chip, in_attention(chip, function) or Instructions(0))
 
 
-def multiplied(chip: Chip, dtype: Dtype, depth: Floats, *, backward: bool = False) -> Floats:
+def multiplied(
+    chip: Chip,
+    dtype: Dtype,
+    depth: Floats,
+    *,
+    rows: Floats | float = ROWS,
+    backward: bool = False,
+) -> Floats:
     """Time of one product of a pair, ``2 depth`` operations, on all multiprocessors. [s]
 
-    Backward no less than reading both operands of a tile from the memory of the multiprocessor.
+    No less than what passes the memory of the multiprocessor: backward both operands of a tile are
+    read from there. Forward, where arrays read registers, each of `WARPS` has its part of the
+    ``rows`` of a tile in these, and reads all keys, which are written there once.
     """
     computing = 2 * depth / chip.throughput(dtype)
     near = [level for level in chip.levels if level.scope is Scope.MULTIPROCESSOR]
-    if not (backward and near):
+    if not near or (chip.compute.operand_rows and not backward):
         return computing
-    return np.maximum(computing, 2 * depth / ROWS * dtype.size / near[-1].speed)
+    passes = 2 / ROWS if backward else (WARPS + 1) / np.asarray(rows)
+    return np.asarray(np.maximum(computing, passes * depth * dtype.size / near[-1].speed))
 
 
 def summing(chip: Chip, depth: Floats) -> Floats:
@@ -95,13 +106,16 @@ def summing(chip: Chip, depth: Floats) -> Floats:
 class Tile:
     """Queries that a kernel takes at a time: ``rows`` of many, ``few`` of up to ``FEW``. [1]
 
-    ``spread``: keys of a tile are split over multiprocessors, also of many queries. ``waits``:
-    latencies of main memory that nothing hides. [1]
+    It passes over blocks of ``keys``. [1] ``spread``: keys of a tile are split over
+    multiprocessors, also of many queries; ``whole``: not even of few. ``waits``: latencies of main
+    memory that nothing hides. [1]
     """
 
     rows: Floats | float
     few: Floats | float = FEW
+    keys: Floats | float = ROWS
     spread: Bools | bool = False
+    whole: Bools | bool = False
     waits: Floats | float = WAITS
 
     @classmethod
@@ -139,24 +153,25 @@ def busiest_pairs(
     many = chip.compute.n_multiprocessors
     tile = tile or Tile.of(chip)
     rows = np.where(queries > FEW, tile.rows, tile.few)
-    border = rows / ROWS / 2
+    border = np.maximum(rows / tile.keys, 1) / 2
     tiles = heads * np.ceil(queries / rows)
     masked = share < 1
     # A window cuts blocks on both sides, and all its tiles are as long.
     windowed = masked & (share * keys < (keys - (queries - 1) / 2) * NEARLY)
-    mean = np.maximum(share * keys / ROWS + border * masked + border * windowed, 1.0)
-    every = np.ceil(keys / ROWS)
+    mean = np.maximum(share * keys / tile.keys + border * masked + border * windowed, 1.0)
+    every = np.ceil(keys / tile.keys)
     mean = np.where(masked, np.minimum(mean, every), every)
     longest = np.where(windowed, mean, np.minimum(2 * mean, every))
     shortest = np.where(masked, np.maximum(2 * mean - longest, 1.0), every)
     rounds = np.ceil(tiles / many)
-    split = (queries <= FEW) | np.asarray(tile.spread)
+    shares = (queries <= FEW) | np.asarray(tile.spread)
+    split = shares & ~np.asarray(tile.whole)
     longest = np.where(split, 1.0, longest)
     shortest = np.where(split, 1.0, shortest)
-    filled = ~split * float(chip.compute.operand_rows > 0)
+    filled = ~shares * float(chip.compute.operand_rows > 0)
     mean, longest, shortest = mean + filled, longest + filled, shortest + filled
     blocks = np.maximum.reduce([tiles * mean / many, longest, rounds * shortest])
-    return blocks * rows * ROWS * many, rounds
+    return blocks * rows * tile.keys * many, rounds
 
 
 def attention_product(
@@ -166,14 +181,15 @@ def attention_product(
     pairs: Floats,
     depth: Floats,
     *,
+    rows: Floats | float = ROWS,
     backward: bool = False,
 ) -> Floats:
     """Time of a product in attention that is one kernel, its part of it. [s]
 
-    ``pairs`` are those of `busiest_pairs`, ``depth`` terms of the product for each. The clock is
-    that of its arrays and half of a softmax, as products have in common.
+    ``pairs`` are those of `busiest_pairs`, ``depth`` terms of the product for each, ``rows`` those
+    of a tile. The clock is that of its arrays and half of a softmax, as products have in common.
     """
-    each = multiplied(chip, dtype, depth, backward=backward)
+    each = multiplied(chip, dtype, depth, rows=rows, backward=backward)
     beside = pair_time(chip, backward=backward) / 2
     work = pairs * 2 * depth / chip.throughput(dtype)
     share = clock.clock_share(chip, work, pairs * (each + beside), np.zeros_like(work))
@@ -286,10 +302,9 @@ def attention_time(chip: Chip, dtype: Dtype, clock: KernelClock, kernels: Attent
         chip, kernels.heads, kernels.queries, kernels.keys, kernels.share, tile
     )
     terms = [size, value, *([value, size, size] if backward else [])]
-    products = sum(
-        (attention_product(chip, dtype, clock, pairs, depth, backward=backward) for depth in terms),
-        np.zeros_like(size),
-    )
+    rows = np.where(kernels.queries > FEW, tile.rows, tile.few)
+    each = partial(attention_product, chip, dtype, clock, pairs, rows=rows, backward=backward)
+    products = sum((each(depth) for depth in terms), np.zeros_like(size))
     beside = pairs * pair_time(chip)
     if backward:
         beside = beside + pairs * (pair_time(chip, backward=True) + summing(chip, size))
