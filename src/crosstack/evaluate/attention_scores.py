@@ -23,6 +23,7 @@ from crosstack.evaluate.attention_programs import (
 )
 from crosstack.evaluate.scores import GRAPH_LAUNCH, Timed, plain_time
 from crosstack.machine.chip import Chip
+from crosstack.machine.memory import Scope
 from crosstack.model.kernels.attention import (
     FEW,
     ROWS,
@@ -42,6 +43,11 @@ ELEMENT = 2.0  # bytes of a number of queries and of what is made [B]
 # Latencies before keys that are kept in pages: how many there are, and the pages they are in
 # (``tensorrt_llm_attention``, ``flash_attention_3``). [1]
 PAGED = 2
+# Latencies of a tile of generated programs after another, which ask for lengths, pages and keys of
+# the next one while they multiply (``tensorrt_llm_attention``: their kernels for tokens that are
+# called persistent). [1]
+AHEAD = 3
+SWAPPED = 16  # heads that they take together so (the same) [1]
 FULL = 0.8  # of the multiprocessors, from where keys are not split (FlashAttention's own rule) [1]
 
 
@@ -61,7 +67,8 @@ class MeasuredAttention:
     ``window``: keys that a query sees at most; ``kv_element``: bytes of a number of keys and
     values; ``turned``: how often queries, keys and values are read and written before. ``packs``:
     a tile has queries of all heads with the same keys; ``few``: its rows where these are fewer;
-    ``narrow``: all its tiles have as few rows as the smallest; ``spread``: keys of its tiles are
+    ``narrow``: all its tiles have as few rows as the smallest; ``generated``: its programs are TensorRT-LLM's
+    generated ones where a chip has them; ``spread``: keys of its tiles are
     split over multiprocessors.
     """
 
@@ -83,6 +90,7 @@ class MeasuredAttention:
     packs: bool = False
     few: int = FEW
     narrow: bool = False
+    generated: bool = False
     spread: bool = False
 
     @property
@@ -201,7 +209,7 @@ def _before(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
     queries = batch * heads * query * size
     if kind is AttentionKind.CONTEXT:
         moved = np.maximum(turned, 1.0) * new + 2 * turns * queries * 2 * ELEMENT
-        return moved / chip.main_memory.speed
+        return moved / chip.main_memory.speed + _launches_before(rows, chip)
     if kind is not AttentionKind.GENERATION:
         return np.zeros(len(rows))
     # Generated programs read queries in the type of keys.
@@ -209,6 +217,17 @@ def _before(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
     moved = new + queries * (ELEMENT + written)
     each = GRAPH_LAUNCH + chip.main_memory.latency + moved / chip.main_memory.speed
     return each * (turns & turns_before(chip, _tokens(rows)))
+
+
+def _launches_before(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
+    """Time of launches of TensorRT-LLM's kernels before prompts, beyond one that turns. (rows,) [s]
+
+    Its own program has one more, that says where sequences begin; FlashInfer's has keys and values
+    in 8 bits made by a kernel each (``tensorrt_llm_attention``).
+    """
+    casts = 2.0 * (_column(rows, "kv_element") < ELEMENT)
+    more = np.where(_column(rows, "spread") > 0, casts, 1.0)
+    return _turns(rows) * more * (GRAPH_LAUNCH + chip.main_memory.latency)
 
 
 def _tile(rows: Sequence[MeasuredAttention], chip: Chip) -> Tile:
@@ -232,7 +251,23 @@ def _tile(rows: Sequence[MeasuredAttention], chip: Chip) -> Tile:
         spread=spread,
         whole=flash & (heads >= FULL * chip.compute.n_multiprocessors),
         waits=waits,
+        again=np.where(_ahead(rows, chip), float(AHEAD), np.inf),
     )
+
+
+def _ahead(rows: Sequence[MeasuredAttention], chip: Chip) -> Bools:
+    """Whether kernels ask for the next tile while they multiply one. (rows,)
+
+    So generated ones do that take few heads together, where a block of keys of two tiles has room
+    in the memory of a multiprocessor.
+    """
+    known = (_column(rows, "generated") > 0) & (_packed(rows, chip) <= SWAPPED)
+    if rows[0].kind is not AttentionKind.GENERATION or chip.compute.paired == 1:
+        return np.zeros(len(rows), dtype=np.bool_)
+    near = [level.room for level in chip.levels if level.scope is Scope.MULTIPROCESSOR]
+    room = min(near, default=0.0) / chip.compute.n_multiprocessors
+    held = 2 * ROWS * _column(rows, "head_size") * _column(rows, "kv_element")
+    return known & ~_alone(rows, chip) & (held <= room)
 
 
 def _flash_tile(rows: Sequence[MeasuredAttention], chip: Chip) -> tuple[Floats, Floats]:

@@ -67,6 +67,8 @@ WIDE_TILES = ("fa3", "flash_attention")
 # FlashAttention-2 of keys in pages, which takes 64 queries whatever the size of a head
 # (``flash_attention_2``).
 NARROW_TILES = ("vllm_flash_attn",)
+# TensorRT-LLM's generated programs, which FlashInfer has in vLLM, too.
+GENERATED = ("torch_flow", "trtllmdecode")
 SPREADS = ("flashinfer",)  # that share out all keys evenly (``ye2025flashinfer``)
 FEW_TOKENS = "min_latency"  # TensorRT-LLM's mode in which generated kernels multiply experts
 # The tile of TensorRT-LLM's products in four bits, which the source does not search
@@ -264,6 +266,7 @@ def _attention(
         packs=framework and kernel.endswith(PACKS),
         spread=kernel.endswith(SPREADS),
         narrow=kernel.endswith(NARROW_TILES),
+        generated=kernel.endswith(GENERATED),
         few=ROWS if kernel.endswith(WIDE_TILES) else FEW,
     )
 

@@ -108,7 +108,8 @@ class Tile:
 
     It passes over blocks of ``keys``. [1] ``spread``: keys of a tile are split over
     multiprocessors, also of many queries; ``whole``: not even of few. ``waits``: latencies of main
-    memory that nothing hides. [1]
+    memory that nothing hides; ``again``: of these, of every tile but the first of a multiprocessor,
+    all where it has none on their way before. [1]
     """
 
     rows: Floats | float
@@ -117,6 +118,7 @@ class Tile:
     spread: Bools | bool = False
     whole: Bools | bool = False
     waits: Floats | float = WAITS
+    again: Floats | float = np.inf
 
     @classmethod
     def of(cls, chip: Chip, value_size: Floats | float = ROWS, *, backward: bool = False) -> Tile:
@@ -208,7 +210,9 @@ def waiting_time(
     memory = chip.main_memory
     each = (2 * tile.rows + ROWS) * size * dtype.size * (queries > FEW)
     moved = each * chip.compute.n_multiprocessors
-    return rounds * (tile.waits * memory.latency + moved / (chip.shared_level or memory).speed)
+    later = np.maximum(rounds - 1, 0) * np.minimum(tile.again, tile.waits)
+    waiting = (tile.waits * np.minimum(rounds, 1) + later) * memory.latency
+    return waiting + rounds * moved / (chip.shared_level or memory).speed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
