@@ -43,6 +43,10 @@ ELEMENT = 2.0  # bytes of a number of queries and of what is made [B]
 # Latencies before keys that are kept in pages: how many there are, and the pages they are in
 # (``tensorrt_llm_attention``, ``flash_attention_3``). [1]
 PAGED = 2
+# Latencies more of a block that has a head: frequencies by which it turns its query, and pages of
+# values after those of keys (``tensorrt_llm_attention``); two such blocks of 256 threads share a
+# multiprocessor, assumed. [1]
+TURNED_AND_PAGED, RESIDENT = 2.0, 2.0
 # Latencies of a tile of generated programs after another, which ask for lengths, pages and keys of
 # the next one while they multiply (``tensorrt_llm_attention``: their kernels for tokens that are
 # called persistent). [1]
@@ -237,7 +241,9 @@ def _tile(rows: Sequence[MeasuredAttention], chip: Chip) -> Tile:
     prompt = (rows[0].kind is AttentionKind.CONTEXT) & (_column(rows, "query") > 1) & ~spread
     few = np.where(prompt & (chip.compute.paired > 1), rows_of, _column(rows, "few"))
     few = np.where(_alone(rows, chip), 1.0, few)
+    alone = _alone(rows, chip)
     waits = np.where(_paged(rows), WAITS + PAGED, float(WAITS))
+    waits = waits + np.where(alone, TURNED_AND_PAGED, 0.0)
     rows_of = np.where(spread, ROWS, np.where(_column(rows, "narrow") > 0, FEW, rows_of))
     tall, keys = _flash_tile(rows, chip)
     wide = _column(rows, "few") > FEW
@@ -252,6 +258,7 @@ def _tile(rows: Sequence[MeasuredAttention], chip: Chip) -> Tile:
         whole=flash & (heads >= FULL * chip.compute.n_multiprocessors),
         waits=waits,
         again=np.where(_ahead(rows, chip), float(AHEAD), np.inf),
+        resident=np.where(alone, RESIDENT, 1.0),
     )
 
 

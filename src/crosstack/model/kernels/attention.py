@@ -109,7 +109,8 @@ class Tile:
     It passes over blocks of ``keys``. [1] ``spread``: keys of a tile are split over
     multiprocessors, also of many queries; ``whole``: not even of few. ``waits``: latencies of main
     memory that nothing hides; ``again``: of these, of every tile but the first of a multiprocessor,
-    all where it has none on their way before. [1]
+    all where it has none on their way before; ``resident`` tiles of a multiprocessor wait together.
+    [1]
     """
 
     rows: Floats | float
@@ -119,6 +120,7 @@ class Tile:
     whole: Bools | bool = False
     waits: Floats | float = WAITS
     again: Floats | float = np.inf
+    resident: Floats | float = 1.0
 
     @classmethod
     def of(cls, chip: Chip, value_size: Floats | float = ROWS, *, backward: bool = False) -> Tile:
@@ -210,8 +212,9 @@ def waiting_time(
     memory = chip.main_memory
     each = (2 * tile.rows + ROWS) * size * dtype.size * (queries > FEW)
     moved = each * chip.compute.n_multiprocessors
-    later = np.maximum(rounds - 1, 0) * np.minimum(tile.again, tile.waits)
-    waiting = (tile.waits * np.minimum(rounds, 1) + later) * memory.latency
+    times = np.ceil(rounds / tile.resident)
+    later = np.maximum(times - 1, 0) * np.minimum(tile.again, tile.waits)
+    waiting = (tile.waits * np.minimum(times, 1) + later) * memory.latency
     return waiting + rounds * moved / (chip.shared_level or memory).speed
 
 
