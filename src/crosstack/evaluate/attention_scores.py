@@ -71,8 +71,8 @@ class MeasuredAttention:
     ``window``: keys that a query sees at most; ``kv_element``: bytes of a number of keys and
     values; ``turned``: how often queries, keys and values are read and written before. ``packs``:
     a tile has queries of all heads with the same keys; ``few``: its rows where these are fewer;
-    ``narrow``: all its tiles have as few rows as the smallest; ``generated``: its programs are TensorRT-LLM's
-    generated ones where a chip has them; ``spread``: keys of its tiles are
+    ``narrow``: all its tiles have as few rows as the smallest; ``generated``: its programs are
+    those that TensorRT-LLM has generated where a chip has them; ``spread``: keys of its tiles are
     split over multiprocessors.
     """
 
@@ -231,7 +231,7 @@ def _launches_before(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
     """
     casts = 2.0 * (_column(rows, "kv_element") < ELEMENT)
     more = np.where(_column(rows, "spread") > 0, casts, 1.0)
-    return _turns(rows) * more * (GRAPH_LAUNCH + chip.main_memory.latency)
+    return np.asarray(_turns(rows) * more * (GRAPH_LAUNCH + chip.main_memory.latency))
 
 
 def _tile(rows: Sequence[MeasuredAttention], chip: Chip) -> Tile:

@@ -215,7 +215,7 @@ def waiting_time(
     times = np.ceil(rounds / tile.resident)
     later = np.maximum(times - 1, 0) * np.minimum(tile.again, tile.waits)
     waiting = (tile.waits * np.minimum(times, 1) + later) * memory.latency
-    return waiting + rounds * moved / (chip.shared_level or memory).speed
+    return np.asarray(waiting + rounds * moved / (chip.shared_level or memory).speed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
