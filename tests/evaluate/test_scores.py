@@ -10,6 +10,7 @@ import pytest
 
 from crosstack.errors import InputError
 from crosstack.evaluate.kernel_scores import score_kernels
+from crosstack.evaluate.product_tiles import ProductProgram
 from crosstack.evaluate.scores import (
     CALLS,
     GRAPH_LAUNCH,
@@ -80,7 +81,7 @@ def test_a_cast_reads_what_it_makes_numbers_of_and_takes_the_largest_first():
 def test_one_tile_for_all_takes_its_steps_of_k_whatever_the_sides():
     chip = replace(library.chip("b200"), launch_overhead=0.0)
     rows = [
-        product(m=m, k=k, n=n, dtype=Dtype.NVFP4, timed=Timed.GRAPH, tile=(128, 256))
+        product(m=m, k=k, n=n, dtype=Dtype.NVFP4, timed=Timed.GRAPH, program=ProductProgram.FP4)
         for m, k, n in ((4, 65536, 2048), (64, 65536, 8192), (4, 32768, 2048))
     ]
     few, more, half = products_said(rows, chip)
@@ -89,7 +90,7 @@ def test_one_tile_for_all_takes_its_steps_of_k_whatever_the_sides():
     assert few == pytest.approx(near, rel=0.08)
     assert more == pytest.approx(few, rel=0.15)
     assert half == pytest.approx(few / 2, rel=0.05)
-    (searched,) = products_said([replace(rows[0], tile=None)], chip)
+    (searched,) = products_said([replace(rows[0], program=ProductProgram.LIBRARY)], chip)
     assert searched < few / 4  # K is split, and pairs share operands
 
 

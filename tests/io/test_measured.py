@@ -8,6 +8,7 @@ import pytest
 
 from crosstack.errors import InputError
 from crosstack.evaluate.expert_scores import ExpertsProgram
+from crosstack.evaluate.product_tiles import ProductProgram
 from crosstack.evaluate.scores import MeasuredProduct, Timed
 from crosstack.io import library
 from crosstack.io.measured import MOST_PROBLEMS, read_kernels
@@ -62,8 +63,8 @@ def test_products_in_four_bits_of_one_framework_have_one_tile(saved):
     one, best = read_kernels(
         saved(four | {"software": "TensorRT-LLM 1.3.0rc20"}, four | {"software": "vLLM 0.24.0"})
     ).sets
-    assert one.rows[0].tile == (128, 256)
-    assert best.rows[0].tile is None
+    assert one.rows[0].program is ProductProgram.FP4
+    assert best.rows[0].program is ProductProgram.LIBRARY
 
 
 def test_experts_are_searched_where_their_source_says_so(saved):

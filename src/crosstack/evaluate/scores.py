@@ -13,6 +13,7 @@ from enum import StrEnum
 import numpy as np
 
 from crosstack.errors import require
+from crosstack.evaluate.product_tiles import KnownTile, ProductProgram, known_tile
 from crosstack.machine.chip import Chip
 from crosstack.model.kernels.clock import product_time
 from crosstack.model.kernels.roofline import Roofline
@@ -31,12 +32,6 @@ CALLS = (
 # Threads of the kernel that takes the largest number of a matrix, each with one number on its way:
 # 1024 blocks of 256, computeFP8QuantizeScale (``tensorrt_llm_quantize``) [1]
 SCALING_THREADS = 1024 * 256
-# Steps of K of a kernel that has one tile for all: 256 numbers of four bits, a line, of which the
-# multiprocessor's memory holds four with their scales, or half as many twice as long
-# (``tensorrt_llm_fp4``).
-UNSEARCHED = {
-    sustained: Roofline(sustained=sustained, k_step=256, stages=4) for sustained in (False, True)
-}
 STEADY = 50e-3  # of work until a chip lowers its clock (``flashinfer_2899``, a B200) [s]
 ONE_EFFICIENCY = 0.8  # of the plain roofline, of compute and of main memory [1]
 
@@ -54,8 +49,7 @@ class MeasuredProduct:
 
     ``cast`` says whether it includes making numbers of ``dtype`` of A, which comes in 16 bits;
     ``result`` is what moves of each number of C as it is put down, if more than it has itself. [B]
-    ``tile``: that of a kernel which takes one for all, on one multiprocessor, None where the best
-    was searched. [1]
+    ``program``: what multiplies.
     """
 
     m: int
@@ -66,7 +60,7 @@ class MeasuredProduct:
     timed: Timed = Timed.LOOP
     cast: bool = False
     result: float = 0.0
-    tile: tuple[int, int] | None = None
+    program: ProductProgram = ProductProgram.LIBRARY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,22 +102,23 @@ def products_said(rows: Sequence[MeasuredProduct], chip: Chip) -> Floats:
     reads A and writes it; a scale that all of A share takes its largest number first.
     """
     times = np.zeros(len(rows))
-    kinds = [(row.dtype, row.timed, row.tile) for row in rows]
+    tiles = [known_tile(row.program, chip, row.m, row.n) for row in rows]
+    kinds = [(row.dtype, row.timed, tile) for row, tile in zip(rows, tiles, strict=True)]
     for kind in dict.fromkeys(kinds):
         here = [i for i, each in enumerate(kinds) if each == kind]
-        times[here] = _said([rows[i] for i in here], chip)
+        times[here] = _said([rows[i] for i in here], chip, kind[-1])
     return times
 
 
-def _said(rows: Sequence[MeasuredProduct], chip: Chip) -> Floats:
+def _said(rows: Sequence[MeasuredProduct], chip: Chip, tile: KnownTile | None) -> Floats:
     """Return what is said of products of one type, timed in one way. [s]"""
     dtype, timed = rows[0].dtype, rows[0].timed
     m, k, n = (np.array([getattr(row, side) for row in rows], float) for side in "mkn")
     if timed is Timed.GRAPH:
         chip = replace(chip, launch_overhead=min(chip.launch_overhead, GRAPH_LAUNCH))
-    steady = _multiplied(rows, chip, sustained=True)
+    steady = _multiplied(rows, chip, tile, sustained=True)
     if timed is Timed.GRAPH:
-        short = _multiplied(rows, chip, sustained=False)
+        short = _multiplied(rows, chip, tile, sustained=False)
         steady = np.where(CALLS * short > STEADY, steady, short)
     moved = np.array([row.result for row in rows])
     steady = steady + Roofline().result_time(chip, dtype, m * n, moved)
@@ -133,19 +128,21 @@ def _said(rows: Sequence[MeasuredProduct], chip: Chip) -> Floats:
     return steady
 
 
-def _multiplied(rows: Sequence[MeasuredProduct], chip: Chip, *, sustained: bool) -> Floats:
+def _multiplied(
+    rows: Sequence[MeasuredProduct], chip: Chip, tile: KnownTile | None, *, sustained: bool
+) -> Floats:
     """Time of products of one type, with their launch, at the clock under load or the highest. [s]
 
-    A kernel of one multiprocessor a tile shares no operands with a pair, but reads of neighbours
-    that want the same are one before they reach the cache (``nvidia_nsight``). It does not split K.
+    A kernel with a known tile has one multiprocessor for each, and does not split K.
     """
-    dtype, tile = rows[0].dtype, rows[0].tile
+    dtype = rows[0].dtype
     m, k, n = (np.array([getattr(row, side) for row in rows], float) for side in "mkn")
     if tile is None:
         clock = Roofline(sustained=sustained)
         return np.asarray(product_time(clock, chip, m, k, n, dtype=dtype).time)
-    alone, memory = chip.with_compute(paired=1), chip.main_memory
-    inside = tile_time(alone, dtype, UNSEARCHED[sustained], tile, (m, k, n))
+    alone, memory = chip.with_compute(paired=1, cluster=tile.cluster), chip.main_memory
+    clock = Roofline(sustained=sustained, k_step=tile.k_step, stages=tile.stages)
+    inside = tile_time(alone, dtype, clock, (tile.rows, tile.columns), (m, k, n))
     moved = (m * k + k * n + m * n) * dtype.size
     outside = moved / memory.speed + memory.latency
     return np.asarray(chip.launch_overhead + np.maximum(inside, outside))

@@ -28,6 +28,7 @@ from crosstack.evaluate.expert_scores import (
 )
 from crosstack.evaluate.expert_searches import search_is_lost
 from crosstack.evaluate.lane_scores import MeasuredElements
+from crosstack.evaluate.product_tiles import ProductProgram
 from crosstack.evaluate.scores import MeasuredProduct, Timed
 from crosstack.io import library
 from crosstack.io.files import read_text
@@ -71,9 +72,8 @@ NARROW_TILES = ("vllm_flash_attn",)
 GENERATED = ("torch_flow", "trtllmdecode")
 SPREADS = ("flashinfer",)  # that share out all keys evenly (``ye2025flashinfer``)
 FEW_TOKENS = "min_latency"  # TensorRT-LLM's mode in which generated kernels multiply experts
-# The tile of TensorRT-LLM's products in four bits, which the source does not search
-# (``tensorrt_llm_fp4``): rows and columns.
-FP4_TILE = 128, 256  # [1]
+# What multiplies in TensorRT-LLM where that is no library (`crosstack.evaluate.product_tiles`).
+PROGRAMS = {Dtype.NVFP4: ProductProgram.FP4, Dtype.FP8_BLOCKS: ProductProgram.DEEPGEMM}
 LISTED = (Dtype.BF16, Dtype.FP8)  # types of experts whose tiles are searched in a list
 UNSEARCHED = "flashinfer_cutlass"  # experts in vLLM, for which nothing is searched
 SPREAD = "hidden", "expert_ffn", "topk", "experts", "tp", "ep"
@@ -342,7 +342,7 @@ def _numbers(row: Mapping[str, Any], where: str, *counts: str) -> tuple[dict[str
 def _product(row: Mapping[str, Any], dtype: Dtype, where: str) -> MeasuredProduct:
     sides, time = _numbers(row, where, "m", "k", "n")
     framework = _source(row).startswith(FRAMEWORKS)
-    known = framework and dtype is Dtype.NVFP4 and TENSORRT in str(row.get("software", ""))
+    known = PROGRAMS if framework and TENSORRT in str(row.get("software", "")) else {}
     return MeasuredProduct(
         **sides,
         dtype=dtype,
@@ -350,7 +350,7 @@ def _product(row: Mapping[str, Any], dtype: Dtype, where: str) -> MeasuredProduc
         timed=Timed.GRAPH if framework else Timed.LOOP,
         cast=framework and dtype.size < Dtype.BF16.size,
         result=_result(row.get("out_dtype"), dtype, adds=bool(row.get("accumulate"))),
-        tile=FP4_TILE if known else None,
+        program=known.get(dtype, ProductProgram.LIBRARY),
     )
 
 
