@@ -104,6 +104,14 @@ def test_tokens_that_fill_no_tile_of_the_first_take_as_long():
     assert said(replace(row, tokens=1024)) == pytest.approx(said(row), rel=0.05)
 
 
+def test_scaled_blocks_on_hopper_have_no_wider_tiles_than_deepgemms():
+    row = replace(LAYER, dtype=Dtype.FP8_BLOCKS, weight=1, tokens=16384)  # 1,024 each
+    wider = said(row) / said(replace(row, dtype=Dtype.FP8))
+    assert wider > 1.2
+    few = replace(row, tokens=512)  # 32 each: rows and columns exchanged, searched
+    assert said(few) == pytest.approx(said(replace(few, dtype=Dtype.FP8)), rel=0.35)
+
+
 def test_the_first_tile_is_known_on_hopper_alone():
     row = replace(LAYER, searched=False)
     b200 = library.chip("b200")

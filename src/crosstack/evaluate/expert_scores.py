@@ -8,6 +8,7 @@ tokens once, and what puts tokens in order before, the activation, and the sum b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,6 +17,7 @@ from typing import assert_never
 import numpy as np
 
 from crosstack.evaluate.expert_loads import fullest_loads
+from crosstack.evaluate.product_tiles import ROWS, deepgemm_tile
 from crosstack.evaluate.scores import GRAPH_LAUNCH, plain_time
 from crosstack.machine.chip import Chip
 from crosstack.model.kernels.clock import product_time
@@ -43,6 +45,7 @@ MARLIN = Roofline(sustained=False, k_step=64, stages=4, line=LINE)
 # Tokens of a tile of TensorRT-LLM's generated kernels on Blackwell, at most (``flashinfer_1494``);
 # those multiply four by eight bits as they are (``nvidia_ptx``).
 GENERATED_TOKENS = 64  # [1]
+DEEPGEMM = Roofline(sustained=False, k_step=128, stages=6)  # (``deepgemm_tiles``)
 SIDE = 128  # of a tile of weights of libraries, and of tokens at most; assumed [1]
 LIBRARY = Roofline(sustained=False)
 # Kernels of a layer of the library's more than of one that is generated: the order of tokens, where
@@ -148,11 +151,13 @@ def _layer(row: MeasuredExperts, chip: Chip) -> float:
     program = row.program.on(chip)
     if program is ExpertsProgram.LIBRARY and not row.searched and _hopper(chip):
         times = [_first_listed(row, chip, touched, *sides) for sides in layers]
+    elif program is ExpertsProgram.LIBRARY and _chosen(row, chip, many / max(touched.sum(), 1.0)):
+        times = [_blocks(row, chip, touched, sides) for sides in layers]
     elif program in (ExpertsProgram.LIBRARY, ExpertsProgram.GENERATED):
         groups = max(float(touched.sum()), 1.0)
         times = [_grouped(row, chip, (groups, many, *sides)) for sides in layers]
     else:
-        times = [_tiled(row, chip, touched, *sides) for sides in layers]
+        times = [_tiled(row, chip, touched, sides, _tile(row)) for sides in layers]
     moved = _moved_beside(row, chip, many) / chip.main_memory.speed
     kernels = KERNELS * (program is ExpertsProgram.LIBRARY)
     return sum(times) + moved + kernels * (GRAPH_LAUNCH + chip.main_memory.latency)
@@ -195,13 +200,17 @@ def _tile(row: MeasuredExperts) -> tuple[tuple[int, int], Roofline]:
 
 
 def _tiled(
-    row: MeasuredExperts, chip: Chip, touched: Floats, depth: float, columns: float
+    row: MeasuredExperts,
+    chip: Chip,
+    touched: Floats,
+    sides: tuple[float, float],
+    kernel: tuple[tuple[int, int], Roofline],
 ) -> float:
     """Time of the products of all experts, each of whose tokens fill whole tiles. [s]
 
     Weights of four bits are made wider once for every tile that multiplies them.
     """
-    loads, (tile, clock) = row.loads, _tile(row)
+    loads, (depth, columns), (tile, clock) = row.loads, sides, kernel
     tiles = np.maximum((touched * np.maximum(np.ceil(loads / tile[0]), 1.0)).sum(), 1.0)
     m, k, n = (np.array([side]) for side in (tile[0] * tiles, depth, max(columns, 1.0)))
     inside = tile_time(chip, row.dtype, clock, tile, (m, k, n))
@@ -211,6 +220,22 @@ def _tiled(
     widened = tiles * depth * columns * element_time(chip, WIDENED)
     widened *= row.weight < row.dtype.size
     return float(np.maximum(inside[0] + widened, moved / memory.speed + memory.latency))
+
+
+def _chosen(row: MeasuredExperts, chip: Chip, each: float) -> bool:
+    """Whether DeepGEMM multiplies, which has tiles of its own for experts of more than a few."""
+    return row.dtype is Dtype.FP8_BLOCKS and _hopper(chip) and each > ROWS[0]
+
+
+def _blocks(row: MeasuredExperts, chip: Chip, touched: Floats, sides: tuple[float, float]) -> float:
+    """Time of the products of all experts in the tile that DeepGEMM chooses, one kernel. [s]
+
+    It chooses as if all had as many tokens; groups have no tiles that read together.
+    """
+    groups = max(round(touched.sum()), 1)
+    each, columns = math.ceil(row.loads.sum() / groups), math.ceil(sides[1])
+    tile = deepgemm_tile(chip.compute.n_multiprocessors, each, columns, groups)
+    return _tiled(row, chip.with_compute(cluster=1), touched, sides, (tile, DEEPGEMM))
 
 
 def _first_listed(

@@ -74,15 +74,22 @@ def known_tile(program: ProductProgram, chip: Chip, m: int, n: int) -> KnownTile
     )  # fmt: skip
 
 
-def deepgemm_tile(multiprocessors: int, m: int, n: int) -> tuple[int, int]:
+def deepgemm_tile(multiprocessors: int, m: int, n: int, groups: int = 1) -> tuple[int, int]:
     """Return rows and columns of DeepGEMM's tile. [1]
 
     Of as few rounds and as full a last one, the one with more rows, then with fewer columns.
+
+    Parameters
+    ----------
+    multiprocessors : int
+        Of the chip. [1]
+    m, n : int
+        Rows and columns of each of as many ``groups``. [1]
     """
     tall = ROWS[:1] if m <= ROWS[0] else ROWS
 
     def worth(tile: tuple[int, int]) -> tuple[int, int, int, int]:
-        tiles = math.ceil(m / tile[0]) * math.ceil(n / tile[1])
+        tiles = groups * math.ceil(m / tile[0]) * math.ceil(n / tile[1])
         last = (tiles - 1) % multiprocessors + 1
         return -math.ceil(tiles / multiprocessors), last, tile[0], -tile[1]
 
