@@ -124,6 +124,14 @@ def test_values_are_as_long_as_keys_on_an_a100():
     assert short == pytest.approx(said(replace(training, value_size=192), A100), rel=0.03)
 
 
+@pytest.mark.parametrize("kind", [AttentionKind.FORWARD, AttentionKind.BACKWARD])
+def test_few_heads_of_a_grid_take_longer_than_their_part(kind):
+    many = replace(PROMPT, kind=kind, query=4096, kv=4096, window=4096, heads=64, turned=0)
+    few = replace(many, heads=8)
+    assert said(few, A100) > 1.3 * said(many, A100) / 8
+    assert said(few, H100) < 1.15 * said(many, H100) / 8
+
+
 def test_writing_the_cache_and_turning_take_their_bytes():
     chip, plain = H100.main_memory.speed, said(replace(PROMPT, turned=1))
     once = 8 * 2048 * 256 * (2 + 2)

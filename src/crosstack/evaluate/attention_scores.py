@@ -135,7 +135,7 @@ def attention_said(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
     made = batch * heads * query * (size + value) * ELEMENT
     if not chip.compute.operand_rows:  # FlashAttention-2 has one size for all, the longest
         value = np.maximum(size, value)
-    times = 2 if kind is AttentionKind.BACKWARD else 1
+    back = kind is AttentionKind.BACKWARD
     kernels = Attentions(
         heads=batch * heads / packed,
         queries=query * packed,
@@ -143,11 +143,11 @@ def attention_said(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
         share=pairs / (query * seen),
         size=size,
         value_size=value,
-        moved=(made + cached) * times,
-        tile=None if kind is AttentionKind.BACKWARD else _tile(rows, chip),
+        moved=(made + cached) * (2 if back else 1),
+        tile=_backward_tile(rows, chip, size, value) if back else _tile(rows, chip),
         waited=_waited(chip, batch * heads / packed, query * packed, seen, _column(rows, "few")),
         lanes=_lanes(rows, chip),
-        backward=kind is AttentionKind.BACKWARD,
+        backward=back,
     )
     found = attention_time(chip, dtype, clock, kernels)
     again = cached * heads / groups / packed  # keys that each of several tiles reads
@@ -259,7 +259,26 @@ def _tile(rows: Sequence[MeasuredAttention], chip: Chip) -> Tile:
         waits=waits,
         again=np.where(_ahead(rows, chip), float(AHEAD), np.inf),
         resident=np.where(alone, RESIDENT, 1.0),
+        turn=np.where(_grid(rows, chip), 1.0, 0.0),
     )
+
+
+def _grid(rows: Sequence[MeasuredAttention], chip: Chip) -> Bools:
+    """Whether tiles are blocks of a grid, head by head, as FlashAttention-2's are. (rows,)
+
+    And those of the third one where arrays read registers, of prompts of any lengths
+    (``flash_attention_3``).
+    """
+    second = (_column(rows, "narrow") > 0) | (chip.compute.operand_rows == 0)
+    return np.asarray(second & ~_turns(rows))
+
+
+def _backward_tile(
+    rows: Sequence[MeasuredAttention], chip: Chip, size: Floats, value: Floats
+) -> Tile:
+    """Return what a backward kernel takes at a time; of a grid's heads the longest first. [1]"""
+    turn = np.where(_grid(rows, chip), -1.0, 0.0)
+    return replace(Tile.back(chip, size, value), turn=turn)
 
 
 def _ahead(rows: Sequence[MeasuredAttention], chip: Chip) -> Bools:
