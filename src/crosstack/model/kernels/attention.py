@@ -405,7 +405,7 @@ def products_in_attention(
     """Return what products of graphs take of attentions that are one kernel, (products,). [s]
 
     One of them tells what tiles wait for and what softmax takes, backward once more if it is made
-    anew, with the differences, and sums of gradients of queries.
+    anew, with the differences, sums of gradients of queries, and the kernels around it.
 
     Parameters
     ----------
@@ -435,4 +435,5 @@ def products_in_attention(
             chip, dtype, clock, pairs[those], terms[those], backward=back
         )
     first, then = slowness(chip)
-    return np.asarray(found * np.where(backward, then, first))
+    around = around_time(chip, heads * queries, terms, terms) * (backward & attended.tells)
+    return np.asarray(found * np.where(backward, then, first) + around)
