@@ -11,7 +11,9 @@ import pytest
 import crosstack
 from crosstack.io import library
 from crosstack.machine.framework import AttentionProgram
+from crosstack.model.kernels import attention as attention_module
 from crosstack.model.kernels.attention import (
+    Attended,
     Attentions,
     Tile,
     around_time,
@@ -21,6 +23,7 @@ from crosstack.model.kernels.attention import (
     head_by_head,
     multiplied,
     pair_time,
+    products_in_attention,
     slowness,
     summing,
 )
@@ -224,6 +227,22 @@ def test_kernels_around_a_backward_one_move_results_and_gradients_of_queries():
     moved = 2 * 128 * 2 + 192 * 4 + 192 * (4 + 2)  # results and theirs, zeros; sums, as kept
     found = around_time(B200, queries, size, value)
     assert found == pytest.approx(1e6 * moved / B200.main_memory.speed)
+
+
+def test_one_product_of_a_backward_attention_of_a_step_tells_the_kernels_around_it(monkeypatch):
+    no, yes = np.zeros(3, dtype=bool), np.ones(3, dtype=bool)
+    telling, backward = np.array([True, True, False]), np.array([True, False, True])
+    inside = Attended(inside=yes, scores=yes, across=no, tells=telling, again=no)
+    shapes = np.tile([4096.0, 128.0, 4096.0, 32.0], (3, 1))  # keys by queries, of 32 heads
+
+    def found():
+        counted = np.ones((3, 3))
+        return products_in_attention(FAST, H100, Dtype.BF16, shapes, counted, backward, inside)
+
+    whole = found()
+    monkeypatch.setattr(attention_module, "around_time", lambda chip, queries, *sizes: 0 * queries)
+    around = around_time(H100, np.array([32 * 4096.0]), np.array([128.0]), np.array([128.0]))
+    assert whole - found() == pytest.approx([around[0], 0, 0])
 
 
 def test_what_moves_may_take_longer():
