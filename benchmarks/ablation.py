@@ -23,6 +23,7 @@ from crosstack.evaluate import attention_scores, expert_scores, lane_scores
 from crosstack.evaluate.attention_programs import Tokens
 from crosstack.evaluate.collective_scores import CollectiveSet, Library, score_sets
 from crosstack.evaluate.kernel_scores import score_kernels
+from crosstack.evaluate.product_tiles import ProductProgram
 from crosstack.evaluate.run_scores import MeasuredRun, newest_of, score_runs, some_of
 from crosstack.io import library
 from crosstack.io.measured import KernelSet, read_kernels
@@ -31,12 +32,12 @@ from crosstack.io.measured_runs import read_runs
 from crosstack.machine.chip import Chip
 from crosstack.machine.framework import Fusion
 from crosstack.machine.system import Dimension, System
-from crosstack.model.kernels import tilings
+from crosstack.model.kernels import attention, tilings
 from crosstack.model.kernels.clock import KernelClock
 from crosstack.model.kernels.lanes import ONCE
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.kernel_graph import Bools
+from crosstack.workload.kernel_graph import Bools, Floats
 
 RUNS = 12  # of every source
 NONE = 1e30  # of a bandwidth or a rate that nothing waits for
@@ -205,10 +206,23 @@ def never(chip: Chip, tokens: Tokens) -> Bools:
     return np.zeros(len(tokens.heads), dtype=np.bool_)
 
 
+def nowhere(rows: Sequence[attention_scores.MeasuredAttention], chip: Chip) -> Bools:
+    """Return that no kernel of the rows does it."""
+    return np.zeros(len(rows), dtype=np.bool_)
+
+
+def nothing(chip: Chip, queries: Floats, size: Floats, value: Floats) -> Floats:
+    """Return no time."""
+    return np.zeros_like(queries)
+
+
 # What a library's source tells of its programs: where that is, its name, and what is without.
 ATTENTION = {
     "heads one by one": (attention_scores, "takes_single_heads", never),
     "kernels before those for tokens": (attention_scores, "turns_before", never),
+    "tiles that are asked for ahead": (attention_scores, "_ahead", nowhere),
+    "heads in turn": (attention_scores, "_grid", nowhere),
+    "kernels around those backward": (attention, "around_time", nothing),
 }
 EXPERTS = {"borders of groups": (expert_scores, "_has_maps", lambda row, chip: False)}
 ELEMENTS = {"passes over long rows": (lane_scores, "_passes", lambda row, chip: ONCE)}
@@ -367,9 +381,14 @@ def tables(folder: Path) -> dict[str, dict[str, Part]]:
     """Return every table, by its heading: how to score it with all, and without each part."""
     narrow = {"results wider than operands, and their sums": partial(with_fields, result=0.0)}
     uncast = {"making narrow numbers of what is read": partial(with_fields, cast=False)} | narrow
-    even = {"uneven experts": partial(with_fields, exponent=None)} | narrow
+    chosen = {"tiles that libraries name": partial(with_fields, program=ProductProgram.LIBRARY)}
+    even = {
+        "uneven experts": partial(with_fields, exponent=None),
+        "searches of tiles that are lost": partial(with_fields, searched=True),
+        **narrow,
+    }
     return {
-        "Products": parts_of_kernels(folder / "gemm.jsonl", uncast),
+        "Products": parts_of_kernels(folder / "gemm.jsonl", uncast | chosen),
         "Attention": parts_of_kernels(folder / "attention.jsonl", {}, ATTENTION),
         "Expert layers": parts_of_kernels(folder / "moe.jsonl", even, EXPERTS),
         "Elements and rows": parts_of_kernels(folder / "elementwise.jsonl", {}, ELEMENTS),

@@ -9,6 +9,7 @@ import pytest
 
 from crosstack.evaluate.attention_programs import (
     Tokens,
+    flash_tile,
     lane_time,
     takes_single_heads,
     turns_before,
@@ -16,7 +17,7 @@ from crosstack.evaluate.attention_programs import (
 from crosstack.io import library
 from crosstack.workload.dtype import Dtype
 
-H100, B200 = library.chip("h100-sxm"), library.chip("b200")
+A100, H100, B200 = (library.chip(name) for name in ("a100-sxm-80gb", "h100-sxm", "b200"))
 
 
 def row(*values):
@@ -71,3 +72,20 @@ def test_lanes_multiply_where_a_block_has_a_head():
     assert lane_time(H100, one, row(1e9)) == pytest.approx(2.5e9 / lanes)
     assert lane_time(H100, replace(one, element=row(1)), row(1e9)) == pytest.approx(6.5e9 / lanes)
     assert lane_time(H100, SHARED, row(1e9)) == 0
+
+
+@pytest.mark.parametrize(
+    ("chip", "size", "element", "windowed", "split", "tile"),
+    [
+        (A100, 128, 2, False, False, (128, 64)),
+        (A100, 128, 2, False, True, (128, 112)),
+        (H100, 64, 2, False, False, (192, 160)),
+        (H100, 128, 2, True, False, (128, 128)),
+        (H100, 128, 1, False, False, (128, 160)),
+        (H100, 256, 2, False, False, (128, 80)),
+        (H100, 256, 1, True, True, (128, 64)),
+    ],
+)
+def test_flash_attention_has_tiles_by_head_and_chip(chip, size, element, windowed, split, tile):
+    found = flash_tile(chip, row(size), row(element), np.array([windowed]), np.array([split]))
+    assert tuple(float(each[0]) for each in found) == tile

@@ -19,7 +19,7 @@ from crosstack.evaluate.scores import GRAPH_LAUNCH, Timed
 from crosstack.io import library
 from crosstack.workload.dtype import Dtype
 
-A100, H100 = library.chip("a100-sxm-80gb"), library.chip("h100-sxm")
+A100, H100, B200 = (library.chip(name) for name in ("a100-sxm-80gb", "h100-sxm", "b200"))
 PROMPT = MeasuredAttention(
     kind=AttentionKind.CONTEXT, batch=1, query=2048, kv=2048, heads=32, kv_heads=8, head_size=128,
     value_size=128, window=2048, causal=True, dtype=Dtype.BF16, kv_element=2, time=1e-3,
@@ -50,6 +50,13 @@ def test_a_token_takes_what_reading_its_keys_takes():
     memory = H100.main_memory
     assert said(TOKEN) == pytest.approx(moved / memory.speed + memory.latency)
     assert said(replace(TOKEN, kv_element=1)) < 0.6 * said(TOKEN)
+
+
+def test_narrow_tiles_of_prompts_on_an_a100_are_bound_by_what_warps_read():
+    long = replace(PROMPT, query=16384, kv=16384, window=16384)
+    assert said(replace(long, narrow=True), A100) == pytest.approx(
+        1.16 * said(long, A100), rel=0.03
+    )
 
 
 def test_heads_that_are_taken_one_by_one_take_longer():
@@ -90,6 +97,22 @@ def test_a_lonely_tile_waits_for_its_first_keys():
     assert said(long[1]) == pytest.approx(said(long[0]), rel=0.3)
 
 
+def test_generated_kernels_wait_less_for_tiles_after_the_first():
+    row = replace(TOKEN, batch=1024, kv=16, window=16, turned=2)  # 8192 tiles
+    apart = said(row, B200) - said(replace(row, generated=True), B200)
+    rounds = np.ceil(8192 / B200.compute.n_multiprocessors)
+    assert apart == pytest.approx((rounds - 1) * 2 * B200.main_memory.latency, rel=1e-6)
+    wide = replace(row, head_size=512, value_size=512)  # two blocks of its keys have no room
+    assert said(wide, B200) == said(replace(wide, generated=True), B200)
+
+
+def test_two_blocks_of_one_head_wait_together():
+    few = replace(TOKEN, batch=1, heads=96, kv_heads=1, kv=8, window=8, turned=2)
+    twice = replace(few, batch=2)  # 192 blocks on 132 multiprocessors
+    assert said(twice) == pytest.approx(said(few), rel=0.1)
+    assert said(replace(few, batch=8)) > 2 * said(few)
+
+
 def test_spread_keys_have_no_longest_tile():
     alone = replace(PROMPT, heads=1, kv_heads=1, query=8192, kv=8192, window=8192)
     assert said(replace(alone, spread=True)) < 0.9 * said(alone)
@@ -101,13 +124,26 @@ def test_values_are_as_long_as_keys_on_an_a100():
     assert short == pytest.approx(said(replace(training, value_size=192), A100), rel=0.03)
 
 
+@pytest.mark.parametrize("kind", [AttentionKind.FORWARD, AttentionKind.BACKWARD])
+def test_few_heads_of_a_grid_take_longer_than_their_part(kind):
+    many = replace(PROMPT, kind=kind, query=4096, kv=4096, window=4096, heads=64, turned=0)
+    few = replace(many, heads=8)
+    assert said(few, A100) > 1.3 * said(many, A100) / 8
+    assert said(few, H100) < 1.15 * said(many, H100) / 8
+
+
 def test_writing_the_cache_and_turning_take_their_bytes():
     chip, plain = H100.main_memory.speed, said(replace(PROMPT, turned=1))
     once = 8 * 2048 * 256 * (2 + 2)
     turned = 32 * 2048 * 128 * 4
     training = said(replace(PROMPT, kind=AttentionKind.FORWARD, turned=0))
     more = said(replace(PROMPT, turned=2)) - training
-    assert more == pytest.approx((2 * once + 2 * turned) / chip)
+    begins = GRAPH_LAUNCH + H100.main_memory.latency  # a kernel that says where sequences begin
+    assert more == pytest.approx((2 * once + 2 * turned) / chip + begins)
+    spread = said(replace(PROMPT, turned=2, spread=True, kv_element=1)) - said(
+        replace(PROMPT, turned=1, spread=True, kv_element=1)
+    )
+    assert spread > 2 * begins  # keys and values in 8 bits are made by a kernel each
     rounds = np.ceil(32 * 2048 / 128 / H100.compute.n_multiprocessors)
     pages = rounds * 2 * H100.main_memory.latency  # how many keys there are, and where
     assert plain - training == pytest.approx(once / chip + pages, rel=1e-6)

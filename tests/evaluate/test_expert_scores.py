@@ -91,6 +91,33 @@ def test_a_layer_is_two_products_of_groups_and_what_moves_beside():
     assert said(LAYER) == pytest.approx(products + moved / H100.main_memory.speed, rel=0.02)
 
 
+def test_the_first_tile_takes_a_latency_a_step_where_tokens_are_few():
+    row = replace(LAYER, dtype=Dtype.FP8, weight=1, tokens=8, searched=False)  # 64 experts
+    tiles = np.ceil(64 * 3072 / 16 / 132) * 4096 / 128, np.ceil(64 * 4096 / 16 / 132) * 1536 / 128
+    steps = sum(tiles) * H100.main_memory.latency
+    assert said(row) == pytest.approx(steps, rel=0.03)
+    assert said(replace(row, searched=True)) < 0.3 * said(row)
+
+
+def test_tokens_that_fill_no_tile_of_the_first_take_as_long():
+    row = replace(LAYER, dtype=Dtype.FP8, weight=1, tokens=512, searched=False)  # 32 each
+    assert said(replace(row, tokens=1024)) == pytest.approx(said(row), rel=0.05)
+
+
+def test_scaled_blocks_on_hopper_have_no_wider_tiles_than_deepgemms():
+    row = replace(LAYER, dtype=Dtype.FP8_BLOCKS, weight=1, tokens=16384)  # 1,024 each
+    wider = said(row) / said(replace(row, dtype=Dtype.FP8))
+    assert wider > 1.2
+    few = replace(row, tokens=512)  # 32 each: rows and columns exchanged, searched
+    assert said(few) == pytest.approx(said(replace(few, dtype=Dtype.FP8)), rel=0.35)
+
+
+def test_the_first_tile_is_known_on_hopper_alone():
+    row = replace(LAYER, searched=False)
+    b200 = library.chip("b200")
+    assert experts_said([row], b200) == pytest.approx(experts_said([LAYER], b200))
+
+
 def test_small_tiles_take_longer():
     assert said(replace(LAYER, program=ExpertsProgram.FUSED)) > 1.3 * said(LAYER)
 

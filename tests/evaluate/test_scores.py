@@ -10,6 +10,7 @@ import pytest
 
 from crosstack.errors import InputError
 from crosstack.evaluate.kernel_scores import score_kernels
+from crosstack.evaluate.product_tiles import ProductProgram
 from crosstack.evaluate.scores import (
     CALLS,
     GRAPH_LAUNCH,
@@ -75,6 +76,22 @@ def test_a_cast_reads_what_it_makes_numbers_of_and_takes_the_largest_first():
     assert fed < memory.speed
     made = memory.latency + numbers * (2 + 1) / memory.speed
     assert whole == pytest.approx(made + memory.latency + numbers * 2 / fed)
+
+
+def test_one_tile_for_all_takes_its_steps_of_k_whatever_the_sides():
+    chip = replace(library.chip("b200"), launch_overhead=0.0)
+    rows = [
+        product(m=m, k=k, n=n, dtype=Dtype.NVFP4, timed=Timed.GRAPH, program=ProductProgram.FP4)
+        for m, k, n in ((4, 65536, 2048), (64, 65536, 8192), (4, 32768, 2048))
+    ]
+    few, more, half = products_said(rows, chip)
+    # In and out of the memory of a multiprocessor, operands of four bits with their scales.
+    near = (4 + 256 + 128 + 256) * 65536 * Dtype.NVFP4.size / (128 * 1.965e9)
+    assert few == pytest.approx(near, rel=0.08)
+    assert more == pytest.approx(few, rel=0.15)
+    assert half == pytest.approx(few / 2, rel=0.05)
+    (searched,) = products_said([replace(rows[0], program=ProductProgram.LIBRARY)], chip)
+    assert searched < few / 4  # K is split, and pairs share operands
 
 
 def test_the_roofline_has_one_efficiency():

@@ -8,6 +8,7 @@ import pytest
 
 from crosstack.errors import InputError
 from crosstack.evaluate.expert_scores import ExpertsProgram
+from crosstack.evaluate.product_tiles import ProductProgram
 from crosstack.evaluate.scores import MeasuredProduct, Timed
 from crosstack.io import library
 from crosstack.io.measured import MOST_PROBLEMS, read_kernels
@@ -55,6 +56,31 @@ def test_layers_of_frameworks_are_timed_in_graphs_with_their_casts(saved):
     assert bf16.source == "aic: vLLM 0.24.0"
     assert found[Dtype.FP8_BLOCKS].cast
     assert not found[Dtype.BF16].cast
+
+
+def test_products_in_four_bits_of_one_framework_have_one_tile(saved):
+    four = ROW | {"gpu": "B200", "dtype": "nvfp4", "source": "aic:b200_sxm/gemm"}
+    one, best = read_kernels(
+        saved(four | {"software": "TensorRT-LLM 1.3.0rc20"}, four | {"software": "vLLM 0.24.0"})
+    ).sets
+    assert one.rows[0].program is ProductProgram.FP4
+    assert best.rows[0].program is ProductProgram.LIBRARY
+
+
+def test_experts_are_searched_where_their_source_says_so(saved):
+    layer = {
+        "op": "moe", "gpu": "H100-SXM5-80GB", "dtype": "fp8", "source": "aic:h100_sxm/moe",
+        "tokens": 64, "hidden": 4096, "expert_ffn": 1024, "topk": 10, "experts": 512, "tp": 1,
+        "ep": 4, "time_s": 1e-3,
+    }  # fmt: skip
+    search = layer | {"software": "TensorRT-LLM 1.3.0rc20", "kernel": "moe_torch_flow_cutlass"}
+    none = layer | {"software": "vLLM 0.24.0", "kernel": "vllm_fp8moe_flashinfer_cutlass_experts"}
+    rows = search, search | {"ep": 1}, none, none | {"dtype": "fp8_block"}
+    found = [row for each in read_kernels(saved(*rows)).sets for row in each.rows]
+    assert sorted((row.dtype, row.ep, row.searched) for row in found) == [
+        (Dtype.FP8, 1, True), (Dtype.FP8, 4, False), (Dtype.FP8, 4, False),
+        (Dtype.FP8_BLOCKS, 4, True),
+    ]  # fmt: skip
 
 
 def test_what_the_library_does_not_know_is_left_out(saved):

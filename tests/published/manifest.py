@@ -46,6 +46,8 @@ MODULES = (
     "evaluate/*scores.py",
     "evaluate/attention_programs.py",
     "evaluate/expert_loads.py",
+    "evaluate/expert_searches.py",
+    "evaluate/product_tiles.py",
     "io/measured*.py",
 )
 LIBRARY = "data/library/**/*.yaml"

@@ -66,7 +66,7 @@ def test_kernels_of_elements_on_an_a100_are_within_20_percent():
 
 @pytest.mark.parametrize(
     ("section", "mean"),
-    [("kernels of elements and rows", 0.17), ("attention kernels", 0.18), ("expert layers", 0.29)],
+    [("kernels of elements and rows", 0.17), ("attention kernels", 0.15), ("expert layers", 0.23)],
 )
 def test_all_kernels_of_a_table_are_as_near_as_the_page_says(section, mean):
     ours = [score.ours for score in scored(TABLES[section]).values()]
@@ -74,12 +74,19 @@ def test_all_kernels_of_a_table_are_as_near_as_the_page_says(section, mean):
     assert sum(score.mean * score.rows for score in ours) / rows <= mean
 
 
-def test_prompts_and_training_are_within_17_percent_and_every_set_beats_a_plain_roofline():
+def test_prompts_and_training_are_within_14_percent_and_every_set_beats_a_plain_roofline():
     scores = scored(TABLES["attention kernels"])
     assert all(score.ours.mean < score.roofline.mean for score in scores.values())
     ours = [score.ours for key, score in scores.items() if not key[0].endswith("generation")]
     rows = sum(score.rows for score in ours)
-    assert sum(score.mean * score.rows for score in ours) / rows <= 0.17
+    assert sum(score.mean * score.rows for score in ours) / rows <= 0.14
+
+
+@pytest.mark.parametrize("gpu", ["B200", "GB200", "GB300"])
+def test_products_in_four_bits_are_within_15_percent(gpu):
+    ours = {key: score.ours for key, score in scored(ROWS).items()}
+    (four,) = [score for key, score in ours.items() if key[0] == f"{gpu}, nvfp4"]
+    assert four.mean <= 0.15
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,10 @@
-"""Which programs TensorRT-LLM runs for attention, and the kernels before them.
+"""Which programs TensorRT-LLM runs for attention, the kernels before them, and other tiles.
 
-Its source says which (``tensorrt_llm_attention``). For tokens, on chips without pairs of
+TensorRT-LLM's source says which (``tensorrt_llm_attention``). For tokens, on chips without pairs of
 multiprocessors, one that takes heads on the same keys together (XQA), of which Hopper has one of
 its own for keys of eight bits, or an older one with a block for every head (MMHA); on chips with
 pairs generated ones, or the older one. Heads of 512 go to FlashInfer, which only appends to a
-cache.
+cache. Tiles of FlashAttention-3 are those of its source (``flash_attention_3``).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from crosstack.machine.chip import Chip
+from crosstack.model.kernels.attention import ROWS
 from crosstack.model.kernels.lanes import Instructions, element_time
 from crosstack.workload.kernel_graph import Bools, Floats
 
@@ -80,3 +81,35 @@ def lane_time(chip: Chip, tokens: Tokens, numbers: Floats) -> Floats:
     single = takes_single_heads(chip, tokens)
     each = element_time(chip, MULTIPLIED) + (tokens.element < NARROW) * element_time(chip, TURNED)
     return single * numbers * each
+
+
+# Keys of a block of FlashAttention-3 by the largest size of a head: of arrays that read registers,
+# where keys are whole and where they are split; of others in 16 bits, without a window and with
+# one, and in 8 bits. [1]
+SIZES = 64, 96, 128, 192
+INTO_REGISTERS = np.array([[112, 64, 64, 64, 64], [80, 48, 112, 64, 64]])
+FROM_MEMORY = {
+    2.0: np.array([[160, 128, 128, 96, 80], [160, 128, 128, 96, 64]]),
+    1.0: np.array([[160, 128, 160, 160, 128], [160, 128, 160, 128, 64]]),
+}
+TALL = 192  # queries of a tile of the smallest heads, where arrays read memory [1]
+
+
+def flash_tile(
+    chip: Chip, size: Floats, element: Floats, windowed: Bools, split: Bools
+) -> tuple[Floats, Floats]:
+    """Return queries of a tile of FlashAttention-3 and keys of a block. [1]
+
+    Parameters
+    ----------
+    size, element : array
+        Of a head [1], and bytes of a number of keys. [B]
+    windowed, split : array of bool
+        Whether a window leaves keys out, and whether those of a tile are split.
+    """
+    place = np.searchsorted(SIZES, size)
+    if not chip.compute.operand_rows:
+        return np.full_like(size, ROWS), INTO_REGISTERS[split.astype(int), place].astype(float)
+    both = {width: table[windowed.astype(int), place] for width, table in FROM_MEMORY.items()}
+    keys = np.where(element < NARROW, both[1.0], both[2.0]).astype(float)
+    return np.where(size <= SIZES[0], float(TALL), float(ROWS)), keys

@@ -16,12 +16,14 @@ import numpy as np
 
 from crosstack.evaluate.attention_programs import (
     Tokens,
+    flash_tile,
     lane_time,
     takes_single_heads,
     turns_before,
 )
 from crosstack.evaluate.scores import GRAPH_LAUNCH, Timed, plain_time
 from crosstack.machine.chip import Chip
+from crosstack.machine.memory import Scope
 from crosstack.model.kernels.attention import (
     FEW,
     ROWS,
@@ -41,6 +43,15 @@ ELEMENT = 2.0  # bytes of a number of queries and of what is made [B]
 # Latencies before keys that are kept in pages: how many there are, and the pages they are in
 # (``tensorrt_llm_attention``, ``flash_attention_3``). [1]
 PAGED = 2
+# Latencies more of a block that has a head: frequencies by which it turns its query, and pages of
+# values after those of keys (``tensorrt_llm_attention``); two such blocks of 256 threads share a
+# multiprocessor, assumed. [1]
+TURNED_AND_PAGED, RESIDENT = 2.0, 2.0
+# Latencies of a tile of generated programs after another, which ask for lengths, pages and keys of
+# the next one while they multiply (``tensorrt_llm_attention``: their kernels for tokens that are
+# called persistent). [1]
+AHEAD = 3
+SWAPPED = 16  # heads that they take together so (the same) [1]
 FULL = 0.8  # of the multiprocessors, from where keys are not split (FlashAttention's own rule) [1]
 
 
@@ -60,7 +71,9 @@ class MeasuredAttention:
     ``window``: keys that a query sees at most; ``kv_element``: bytes of a number of keys and
     values; ``turned``: how often queries, keys and values are read and written before. ``packs``:
     a tile has queries of all heads with the same keys; ``few``: its rows where these are fewer;
-    ``spread``: keys of its tiles are split over multiprocessors.
+    ``narrow``: all its tiles have as few rows as the smallest; ``generated``: its programs are
+    those that TensorRT-LLM has generated where a chip has them; ``spread``: keys of its tiles are
+    split over multiprocessors.
     """
 
     kind: AttentionKind
@@ -80,6 +93,8 @@ class MeasuredAttention:
     turned: int = 0
     packs: bool = False
     few: int = FEW
+    narrow: bool = False
+    generated: bool = False
     spread: bool = False
 
     @property
@@ -120,7 +135,7 @@ def attention_said(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
     made = batch * heads * query * (size + value) * ELEMENT
     if not chip.compute.operand_rows:  # FlashAttention-2 has one size for all, the longest
         value = np.maximum(size, value)
-    times = 2 if kind is AttentionKind.BACKWARD else 1
+    back = kind is AttentionKind.BACKWARD
     kernels = Attentions(
         heads=batch * heads / packed,
         queries=query * packed,
@@ -128,11 +143,11 @@ def attention_said(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
         share=pairs / (query * seen),
         size=size,
         value_size=value,
-        moved=(made + cached) * times,
-        tile=None if kind is AttentionKind.BACKWARD else _tile(rows, chip),
+        moved=(made + cached) * (2 if back else 1),
+        tile=_backward_tile(rows, chip, size, value) if back else _tile(rows, chip),
         waited=_waited(chip, batch * heads / packed, query * packed, seen, _column(rows, "few")),
         lanes=_lanes(rows, chip),
-        backward=kind is AttentionKind.BACKWARD,
+        backward=back,
     )
     found = attention_time(chip, dtype, clock, kernels)
     again = cached * heads / groups / packed  # keys that each of several tiles reads
@@ -198,7 +213,7 @@ def _before(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
     queries = batch * heads * query * size
     if kind is AttentionKind.CONTEXT:
         moved = np.maximum(turned, 1.0) * new + 2 * turns * queries * 2 * ELEMENT
-        return moved / chip.main_memory.speed
+        return moved / chip.main_memory.speed + _launches_before(rows, chip)
     if kind is not AttentionKind.GENERATION:
         return np.zeros(len(rows))
     # Generated programs read queries in the type of keys.
@@ -208,6 +223,17 @@ def _before(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
     return each * (turns & turns_before(chip, _tokens(rows)))
 
 
+def _launches_before(rows: Sequence[MeasuredAttention], chip: Chip) -> Floats:
+    """Time of launches of TensorRT-LLM's kernels before prompts, beyond one that turns. (rows,) [s]
+
+    Its own program has one more, that says where sequences begin; FlashInfer's has keys and values
+    in 8 bits made by a kernel each (``tensorrt_llm_attention``).
+    """
+    casts = 2.0 * (_column(rows, "kv_element") < ELEMENT)
+    more = np.where(_column(rows, "spread") > 0, casts, 1.0)
+    return np.asarray(_turns(rows) * more * (GRAPH_LAUNCH + chip.main_memory.latency))
+
+
 def _tile(rows: Sequence[MeasuredAttention], chip: Chip) -> Tile:
     """Return what the kernels take at a time, where pairs are of a prompt always two tiles. [1]"""
     spread = _column(rows, "spread") > 0
@@ -215,8 +241,70 @@ def _tile(rows: Sequence[MeasuredAttention], chip: Chip) -> Tile:
     prompt = (rows[0].kind is AttentionKind.CONTEXT) & (_column(rows, "query") > 1) & ~spread
     few = np.where(prompt & (chip.compute.paired > 1), rows_of, _column(rows, "few"))
     few = np.where(_alone(rows, chip), 1.0, few)
+    alone = _alone(rows, chip)
     waits = np.where(_paged(rows), WAITS + PAGED, float(WAITS))
-    return Tile(rows=np.where(spread, ROWS, rows_of), few=few, spread=spread, waits=waits)
+    waits = waits + np.where(alone, TURNED_AND_PAGED, 0.0)
+    rows_of = np.where(spread, ROWS, np.where(_column(rows, "narrow") > 0, FEW, rows_of))
+    tall, keys = _flash_tile(rows, chip)
+    wide = _column(rows, "few") > FEW
+    rows_of, keys = np.where(wide, tall, rows_of), np.where(wide, keys, ROWS)
+    flash = wide | (_column(rows, "narrow") > 0)
+    heads = _column(rows, "batch") * _column(rows, "heads") / _packed(rows, chip)
+    return Tile(
+        rows=rows_of,
+        few=few,
+        keys=keys,
+        spread=spread,
+        whole=flash & (heads >= FULL * chip.compute.n_multiprocessors),
+        waits=waits,
+        again=np.where(_ahead(rows, chip), float(AHEAD), np.inf),
+        resident=np.where(alone, RESIDENT, 1.0),
+        turn=np.where(_grid(rows, chip), 1.0, 0.0),
+    )
+
+
+def _grid(rows: Sequence[MeasuredAttention], chip: Chip) -> Bools:
+    """Whether tiles are blocks of a grid, head by head, as FlashAttention-2's are. (rows,)
+
+    And those of the third one where arrays read registers, of prompts of any lengths
+    (``flash_attention_3``).
+    """
+    second = (_column(rows, "narrow") > 0) | (chip.compute.operand_rows == 0)
+    return np.asarray(second & ~_turns(rows))
+
+
+def _backward_tile(
+    rows: Sequence[MeasuredAttention], chip: Chip, size: Floats, value: Floats
+) -> Tile:
+    """Return what a backward kernel takes at a time; of a grid's heads the longest first. [1]"""
+    turn = np.where(_grid(rows, chip), -1.0, 0.0)
+    return replace(Tile.back(chip, size, value), turn=turn)
+
+
+def _ahead(rows: Sequence[MeasuredAttention], chip: Chip) -> Bools:
+    """Whether kernels ask for the next tile while they multiply one. (rows,)
+
+    So generated ones do that take few heads together, where a block of keys of two tiles has room
+    in the memory of a multiprocessor.
+    """
+    known = (_column(rows, "generated") > 0) & (_packed(rows, chip) <= SWAPPED)
+    if rows[0].kind is not AttentionKind.GENERATION or chip.compute.paired == 1:
+        return np.zeros(len(rows), dtype=np.bool_)
+    near = [level.room for level in chip.levels if level.scope is Scope.MULTIPROCESSOR]
+    room = min(near, default=0.0) / chip.compute.n_multiprocessors
+    held = 2 * ROWS * _column(rows, "head_size") * _column(rows, "kv_element")
+    return known & ~_alone(rows, chip) & (held <= room)
+
+
+def _flash_tile(rows: Sequence[MeasuredAttention], chip: Chip) -> tuple[Floats, Floats]:
+    """Return queries and keys of tiles, were they FlashAttention-3's. (rows,) [1]"""
+    packed = _packed(rows, chip)
+    heads = _column(rows, "batch") * _column(rows, "heads") / packed
+    few = _column(rows, "query") * packed <= FEW
+    split = few & (heads < FULL * chip.compute.n_multiprocessors)
+    windowed = _column(rows, "window") < _column(rows, "kv")
+    size, element = _column(rows, "head_size"), _column(rows, "kv_element")
+    return flash_tile(chip, size, element, windowed, split)
 
 
 def _paged(rows: Sequence[MeasuredAttention]) -> Bools:

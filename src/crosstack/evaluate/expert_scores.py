@@ -8,6 +8,7 @@ tokens once, and what puts tokens in order before, the activation, and the sum b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,6 +17,7 @@ from typing import assert_never
 import numpy as np
 
 from crosstack.evaluate.expert_loads import fullest_loads
+from crosstack.evaluate.product_tiles import ROWS, deepgemm_tile
 from crosstack.evaluate.scores import GRAPH_LAUNCH, plain_time
 from crosstack.machine.chip import Chip
 from crosstack.model.kernels.clock import product_time
@@ -43,6 +45,7 @@ MARLIN = Roofline(sustained=False, k_step=64, stages=4, line=LINE)
 # Tokens of a tile of TensorRT-LLM's generated kernels on Blackwell, at most (``flashinfer_1494``);
 # those multiply four by eight bits as they are (``nvidia_ptx``).
 GENERATED_TOKENS = 64  # [1]
+DEEPGEMM = Roofline(sustained=False, k_step=128, stages=6)  # (``deepgemm_tiles``)
 SIDE = 128  # of a tile of weights of libraries, and of tokens at most; assumed [1]
 LIBRARY = Roofline(sustained=False)
 # Kernels of a layer of the library's more than of one that is generated: the order of tokens, where
@@ -53,6 +56,9 @@ KERNELS = 5  # [1]
 # and reads that, before it asks for operands (``cutlass_groups``): trips to the cache that all
 # multiprocessors share.
 BORDER = 3  # [1]
+# The first tile of CUTLASS's list for groups on Hopper, tokens x columns, in steps of a line: what
+# runs where none was searched (``tensorrt_llm_tiles``).
+FIRST_TILE = 128, 16  # [1]
 # A weight of four bits in numbers of 16: taken out of a word, multiplied with its scale; assumed.
 WIDENED = Instructions(2)
 
@@ -87,7 +93,8 @@ class MeasuredExperts:
     """A layer of experts as it was measured on one of ``ep`` x ``tp`` chips. [1], [B], [s]
 
     ``exponent`` of the power law of the tokens of experts, None where all have as many; products
-    multiply numbers of ``dtype``, weights take ``weight`` bytes an element.
+    multiply numbers of ``dtype``, weights take ``weight`` bytes an element. ``searched``: whether
+    the tile of a library's kernel was the best of its list, and not the first.
     """
 
     tokens: int
@@ -103,6 +110,7 @@ class MeasuredExperts:
     weight: float
     program: ExpertsProgram
     time: float
+    searched: bool = True
 
     @property
     def loads(self) -> Floats:
@@ -141,11 +149,15 @@ def _layer(row: MeasuredExperts, chip: Chip) -> float:
     first = wide * (2 if row.gated else 1)
     layers = (row.hidden, first), (wide, row.hidden)
     program = row.program.on(chip)
-    if program in (ExpertsProgram.LIBRARY, ExpertsProgram.GENERATED):
+    if program is ExpertsProgram.LIBRARY and not row.searched and _hopper(chip):
+        times = [_first_listed(row, chip, touched, *sides) for sides in layers]
+    elif program is ExpertsProgram.LIBRARY and _chosen(row, chip, many / max(touched.sum(), 1.0)):
+        times = [_blocks(row, chip, touched, sides) for sides in layers]
+    elif program in (ExpertsProgram.LIBRARY, ExpertsProgram.GENERATED):
         groups = max(float(touched.sum()), 1.0)
         times = [_grouped(row, chip, (groups, many, *sides)) for sides in layers]
     else:
-        times = [_tiled(row, chip, touched, *sides) for sides in layers]
+        times = [_tiled(row, chip, touched, sides, _tile(row)) for sides in layers]
     moved = _moved_beside(row, chip, many) / chip.main_memory.speed
     kernels = KERNELS * (program is ExpertsProgram.LIBRARY)
     return sum(times) + moved + kernels * (GRAPH_LAUNCH + chip.main_memory.latency)
@@ -188,13 +200,17 @@ def _tile(row: MeasuredExperts) -> tuple[tuple[int, int], Roofline]:
 
 
 def _tiled(
-    row: MeasuredExperts, chip: Chip, touched: Floats, depth: float, columns: float
+    row: MeasuredExperts,
+    chip: Chip,
+    touched: Floats,
+    sides: tuple[float, float],
+    kernel: tuple[tuple[int, int], Roofline],
 ) -> float:
     """Time of the products of all experts, each of whose tokens fill whole tiles. [s]
 
     Weights of four bits are made wider once for every tile that multiplies them.
     """
-    loads, (tile, clock) = row.loads, _tile(row)
+    loads, (depth, columns), (tile, clock) = row.loads, sides, kernel
     tiles = np.maximum((touched * np.maximum(np.ceil(loads / tile[0]), 1.0)).sum(), 1.0)
     m, k, n = (np.array([side]) for side in (tile[0] * tiles, depth, max(columns, 1.0)))
     inside = tile_time(chip, row.dtype, clock, tile, (m, k, n))
@@ -204,6 +220,46 @@ def _tiled(
     widened = tiles * depth * columns * element_time(chip, WIDENED)
     widened *= row.weight < row.dtype.size
     return float(np.maximum(inside[0] + widened, moved / memory.speed + memory.latency))
+
+
+def _chosen(row: MeasuredExperts, chip: Chip, each: float) -> bool:
+    """Whether DeepGEMM multiplies, which has tiles of its own for experts of more than a few."""
+    return row.dtype is Dtype.FP8_BLOCKS and _hopper(chip) and each > ROWS[0]
+
+
+def _blocks(row: MeasuredExperts, chip: Chip, touched: Floats, sides: tuple[float, float]) -> float:
+    """Time of the products of all experts in the tile that DeepGEMM chooses, one kernel. [s]
+
+    It chooses as if all had as many tokens; groups have no tiles that read together.
+    """
+    groups = max(round(touched.sum()), 1)
+    each, columns = math.ceil(row.loads.sum() / groups), math.ceil(sides[1])
+    tile = deepgemm_tile(chip.compute.n_multiprocessors, each, columns, groups)
+    return _tiled(row, chip.with_compute(cluster=1), touched, sides, (tile, DEEPGEMM))
+
+
+def _first_listed(
+    row: MeasuredExperts, chip: Chip, touched: Floats, depth: float, columns: float
+) -> float:
+    """Time of the products of all experts in the first tile of the list, one kernel. [s]
+
+    Rows of a tile that an expert has no tokens for are not moved, but steps of K come one after
+    the other: where tokens are few each takes the latency of main memory, in 16 and in 8 bits, on
+    an H100 and on an H200 alike (read off such rows; why so few are on their way is not known).
+    Further tiles of an expert find its weights in the cache that all multiprocessors share.
+    """
+    rows, wide = FIRST_TILE
+    clock = Roofline(sustained=False, k_step=int(LINE / row.dtype.size))
+    tiles = max(float((touched * np.maximum(np.ceil(row.loads / rows), 1.0)).sum()), 1.0)
+    groups, memory = max(float(touched.sum()), 1.0), chip.main_memory
+    near = (chip.shared_level or memory).latency
+    most = np.ceil(tiles * np.ceil(columns / wide) / chip.compute.n_multiprocessors)
+    trip = near + min(groups / tiles, 1.0) * (memory.latency - near)
+    fed = most * np.ceil(depth / clock.k_step) * trip
+    m, k, n = (np.array([side]) for side in (rows * tiles, depth, max(columns, 1.0)))
+    inside = tile_time(chip, row.dtype, clock, FIRST_TILE, (m, k, n))[0]
+    moved = groups * depth * columns * row.weight + row.loads.sum() * (depth + columns) * ELEMENT
+    return float(max(inside, fed, moved / memory.speed + memory.latency))
 
 
 def _grouped(row: MeasuredExperts, chip: Chip, shape: tuple[float, float, float, float]) -> float:

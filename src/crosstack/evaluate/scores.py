@@ -13,9 +13,11 @@ from enum import StrEnum
 import numpy as np
 
 from crosstack.errors import require
+from crosstack.evaluate.product_tiles import KnownTile, ProductProgram, known_tile
 from crosstack.machine.chip import Chip
 from crosstack.model.kernels.clock import product_time
 from crosstack.model.kernels.roofline import Roofline
+from crosstack.model.kernels.tilings import tile_time
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Floats
 
@@ -47,6 +49,7 @@ class MeasuredProduct:
 
     ``cast`` says whether it includes making numbers of ``dtype`` of A, which comes in 16 bits;
     ``result`` is what moves of each number of C as it is put down, if more than it has itself. [B]
+    ``program``: what multiplies.
     """
 
     m: int
@@ -57,6 +60,7 @@ class MeasuredProduct:
     timed: Timed = Timed.LOOP
     cast: bool = False
     result: float = 0.0
+    program: ProductProgram = ProductProgram.LIBRARY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,21 +102,23 @@ def products_said(rows: Sequence[MeasuredProduct], chip: Chip) -> Floats:
     reads A and writes it; a scale that all of A share takes its largest number first.
     """
     times = np.zeros(len(rows))
-    for dtype in dict.fromkeys(row.dtype for row in rows):
-        for timed in Timed:
-            here = [i for i, row in enumerate(rows) if row.dtype is dtype and row.timed is timed]
-            if here:
-                times[here] = _said([rows[i] for i in here], chip, dtype, timed)
+    tiles = [known_tile(row.program, chip, row.m, row.n) for row in rows]
+    kinds = [(row.dtype, row.timed, tile) for row, tile in zip(rows, tiles, strict=True)]
+    for kind in dict.fromkeys(kinds):
+        here = [i for i, each in enumerate(kinds) if each == kind]
+        times[here] = _said([rows[i] for i in here], chip, kind[-1])
     return times
 
 
-def _said(rows: Sequence[MeasuredProduct], chip: Chip, dtype: Dtype, timed: Timed) -> Floats:
+def _said(rows: Sequence[MeasuredProduct], chip: Chip, tile: KnownTile | None) -> Floats:
+    """Return what is said of products of one type, timed in one way. [s]"""
+    dtype, timed = rows[0].dtype, rows[0].timed
     m, k, n = (np.array([getattr(row, side) for row in rows], float) for side in "mkn")
     if timed is Timed.GRAPH:
         chip = replace(chip, launch_overhead=min(chip.launch_overhead, GRAPH_LAUNCH))
-    steady = np.asarray(product_time(Roofline(), chip, m, k, n, dtype=dtype).time)
+    steady = _multiplied(rows, chip, tile, sustained=True)
     if timed is Timed.GRAPH:
-        short = product_time(Roofline(sustained=False), chip, m, k, n, dtype=dtype).time
+        short = _multiplied(rows, chip, tile, sustained=False)
         steady = np.where(CALLS * short > STEADY, steady, short)
     moved = np.array([row.result for row in rows])
     steady = steady + Roofline().result_time(chip, dtype, m * n, moved)
@@ -120,6 +126,26 @@ def _said(rows: Sequence[MeasuredProduct], chip: Chip, dtype: Dtype, timed: Time
     if cast.any():
         steady = steady + cast * _casting_time(chip, dtype, m * k)
     return steady
+
+
+def _multiplied(
+    rows: Sequence[MeasuredProduct], chip: Chip, tile: KnownTile | None, *, sustained: bool
+) -> Floats:
+    """Time of products of one type, with their launch, at the clock under load or the highest. [s]
+
+    A kernel with a known tile has one multiprocessor for each, and does not split K.
+    """
+    dtype = rows[0].dtype
+    m, k, n = (np.array([getattr(row, side) for row in rows], float) for side in "mkn")
+    if tile is None:
+        clock = Roofline(sustained=sustained)
+        return np.asarray(product_time(clock, chip, m, k, n, dtype=dtype).time)
+    alone, memory = chip.with_compute(paired=1, cluster=tile.cluster), chip.main_memory
+    clock = Roofline(sustained=sustained, k_step=tile.k_step, stages=tile.stages)
+    inside = tile_time(alone, dtype, clock, (tile.rows, tile.columns), (m, k, n))
+    moved = (m * k + k * n + m * n) * dtype.size
+    outside = moved / memory.speed + memory.latency
+    return np.asarray(chip.launch_overhead + np.maximum(inside, outside))
 
 
 def _casting_time(chip: Chip, dtype: Dtype, elements: Floats) -> Floats:

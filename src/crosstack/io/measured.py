@@ -26,7 +26,9 @@ from crosstack.evaluate.expert_scores import (
     MeasuredExperts,
     MeasuredGroups,
 )
+from crosstack.evaluate.expert_searches import search_is_lost
 from crosstack.evaluate.lane_scores import MeasuredElements
+from crosstack.evaluate.product_tiles import ProductProgram
 from crosstack.evaluate.scores import MeasuredProduct, Timed
 from crosstack.io import library
 from crosstack.io.files import read_text
@@ -63,9 +65,19 @@ TRITON = ("vllm_fused_moe",)  # kernels of Triton that do not say so
 # FlashAttention-3 (``flash_attention_3``).
 PACKS = ("fa3", "flash_attention", "flashinfer")
 WIDE_TILES = ("fa3", "flash_attention")
+# FlashAttention-2 of keys in pages, which takes 64 queries whatever the size of a head
+# (``flash_attention_2``).
+NARROW_TILES = ("vllm_flash_attn",)
+# TensorRT-LLM's generated programs, which FlashInfer has in vLLM, too.
+GENERATED = ("torch_flow", "trtllmdecode")
 SPREADS = ("flashinfer",)  # that share out all keys evenly (``ye2025flashinfer``)
 FEW_TOKENS = "min_latency"  # TensorRT-LLM's mode in which generated kernels multiply experts
-TURNS = "TensorRT"  # whose layers join queries, keys and values, and turn them in a second pass
+# What multiplies in TensorRT-LLM where that is no library (`crosstack.evaluate.product_tiles`).
+PROGRAMS = {Dtype.NVFP4: ProductProgram.FP4, Dtype.FP8_BLOCKS: ProductProgram.DEEPGEMM}
+LISTED = (Dtype.BF16, Dtype.FP8)  # types of experts whose tiles are searched in a list
+UNSEARCHED = "flashinfer_cutlass"  # experts in vLLM, for which nothing is searched
+SPREAD = "hidden", "expert_ffn", "topk", "experts", "tp", "ep"
+TENSORRT = "TensorRT"  # whose layers join queries, keys and values, and turn them in a second pass
 FRAMEWORKS = "aic"  # whose layers are timed in graphs, with casts of what they read
 WEIGHTS_STAGE = "bwd_grad_w"  # of grouped products: gradients of weights
 MOST_PROBLEMS = 20
@@ -240,7 +252,7 @@ def _attention(
     if counts["query"] > counts["kv"]:
         allowed = f"at most kv, {counts['kv']}"
         raise InputError(Problem(f"{where}: query", f"got {counts['query']}; allowed: {allowed}."))
-    framework, turns = _source(row).startswith(FRAMEWORKS), TURNS in str(row.get("software", ""))
+    framework, turns = _source(row).startswith(FRAMEWORKS), TENSORRT in str(row.get("software", ""))
     kept, kernel = row.get("kv_dtype"), str(row.get("kernel", ""))
     return MeasuredAttention(
         kind=kind,
@@ -253,6 +265,8 @@ def _attention(
         turned=(2 if turns else 1) if framework else 0,
         packs=framework and kernel.endswith(PACKS),
         spread=kernel.endswith(SPREADS),
+        narrow=kernel.endswith(NARROW_TILES),
+        generated=kernel.endswith(GENERATED),
         few=ROWS if kernel.endswith(WIDE_TILES) else FEW,
     )
 
@@ -276,7 +290,17 @@ def _experts(row: Mapping[str, Any], dtype: Dtype, where: str) -> MeasuredExpert
         weight=WEIGHTS.get(str(row["dtype"]), dtype.size),
         program=_program(str(row["dtype"]), kernel),
         time=time,
+        searched=_searched(row, counts, dtype),
     )
+
+
+def _searched(row: Mapping[str, Any], counts: Mapping[str, int], dtype: Dtype) -> bool:
+    """Whether tiles of a layer of experts were searched, in types whose kernels have a list."""
+    if dtype not in LISTED:
+        return True
+    if TENSORRT in str(row.get("software", "")):
+        return not search_is_lost(*(counts[name] for name in SPREAD))
+    return UNSEARCHED not in str(row.get("kernel", ""))
 
 
 def _program(said: str, kernel: str) -> ExpertsProgram:
@@ -318,6 +342,7 @@ def _numbers(row: Mapping[str, Any], where: str, *counts: str) -> tuple[dict[str
 def _product(row: Mapping[str, Any], dtype: Dtype, where: str) -> MeasuredProduct:
     sides, time = _numbers(row, where, "m", "k", "n")
     framework = _source(row).startswith(FRAMEWORKS)
+    known = PROGRAMS if framework and TENSORRT in str(row.get("software", "")) else {}
     return MeasuredProduct(
         **sides,
         dtype=dtype,
@@ -325,6 +350,7 @@ def _product(row: Mapping[str, Any], dtype: Dtype, where: str) -> MeasuredProduc
         timed=Timed.GRAPH if framework else Timed.LOOP,
         cast=framework and dtype.size < Dtype.BF16.size,
         result=_result(row.get("out_dtype"), dtype, adds=bool(row.get("accumulate"))),
+        program=known.get(dtype, ProductProgram.LIBRARY),
     )
 
 

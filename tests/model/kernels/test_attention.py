@@ -11,14 +11,19 @@ import pytest
 import crosstack
 from crosstack.io import library
 from crosstack.machine.framework import AttentionProgram
+from crosstack.model.kernels import attention as attention_module
 from crosstack.model.kernels.attention import (
+    Attended,
     Attentions,
     Tile,
+    around_time,
     attention_product,
     attention_time,
     busiest_pairs,
+    head_by_head,
     multiplied,
     pair_time,
+    products_in_attention,
     slowness,
     summing,
 )
@@ -70,6 +75,31 @@ def test_causal_tiles_are_what_taking_the_longest_first_gives(heads, length):
     assert pairs / (128 * 128 * MANY) == pytest.approx(work.max(), rel=0.08)
 
 
+def test_warps_of_narrow_tiles_read_keys_for_longer_than_they_multiply():
+    depth = np.array([128.0])
+    near = A100.levels[1].speed
+    wide, narrow = (multiplied(A100, Dtype.BF16, depth, rows=rows) for rows in (128, 64))
+    assert wide == pytest.approx(2 * depth / A100.throughput(Dtype.BF16))
+    assert narrow == pytest.approx((4 + 1) / 64 * depth * 2 / near)  # four warps read, one writes
+    assert narrow == pytest.approx(1.25 * wide, rel=0.01)
+    assert multiplied(H100, Dtype.BF16, depth, rows=64) < wide  # arrays read memory by themselves
+
+
+def test_blocks_of_fewer_keys_have_fewer_pairs_past_the_last_key():
+    given = arrays(MANY, 1, 16, 1.0)
+    half, _ = busiest_pairs(A100, *given, Tile(rows=128, few=128, keys=64))
+    whole, _ = busiest_pairs(A100, *given, Tile(rows=128, few=128))
+    assert half == whole / 2
+
+
+def test_whole_tiles_of_few_queries_go_round_and_split_ones_are_shared_out():
+    given = arrays(MANY + 1, 1, 1024, 1.0)
+    split, _ = busiest_pairs(A100, *given, Tile(rows=128))
+    whole, rounds = busiest_pairs(A100, *given, Tile(rows=128, whole=True))
+    assert rounds == 2
+    assert whole / split == pytest.approx(2 * MANY / (MANY + 1))
+
+
 def test_a_window_cuts_two_blocks_of_a_tile():
     length, window = 8192, 1024
     sees = np.minimum(np.arange(length) + 1, window)
@@ -86,8 +116,8 @@ def test_two_tiles_take_turns_forward_where_multiprocessors_are_paired():
     b200 = library.chip("b200")
     many = b200.compute.n_multiprocessors
     forward, back = (
-        busiest_pairs(b200, *arrays(many, 128, 1024, 1.0), Tile.of(b200, backward=backward))[0]
-        for backward in (False, True)
+        busiest_pairs(b200, *arrays(many, 128, 1024, 1.0), tile)[0]
+        for tile in (Tile.of(b200), Tile.back(b200))
     )
     assert forward == 2 * back
 
@@ -98,6 +128,46 @@ def test_two_tiles_take_turns_where_there_is_room_for_their_scores_and_results(v
     assert (columns <= 512) == (tiles == 1 or value <= 128)
     assert Tile.of(library.chip("b200"), value).rows == 128 * tiles
     assert Tile.of(H100, value).rows == 128
+
+
+@pytest.mark.parametrize(
+    ("size", "value", "block"), [(64, 64, 128), (128, 128, 128), (192, 128, 64)]
+)
+def test_blocks_of_queries_are_half_as_long_where_gradients_leave_less_room(size, value, block):
+    columns = size + value + 2 * 128  # of gradients of keys and values, scores and differences
+    assert (columns <= 512) == (block == 128)
+    assert Tile.back(library.chip("b200"), size, value).keys == block
+    assert Tile.back(H100, size, value).keys == 128
+    depth = np.array([128.0])
+    (near,) = [level for level in B200.levels if level.name == "L1"]
+    reading = (1 / 128 + 1 / block) * 128 * 2 / near.speed
+    found = multiplied(B200, Dtype.BF16, depth, keys=block, backward=True)
+    assert found == pytest.approx(max(reading, 2 * 128 / B200.throughput(Dtype.BF16)))
+
+
+def test_heads_that_are_taken_in_turn_end_later_the_fewer_they_are():
+    assert head_by_head(2, 3, 2.0, 6.0, 2) == 2 + 6 + 6  # and 4 + 2 + 4; longest first 12 and 12
+    assert head_by_head(1, 3, 2.0, 6.0, 2) == 2 + 6
+    assert head_by_head(1, 3, 6.0, 2.0, 2) == 6
+    over = [head_by_head(heads, 32, 1.0, 32.0, 108) / (heads * 528 / 108) for heads in (8, 32, 512)]
+    assert over[0] > 1.3 > over[1] > 1.05 > over[2] >= 1
+    many = [head_by_head(heads, 32, 1.0, 32.0, 108) for heads in (300, 400)]  # evenly before
+    assert many[1] - many[0] == pytest.approx(100 * 528 / 108)
+
+
+@pytest.mark.parametrize(("turn", "order"), [(1.0, 1), (-1.0, -1)])
+def test_tiles_of_a_masked_grid_are_dealt_out_head_by_head(turn, order):
+    shape = arrays(8, 4096, 4096, (4096 + 1) / 2 / 4096)
+    pairs, _ = busiest_pairs(A100, *shape, Tile(rows=128, turn=turn))
+    longest, _ = busiest_pairs(A100, *shape, Tile(rows=128))
+    shortest = 2 * (4097 / 2 / 128 + 0.5) - 32
+    span = head_by_head(8, 32, *(shortest, 32.0)[::order], MANY)
+    assert pairs / (128 * 128 * MANY) == pytest.approx(span)
+    assert pairs > 1.3 * longest
+    whole = [
+        busiest_pairs(A100, *arrays(8, 4096, 4096, 1.0), Tile(rows=128, turn=t))[0] for t in (0, 1)
+    ]
+    assert whole[0] == whole[1]
 
 
 def test_a_tile_of_hopper_takes_a_block_more():
@@ -150,6 +220,29 @@ def test_pairs_of_multiprocessors_add_up_gradients_of_queries_half_as_often():
     depth = np.array([128.0])
     l2 = B200.levels[-1].speed
     assert summing(B200, depth) == pytest.approx(128 / 128 * 4 / l2 / 2)
+
+
+def test_kernels_around_a_backward_one_move_results_and_gradients_of_queries():
+    queries, size, value = np.array([1e6]), np.array([192.0]), np.array([128.0])
+    moved = 2 * 128 * 2 + 192 * 4 + 192 * (4 + 2)  # results and theirs, zeros; sums, as kept
+    found = around_time(B200, queries, size, value)
+    assert found == pytest.approx(1e6 * moved / B200.main_memory.speed)
+
+
+def test_one_product_of_a_backward_attention_of_a_step_tells_the_kernels_around_it(monkeypatch):
+    no, yes = np.zeros(3, dtype=bool), np.ones(3, dtype=bool)
+    telling, backward = np.array([True, True, False]), np.array([True, False, True])
+    inside = Attended(inside=yes, scores=yes, across=no, tells=telling, again=no)
+    shapes = np.tile([4096.0, 128.0, 4096.0, 32.0], (3, 1))  # keys by queries, of 32 heads
+
+    def found():
+        counted = np.ones((3, 3))
+        return products_in_attention(FAST, H100, Dtype.BF16, shapes, counted, backward, inside)
+
+    whole = found()
+    monkeypatch.setattr(attention_module, "around_time", lambda chip, queries, *sizes: 0 * queries)
+    around = around_time(H100, np.array([32 * 4096.0]), np.array([128.0]), np.array([128.0]))
+    assert whole - found() == pytest.approx([around[0], 0, 0])
 
 
 def test_what_moves_may_take_longer():

@@ -13,13 +13,17 @@ multiprocessors.
 Backward, five products of a pair read their operands from the memory of the multiprocessor, which
 may take longer than multiplying, and gradients of queries are added up in the cache, in single
 precision, once a block of keys; pairs of multiprocessors do that for two blocks at a time
-(``zadouri2026flashattention4``).
+(``zadouri2026flashattention4``). A kernel before it and one behind prepare what is added up.
+
+Tiles are taken longest first, or, where they are blocks of a plain grid, head by head
+(``flash_attention_2``): then the last heads' long ones end late where there are few heads.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from heapq import heapreplace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,10 +41,12 @@ if TYPE_CHECKING:
     from crosstack.model.kernels.clock import KernelClock
 
 ROWS = 128  # queries of a tile, and keys of a block (``dao2023flashattention2``) [1]
+WARPS = 4  # of a tile, forward, each with its rows (``dao2023flashattention2``, 3.3) [1]
 FEW = 64  # rows of the smallest tile, of an instruction of Hopper (``nvidia_ptx``) [1]
 # Where multiprocessors are paired the scores and results of tiles are in a memory of their own, in
 # single precision: 512 columns of 128 lanes a multiprocessor (``nvidia_ptx``, tcgen05). [B]
 TENSOR_MEMORY = 512 * 128 * 4
+DEALT = 16  # rounds of tiles that are dealt out one by one, at least (assumed) [1]
 NEARLY = 1 - 1e-6  # of pairs of a causal mask, from where there is no window [1]
 WAITS = 3  # latencies of main memory in a tile: queries and keys, values, and what is made [1]
 
@@ -72,16 +78,29 @@ def pair_time(chip: Chip, *, backward: bool = False) -> float:
     return element_time(chip, in_attention(chip, function) or Instructions(0))
 
 
-def multiplied(chip: Chip, dtype: Dtype, depth: Floats, *, backward: bool = False) -> Floats:
+def multiplied(
+    chip: Chip,
+    dtype: Dtype,
+    depth: Floats,
+    *,
+    rows: Floats | float = ROWS,
+    keys: Floats | float = ROWS,
+    backward: bool = False,
+) -> Floats:
     """Time of one product of a pair, ``2 depth`` operations, on all multiprocessors. [s]
 
-    Backward no less than reading both operands of a tile from the memory of the multiprocessor.
+    No less than what passes the memory of the multiprocessor: backward both operands of a tile are
+    read from there, of ``rows`` by ``keys``. Forward, where arrays read registers, each of `WARPS`
+    has its part of the ``rows`` of a tile in these, and reads all keys, which are written there
+    once.
     """
     computing = 2 * depth / chip.throughput(dtype)
     near = [level for level in chip.levels if level.scope is Scope.MULTIPROCESSOR]
-    if not (backward and near):
+    if not near or (chip.compute.operand_rows and not backward):
         return computing
-    return np.maximum(computing, 2 * depth / ROWS * dtype.size / near[-1].speed)
+    tall = 1 / np.asarray(rows)
+    passes = tall + 1 / np.asarray(keys) if backward else (WARPS + 1) * tall
+    return np.asarray(np.maximum(computing, passes * depth * dtype.size / near[-1].speed))
 
 
 def summing(chip: Chip, depth: Floats) -> Floats:
@@ -95,25 +114,46 @@ def summing(chip: Chip, depth: Floats) -> Floats:
 class Tile:
     """Queries that a kernel takes at a time: ``rows`` of many, ``few`` of up to ``FEW``. [1]
 
-    ``spread``: keys of a tile are split over multiprocessors, also of many queries. ``waits``:
-    latencies of main memory that nothing hides. [1]
+    It passes over blocks of ``keys``. [1] ``spread``: keys of a tile are split over
+    multiprocessors, also of many queries; ``whole``: not even of few. ``waits``: latencies of main
+    memory that nothing hides; ``again``: of these, of every tile but the first of a multiprocessor,
+    all where it has none on their way before; ``resident`` tiles of a multiprocessor wait together.
+    [1] ``turn``: whole tiles are taken head by head, of a head the shortest first (1) or the
+    longest (-1); or the longest of all (0).
     """
 
     rows: Floats | float
     few: Floats | float = FEW
+    keys: Floats | float = ROWS
     spread: Bools | bool = False
+    whole: Bools | bool = False
     waits: Floats | float = WAITS
+    again: Floats | float = np.inf
+    resident: Floats | float = 1.0
+    turn: Floats | float = 0.0
 
     @classmethod
-    def of(cls, chip: Chip, value_size: Floats | float = ROWS, *, backward: bool = False) -> Tile:
-        """Return those of a program that is written for the chip.
+    def of(cls, chip: Chip, value_size: Floats | float = ROWS) -> Tile:
+        """Return those of a program that is written for the chip, forward.
 
-        Forward two tiles take turns where two multiprocessors are paired
-        (``zadouri2026flashattention4``), if there is room for the results of both.
+        Two tiles take turns where two multiprocessors are paired (``zadouri2026flashattention4``),
+        if there is room for the results of both.
         """
         held = 2 * ROWS * (ROWS + np.asarray(value_size)) * Dtype.FP32.size
         turns = np.where(held <= TENSOR_MEMORY, chip.compute.paired, 1)
-        return cls(rows=ROWS if backward else ROWS * turns)
+        return cls(rows=ROWS * turns)
+
+    @classmethod
+    def back(cls, chip: Chip, size: Floats | float = ROWS, value: Floats | float = ROWS) -> Tile:
+        """Return those of a backward one: rows of keys, which pass over blocks of queries.
+
+        Where multiprocessors are paired gradients of keys and of values, scores and differences are
+        in the memory for results (``zadouri2026flashattention4``), so that blocks are smaller where
+        heads leave less room.
+        """
+        held = ROWS * (np.asarray(size) + value + 2 * ROWS) * Dtype.FP32.size
+        small = (held > TENSOR_MEMORY) & (chip.compute.paired > 1)
+        return cls(rows=ROWS, keys=np.where(small, FEW, ROWS).astype(float))
 
 
 def busiest_pairs(
@@ -127,7 +167,8 @@ def busiest_pairs(
     """Return pairs of the busiest multiprocessor times all of them, and its tiles. [1]
 
     ``share`` of all pairs count, those of earlier keys. Tiles are taken longest first, so that the
-    busiest has its part of all, or the longest, or its part of the shortest if there are few.
+    busiest has its part of all, or the longest, or its part of the shortest if there are few; or
+    head by head, as the kernel's say.
 
     Parameters
     ----------
@@ -139,24 +180,46 @@ def busiest_pairs(
     many = chip.compute.n_multiprocessors
     tile = tile or Tile.of(chip)
     rows = np.where(queries > FEW, tile.rows, tile.few)
-    border = rows / ROWS / 2
+    border = np.maximum(rows / tile.keys, 1) / 2
     tiles = heads * np.ceil(queries / rows)
     masked = share < 1
     # A window cuts blocks on both sides, and all its tiles are as long.
     windowed = masked & (share * keys < (keys - (queries - 1) / 2) * NEARLY)
-    mean = np.maximum(share * keys / ROWS + border * masked + border * windowed, 1.0)
-    every = np.ceil(keys / ROWS)
+    mean = np.maximum(share * keys / tile.keys + border * masked + border * windowed, 1.0)
+    every = np.ceil(keys / tile.keys)
     mean = np.where(masked, np.minimum(mean, every), every)
     longest = np.where(windowed, mean, np.minimum(2 * mean, every))
     shortest = np.where(masked, np.maximum(2 * mean - longest, 1.0), every)
     rounds = np.ceil(tiles / many)
-    split = (queries <= FEW) | np.asarray(tile.spread)
+    shares = (queries <= FEW) | np.asarray(tile.spread)
+    split = shares & ~np.asarray(tile.whole)
     longest = np.where(split, 1.0, longest)
     shortest = np.where(split, 1.0, shortest)
-    filled = ~split * float(chip.compute.operand_rows > 0)
+    filled = ~shares * float(chip.compute.operand_rows > 0)
     mean, longest, shortest = mean + filled, longest + filled, shortest + filled
     blocks = np.maximum.reduce([tiles * mean / many, longest, rounds * shortest])
-    return blocks * rows * ROWS * many, rounds
+    turn = np.broadcast_to(tile.turn, blocks.shape)
+    for i in np.flatnonzero((turn != 0) & masked & ~windowed & ~split):
+        ends = (float(shortest[i]), float(longest[i]))[:: int(turn[i])]
+        of_head = int(np.ceil(queries[i] / rows[i]))
+        blocks[i] = head_by_head(int(np.ceil(heads[i])), of_head, *ends, many)
+    return blocks * rows * tile.keys * many, rounds
+
+
+@lru_cache(maxsize=4096)
+def head_by_head(heads: int, tiles: int, first: float, last: float, many: int) -> float:
+    """Return what the busiest of ``many`` multiprocessors has if tiles are taken in turn. [1]
+
+    Each takes the next as soon as it is free: the ``tiles`` of a head, of ``first`` to ``last``
+    blocks, and then those of the next. Of heads that fill the chip `DEALT` times only the last ones
+    are dealt out, and those before share out evenly.
+    """
+    dealt = min(heads, -(-DEALT * many // tiles))
+    lengths = np.linspace(first, last, tiles)
+    free = [0.0] * many
+    for length in np.tile(lengths, dealt).tolist():
+        heapreplace(free, free[0] + length)
+    return max(free) + (heads - dealt) * float(lengths.sum()) / many
 
 
 def attention_product(
@@ -166,14 +229,17 @@ def attention_product(
     pairs: Floats,
     depth: Floats,
     *,
+    rows: Floats | float = ROWS,
+    keys: Floats | float = ROWS,
     backward: bool = False,
 ) -> Floats:
     """Time of a product in attention that is one kernel, its part of it. [s]
 
-    ``pairs`` are those of `busiest_pairs`, ``depth`` terms of the product for each. The clock is
-    that of its arrays and half of a softmax, as products have in common.
+    ``pairs`` are those of `busiest_pairs`, ``depth`` terms of the product for each, ``rows`` and
+    ``keys`` those of a tile. The clock is that of its arrays and half of a softmax, as products
+    have in common.
     """
-    each = multiplied(chip, dtype, depth, backward=backward)
+    each = multiplied(chip, dtype, depth, rows=rows, keys=keys, backward=backward)
     beside = pair_time(chip, backward=backward) / 2
     work = pairs * 2 * depth / chip.throughput(dtype)
     share = clock.clock_share(chip, work, pairs * (each + beside), np.zeros_like(work))
@@ -192,7 +258,10 @@ def waiting_time(
     memory = chip.main_memory
     each = (2 * tile.rows + ROWS) * size * dtype.size * (queries > FEW)
     moved = each * chip.compute.n_multiprocessors
-    return rounds * (tile.waits * memory.latency + moved / (chip.shared_level or memory).speed)
+    times = np.ceil(rounds / tile.resident)
+    later = np.maximum(times - 1, 0) * np.minimum(tile.again, tile.waits)
+    waiting = (tile.waits * np.minimum(times, 1) + later) * memory.latency
+    return np.asarray(waiting + rounds * moved / (chip.shared_level or memory).speed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -281,15 +350,24 @@ def attention_time(chip: Chip, dtype: Dtype, clock: KernelClock, kernels: Attent
     Backward the scores are computed again, as they are not kept.
     """
     size, value, backward = kernels.size, kernels.value_size, kernels.backward
-    tile = kernels.tile or Tile.of(chip, value, backward=backward)
+    written = Tile.back(chip, size, value) if backward else Tile.of(chip, value)
+    tile = kernels.tile or written
     pairs, rounds = busiest_pairs(
         chip, kernels.heads, kernels.queries, kernels.keys, kernels.share, tile
     )
     terms = [size, value, *([value, size, size] if backward else [])]
-    products = sum(
-        (attention_product(chip, dtype, clock, pairs, depth, backward=backward) for depth in terms),
-        np.zeros_like(size),
+    rows = np.where(kernels.queries > FEW, tile.rows, tile.few)
+    each = partial(
+        attention_product,
+        chip,
+        dtype,
+        clock,
+        pairs,
+        rows=rows,
+        keys=tile.keys,
+        backward=backward,
     )
+    products = sum((each(depth) for depth in terms), np.zeros_like(size))
     beside = pairs * pair_time(chip)
     if backward:
         beside = beside + pairs * (pair_time(chip, backward=True) + summing(chip, size))
@@ -297,7 +375,22 @@ def attention_time(chip: Chip, dtype: Dtype, clock: KernelClock, kernels: Attent
     moving = kernels.moved / memory.speed
     waiting = waiting_time(chip, dtype, rounds, kernels.queries, size, tile)
     busy = products + beside + waiting + kernels.lanes
-    return np.maximum(busy + kernels.waited * moving, moving + memory.latency)
+    found = np.maximum(busy + kernels.waited * moving, moving + memory.latency)
+    if not backward:
+        return found
+    return found + around_time(chip, kernels.heads * kernels.queries, size, value)
+
+
+def around_time(chip: Chip, queries: Floats, size: Floats, value: Floats) -> Floats:
+    """Time of the kernels before and behind a backward one, for so many queries of a head. [s]
+
+    Before it, each row's sum of results times their gradients (``dao2023flashattention2``,
+    algorithm 2), and zeros where gradients of queries are added up; behind it, these are read in
+    single precision and written as they are kept.
+    """
+    before = 2 * value * Dtype.BF16.size + size * Dtype.FP32.size
+    behind = size * (Dtype.FP32.size + Dtype.BF16.size)
+    return queries * (before + behind) / chip.main_memory.speed
 
 
 def products_in_attention(
@@ -312,7 +405,7 @@ def products_in_attention(
     """Return what products of graphs take of attentions that are one kernel, (products,). [s]
 
     One of them tells what tiles wait for and what softmax takes, backward once more if it is made
-    anew, with the differences, and sums of gradients of queries.
+    anew, with the differences, sums of gradients of queries, and the kernels around it.
 
     Parameters
     ----------
@@ -330,7 +423,7 @@ def products_in_attention(
     queries, keys = np.where(across, rows, columns), np.where(scores, rows, depth)
     terms = np.where(scores, depth, np.where(across, columns, rows))
     forward = Tile.of(chip, terms).rows
-    tile = Tile(rows=np.where(backward, Tile.of(chip, backward=True).rows, forward))
+    tile = Tile(rows=np.where(backward, ROWS, forward))
     pairs, rounds = busiest_pairs(chip, heads, queries, keys, counted.min(axis=1), tile)
     beside = pair_time(chip) * (~backward | attended.again)
     beside = beside + backward * (pair_time(chip, backward=True) + summing(chip, terms))
@@ -342,4 +435,5 @@ def products_in_attention(
             chip, dtype, clock, pairs[those], terms[those], backward=back
         )
     first, then = slowness(chip)
-    return np.asarray(found * np.where(backward, then, first))
+    around = around_time(chip, heads * queries, terms, terms) * (backward & attended.tells)
+    return np.asarray(found * np.where(backward, then, first) + around)
