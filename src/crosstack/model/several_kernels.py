@@ -9,13 +9,15 @@ a launch takes was found with one kernel of each.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
 
 from crosstack.machine.chip import Chip
-from crosstack.machine.framework import counts_of
-from crosstack.workload.kernel_graph import Floats, KernelGraph
+from crosstack.machine.framework import EXPERT_BIAS, EXPERT_BIAS_GRADIENT, counts_of
+from crosstack.workload.functions import Function
+from crosstack.workload.kernel_graph import Floats, KernelGraph, bits
 
 
 @lru_cache(maxsize=256)
@@ -36,4 +38,38 @@ def kept_besides(arrays: KernelGraph, driven: Chip | None) -> Floats:
 
 def _counts(arrays: KernelGraph, texts: tuple[str, ...]) -> Floats:
     counts = counts_of(texts)
-    return np.array([counts.get(function, 0.0) for function in arrays.functions])
+    words = list(arrays.functions)
+    if EXPERT_BIAS in counts or EXPERT_BIAS_GRADIENT in counts:
+        for i, word in _expert_biases(arrays):
+            words[i] = word
+    return np.array([counts.get(word, 0.0) for word in words])
+
+
+def _expert_biases(arrays: KernelGraph) -> Iterator[tuple[int, str]]:
+    """Yield which kernels add a bias to what experts make, or make the gradient that it gets.
+
+    What experts make is weighted and sent back to tokens, so it is read by a product element by
+    element that a scatter reads; its gradient is what tokens gave, times the weight.
+    """
+    functions, there = arrays.functions, arrays.experts > 0
+
+    def read_by(i: int, *words: Function) -> bool:
+        return any(functions[j] in words for j in bits(arrays.succs[i]))
+
+    weighted = {
+        i for i in range(arrays.n)
+        if functions[i] == Function.MULTIPLY and there[i] and read_by(i, Function.SCATTER)
+    }  # fmt: skip
+    added = [
+        i for i in range(arrays.n)
+        if functions[i] == Function.ADD and there[i] and not arrays.two_inputs[i]
+        and weighted & {*bits(arrays.succs[i])}
+    ]  # fmt: skip
+    yield from ((i, EXPERT_BIAS) for i in added)
+    if not added:
+        return
+    for i in range(arrays.n):
+        sent = any(functions[j] == Function.GATHER for j in bits(arrays.preds[i]))
+        used = read_by(i, Function.PRODUCT, Function.QUANTIZE)
+        if arrays.backward[i] and functions[i] == Function.MULTIPLY and there[i] and sent and used:
+            yield i, EXPERT_BIAS_GRADIENT

@@ -1,0 +1,89 @@
+"""What recipes of Megatron-Bridge say of how tokens reach experts, which rows of runs do not.
+
+Recipes are of a model on some machines, in some types of numbers, and change from release to
+release (``nvidia_megatron_bridge_recipes``). Tokens are dispatched by an all-to-all of every copy,
+or by DeepEP or HybridEP, which send a token to a chip once; what they send runs beside another
+microbatch where `overlap_moe_expert_parallel_comm` says so, in combined 1F1B.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crosstack.workload.dtype import Dtype
+
+__all__ = ["Recipe", "recipe_of"]
+
+Release = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How runs of a model send tokens to experts, from a release on.
+
+    ``model``: how its name begins. ``machines`` and ``dtypes``: of which it is, all if empty.
+    ``every_copy``: whether a token goes to a chip as often as it has experts there; ``combined``:
+    whether that runs beside other microbatches; ``fused_experts``: whether products of experts,
+    their activation and biases are one kernel each way (CuTeDSL).
+    """
+
+    model: str
+    since: Release = ()
+    machines: tuple[str, ...] = ()
+    dtypes: tuple[Dtype, ...] = ()
+    every_copy: bool = False
+    combined: bool = False
+    fused_experts: bool = False
+
+    def is_of(self, model: str, machine: str, dtype: Dtype, release: Release) -> bool:
+        """Whether a run of a release follows it."""
+        named = model.startswith(self.model) and self.since <= release
+        there = machine in (self.machines or (machine,))
+        return named and there and dtype in (self.dtypes or (dtype,))
+
+
+RACKS, SERVERS = ("GB200", "GB300"), ("B200-SXM", "B200", "B300")
+HOPPER = ("H100-SXM-80GB", "H100")
+# In 8 bits on Blackwell recipes have captured whole iterations, fused experts and overlapped what
+# is sent since pull requests 3983 (DeepSeek-V3), 4249 and 4606 (Qwen3).
+EIGHT_BITS = (Dtype.MXFP8,)
+TUNED = {"dtypes": EIGHT_BITS, "combined": True, "fused_experts": True}
+# The last that a run follows counts. Recipes of September 2025 overlap nothing
+# (`CommOverlapConfig(tp_comm_overlap=True)`), and dispatch as models have it: by an all-to-all.
+RECIPES = (
+    Recipe(model="Qwen3_235B", every_copy=True),
+    Recipe(model="Qwen3_235B", since=(25, 11), machines=RACKS),
+    Recipe(
+        model="Qwen3_235B", since=(25, 11), machines=HOPPER, every_copy=True, combined=True
+    ),
+    Recipe(model="Qwen3_235B", since=(26, 4, 1), machines=("B300",)),  # issue 3399
+    Recipe(model="Qwen3_235B", since=(26, 6), machines=RACKS, **TUNED),
+    Recipe(model="Qwen3_235B", since=(26, 6, 1), machines=SERVERS, **TUNED),
+    Recipe(model="GPT OSS 120B", every_copy=True),
+    # Pull request 3561: HybridEP before, an all-to-all since, overlapped in both.
+    Recipe(model="GPT OSS 120B", since=(26, 2), machines=("GB200",), combined=True),
+    Recipe(
+        model="GPT OSS 120B", since=(26, 4, 1), machines=("GB200",), every_copy=True, combined=True
+    ),
+    Recipe(model="GPT OSS 120B", since=(26, 2, 1), machines=("B300",)),
+    Recipe(model="GPT OSS 120B", since=(26, 6), machines=(*RACKS, "B300"), **TUNED),
+    Recipe(model="DeepSeek", since=(26, 6), machines=("GB300",), **TUNED),
+    Recipe(model="DeepSeek", since=(26, 6, 1), machines=("GB200", "B300"), **TUNED),
+)
+PLAIN = Recipe(model="")  # a token goes to a chip once, beside nothing
+
+
+def recipe_of(model: str, machine: str, dtype: Dtype, release: Release) -> Recipe:
+    """Return the recipe that a run follows.
+
+    Parameters
+    ----------
+    model, machine : str
+        As rows of tables call them.
+    dtype : Dtype
+        What it computes in.
+    release : tuple of int
+        Of the framework, as 26.04.01.
+    """
+    found = (each for each in reversed(RECIPES) if each.is_of(model, machine, dtype, release))
+    return next(found, PLAIN)
