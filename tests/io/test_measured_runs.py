@@ -92,7 +92,41 @@ def test_loss_and_sums_are_as_the_software_of_a_run_has_them(read, changes, pass
     row = ROW | changes
     (run,) = read(row).sets[row["source"]]
     framework = run.system.chip.framework
-    assert (bool(framework.passes), framework.fused_sums) == (passes, fused)
+    apart = any(text.startswith("cross_entropy ") for text in framework.passes)
+    assert (apart, framework.fused_sums) == (passes, fused)
+
+
+EXPERTS = {
+    "model": "Qwen3_235B_A22B", "experts": 128, "topk": 8, "moe_ffn": 64, "pp": 1, "dp": 8,
+    "ep": 8, "microbatches": 4, "hardware": "GB200", "precision": "fp8-mx",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "once", "combined", "apart"),
+    [
+        ({"software": "Megatron-Bridge, NeMo 25.09"}, False, False, True),
+        ({"software": "Megatron-Bridge, NeMo 25.11"}, True, False, True),
+        ({"software": "Megatron-Bridge, NeMo 26.06"}, True, True, False),
+        ({"software": "Megatron-Bridge, NeMo 26.06", "ep": 1}, True, False, False),
+        ({"software": "Megatron-Bridge, NeMo 26.06", "microbatches": 1}, True, False, False),
+        ({"software": "Megatron-LM / TE 2.11"}, False, False, True),  # SimuMax's launcher
+    ],
+)
+def test_tokens_are_sent_as_the_recipe_of_a_release_says(read, changes, once, combined, apart):
+    (run,) = read(ROW | EXPERTS | changes).sets["own"]
+    framework = run.system.chip.framework
+    assert framework.tokens_once == once
+    assert ("schedule=combined-1f1b" in run.given) == combined
+    assert any(text.startswith("expert_bias ") for text in framework.passes) == apart
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_only_stages_in_pieces_combine_microbatches(read, pieces):
+    stages = {"pp": 2, "dp": 4, "ep": 4, "virtual_stages": pieces}
+    (run,) = read(ROW | EXPERTS | stages | {"software": "Megatron-Bridge, NeMo 26.06"}).sets["own"]
+    order = "1f1b" if pieces == 1 else "combined-1f1b"
+    assert run.given.endswith(f"schedule={order},interleave={pieces}")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from crosstack.machine.framework import Framework, Fusion
 from crosstack.model.dispatch import host_time, launched
 from crosstack.model.legality import legality_on
 from crosstack.model.runnable import runs_schedule, unrunnable
+from crosstack.model.several_kernels import passes_besides
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import bits
 from crosstack.workload.transformer_training import Recompute, Schedule, Zero
@@ -46,6 +47,7 @@ BIAS_DROPOUT_ADD = "attention_out_biased", "attention_dropped", "attention_added
 ATTENTION = "scores", "weights", "weights_dropped", "attended"
 ADD_NORM = "attention_added", "feed_forward_norm"
 PRODUCT_BIAS = "up", "up_biased"
+BIAS_GRADIENT = "expert_bias_gradient 8"
 EPILOGUE = "up", "up_biased", "active"
 
 
@@ -188,6 +190,23 @@ def test_kernels_of_a_function_move_its_first_operand_as_often_as_they_say():
     assert 0 < stepped(passes=("gated_silu 4",)).time - one <= 4 * gates / speed * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("gpt-oss-120b",
+         {"window_expert_down_biased": 6.0, "global_expert_down_biased": 6.0,
+          "window_weighted_bwd0": 8.0, "global_weighted_bwd0": 8.0}),
+        ("qwen3-235b-a22b", {}),  # whose experts have no biases
+        ("gpt3-175b", {}),  # nor experts
+    ],
+)  # fmt: skip
+def test_biases_of_what_experts_make_and_their_gradients_are_kernels_of_their_own(name, found):
+    graph = Job(model=crosstack.model(name), batch=8, sequence=512).workload.graph
+    counts = passes_besides(graph, driven("eager", passes=("expert_bias 6", BIAS_GRADIENT)))
+    there = {kernel: count for kernel, count in zip(graph.index, counts, strict=True) if count}
+    assert there == found
+
+
 def test_what_a_framework_keeps_besides_is_kept_of_every_layer():
     def kept(**changes):
         return stepped(**changes).memory.stage(0).activations
@@ -215,6 +234,12 @@ def test_gradients_that_products_make_lie_beside_single_ones_where_chips_sum_the
 def test_counts_name_a_function_and_a_number(field, said):
     with pytest.raises(InputError, match=rf"{field}\[0\]: got '{said}'; allowed: a function and"):
         Framework(**{field: (said,)})
+
+
+def test_only_passes_name_biases_of_experts():
+    assert Framework(passes=("expert_bias 6",)).passes
+    with pytest.raises(InputError, match=r"keeps\[0\]: got 'expert_bias 6'"):
+        Framework(keeps=("expert_bias 6",))
 
 
 # ---------------------------------------------------------------- which strategies run

@@ -42,33 +42,41 @@ class Recipe:
         return named and there and dtype in (self.dtypes or (dtype,))
 
 
+def _tuned(model: str, since: Release, *machines: str) -> Recipe:
+    """Return a recipe in 8 bits on Blackwell that overlaps what is sent and has fused experts.
+
+    Pull requests 3983 (DeepSeek-V3), 4249 and 4606 (Qwen3) brought them.
+    """
+    return Recipe(
+        model=model,
+        since=since,
+        machines=machines,
+        dtypes=(Dtype.MXFP8,),
+        combined=True,
+        fused_experts=True,
+    )
+
+
+QWEN, GPT, DEEPSEEK = "Qwen3_235B", "GPT OSS 120B", "DeepSeek"
 RACKS, SERVERS = ("GB200", "GB300"), ("B200-SXM", "B200", "B300")
 HOPPER = ("H100-SXM-80GB", "H100")
-# In 8 bits on Blackwell recipes have captured whole iterations, fused experts and overlapped what
-# is sent since pull requests 3983 (DeepSeek-V3), 4249 and 4606 (Qwen3).
-EIGHT_BITS = (Dtype.MXFP8,)
-TUNED = {"dtypes": EIGHT_BITS, "combined": True, "fused_experts": True}
 # The last that a run follows counts. Recipes of September 2025 overlap nothing
 # (`CommOverlapConfig(tp_comm_overlap=True)`), and dispatch as models have it: by an all-to-all.
 RECIPES = (
-    Recipe(model="Qwen3_235B", every_copy=True),
-    Recipe(model="Qwen3_235B", since=(25, 11), machines=RACKS),
-    Recipe(
-        model="Qwen3_235B", since=(25, 11), machines=HOPPER, every_copy=True, combined=True
-    ),
-    Recipe(model="Qwen3_235B", since=(26, 4, 1), machines=("B300",)),  # issue 3399
-    Recipe(model="Qwen3_235B", since=(26, 6), machines=RACKS, **TUNED),
-    Recipe(model="Qwen3_235B", since=(26, 6, 1), machines=SERVERS, **TUNED),
-    Recipe(model="GPT OSS 120B", every_copy=True),
+    Recipe(model=QWEN, every_copy=True),
+    Recipe(model=QWEN, since=(25, 11), machines=RACKS),
+    Recipe(model=QWEN, since=(25, 11), machines=HOPPER, every_copy=True, combined=True),
+    Recipe(model=QWEN, since=(26, 4, 1), machines=("B300",)),  # issue 3399
+    _tuned(QWEN, (26, 6), *RACKS),
+    _tuned(QWEN, (26, 6, 1), *SERVERS),
+    Recipe(model=GPT, every_copy=True),
     # Pull request 3561: HybridEP before, an all-to-all since, overlapped in both.
-    Recipe(model="GPT OSS 120B", since=(26, 2), machines=("GB200",), combined=True),
-    Recipe(
-        model="GPT OSS 120B", since=(26, 4, 1), machines=("GB200",), every_copy=True, combined=True
-    ),
-    Recipe(model="GPT OSS 120B", since=(26, 2, 1), machines=("B300",)),
-    Recipe(model="GPT OSS 120B", since=(26, 6), machines=(*RACKS, "B300"), **TUNED),
-    Recipe(model="DeepSeek", since=(26, 6), machines=("GB300",), **TUNED),
-    Recipe(model="DeepSeek", since=(26, 6, 1), machines=("GB200", "B300"), **TUNED),
+    Recipe(model=GPT, since=(26, 2), machines=("GB200",), combined=True),
+    Recipe(model=GPT, since=(26, 4, 1), machines=("GB200",), every_copy=True, combined=True),
+    Recipe(model=GPT, since=(26, 2, 1), machines=("B300",)),
+    _tuned(GPT, (26, 6), *RACKS, "B300"),
+    _tuned(DEEPSEEK, (26, 6), "GB300"),
+    _tuned(DEEPSEEK, (26, 6, 1), "GB200", "B300"),
 )
 PLAIN = Recipe(model="")  # a token goes to a chip once, beside nothing
 

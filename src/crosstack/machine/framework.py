@@ -123,11 +123,11 @@ class Framework:
             good = good and Function.PRODUCT not in words[1:]
             allowed = "two functions or more, such as bias gelu, a product at the start alone"
             require(good, f"chains[{i}]", chain, allowed)
-        for name in ("passes", "keeps"):
+        functions = known - {BIAS}
+        for name, allows in (("passes", functions | apart), ("keeps", functions)):
             for i, text in enumerate(getattr(self, name)):
                 word, _, count = text.partition(" ")
-                words = known - {BIAS} | (apart if name == "passes" else set())
-                good = word in words and count.isdecimal() and len(count) < DIGITS
+                good = word in allows and count.isdecimal() and len(count) < DIGITS
                 require(good, f"{name}[{i}]", text, "a function and a number, as gated_silu 2")
         require_quantity("sent_passes", self.sent_passes, "1")
         require_whole("ends_as_layers", self.ends_as_layers, minimum=0)
