@@ -92,7 +92,7 @@ COMPARISONS = (
         experts=True,
         runs=22,
         sources=("megatron-bridge", "simumax"),
-        ratios=Ratios(low=0.913, middle=1.496, high=1.776),
+        ratios=Ratios(low=0.924, middle=1.451, high=1.883),
     ),
     Comparison(
         framework="megatron",
@@ -108,7 +108,7 @@ COMPARISONS = (
         experts=True,
         runs=4,
         sources=("megatron-bridge",),
-        ratios=Ratios(low=1.059, middle=1.284, high=1.668),
+        ratios=Ratios(low=1.096, middle=1.248, high=1.566),
     ),
     Comparison(
         framework="nanotron",
