@@ -71,6 +71,9 @@ SHARED_STATE = "Megatron-Bridge"  # whose recipes use the distributed optimizer
 # run_pretrain_deepseekv2.sh).
 EVERY_COPY = "Megatron-LM / TE"
 LOSS = "cross_entropy"  # as `Framework.passes` has it
+# How often biases of experts move what these make where weights of tokens are as narrow as that:
+# an all-to-all sends them as they are, what sends a token once in single precision.
+NARROW_WEIGHTS = {EXPERT_BIAS: "6", EXPERT_BIAS_GRADIENT: "8"}  # (``nvidia_megatron_experts``)
 AGAIN = {"none": "none", "selective": "attention", "full": "full"}
 # FP16 with its scale is as long and as fast as BF16; FP8 with current scaling has one a tensor.
 DTYPES = {"fp16": Dtype.BF16, "fp8-cs": Dtype.FP8, "fp8-mx": Dtype.MXFP8}
@@ -231,12 +234,16 @@ def _system(row: Mapping[str, Any]) -> System:
 def _as_set(framework: Framework, row: Mapping[str, Any]) -> Framework:
     """Return a framework as the software of a row has it."""
     recipe = _recipe(row)
-    changes: dict[str, Any] = {}
-    if recipe.every_copy or _software(row).startswith(EVERY_COPY):
-        changes["tokens_once"] = False
-    fused = [LOSS] * _software(row).startswith(FUSED_LOSS)
-    fused += [EXPERT_BIAS, EXPERT_BIAS_GRADIENT] * recipe.fused_experts
-    changes["passes"] = tuple(each for each in framework.passes if each.split()[0] not in fused)
+    copies = recipe.every_copy or _software(row).startswith(EVERY_COPY)
+    changes: dict[str, Any] = {"tokens_once": False} if copies else {}
+    counts = dict(text.split() for text in framework.passes)
+    if copies and EXPERT_BIAS in counts:
+        counts |= NARROW_WEIGHTS
+    if _software(row).startswith(FUSED_LOSS):
+        counts.pop(LOSS, None)
+    if recipe.fused_experts:
+        counts = {word: counts[word] for word in counts if word not in NARROW_WEIGHTS}
+    changes["passes"] = tuple(f"{word} {count}" for word, count in counts.items())
     deepspeed = _software(row).startswith(DEEPSPEED)
     if deepspeed or row["source"] == OLDER_SUMS:
         changes["fused_sums"] = False
