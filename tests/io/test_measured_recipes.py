@@ -35,6 +35,12 @@ def test_a_run_follows_the_recipe_of_its_release_and_machine(model, machine, dty
     assert (recipe.every_copy, recipe.combined, recipe.fused_experts) == said
 
 
+def test_whole_iterations_are_recorded_of_experts_in_one_kernel_but_for_one_recipe():
+    tuned = [each for each in RECIPES if each.fused_experts]
+    assert [each.machines for each in tuned if not each.recorded] == [("B300",)]
+    assert not any(each.recorded for each in RECIPES if not each.fused_experts)
+
+
 def test_a_model_of_no_recipe_sends_a_token_to_a_chip_once_beside_nothing():
     recipe = recipe_of("LLAMA3.1_405B", "H100", Dtype.BF16, (26, 6))
     assert recipe is PLAIN

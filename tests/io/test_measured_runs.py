@@ -120,6 +120,9 @@ def test_tokens_are_sent_as_the_recipe_of_a_release_says(read, changes, once, co
     assert ("schedule=combined-1f1b" in run.given) == combined
     passes = (text.split() for text in framework.passes)
     assert {count for word, count in passes if word.startswith("expert_bias")} == biases
+    # One kernel of all experts is launched once, and with its iteration.
+    assert framework.experts_apart == bool(biases)
+    assert (framework.dispatch is None) == (not biases)
 
 
 @pytest.mark.parametrize("pieces", [1, 2])

@@ -118,6 +118,46 @@ def test_what_is_computed_again_is_launched_again():
     assert again == [44, 44 + 1, 44 + forward]
 
 
+def experts_job(name):
+    return Job(model=crosstack.model(name), batch=8, sequence=512).workload
+
+
+@pytest.mark.parametrize("parts", [8, 16, 128])
+def test_products_of_every_expert_of_a_chip_are_launched_where_they_are_apart(parts):
+    graph, chip = experts_job("qwen3-235b-a22b").graph, driven("eager", dispatch=1.0)
+    apart = replace(chip, framework=replace(chip.framework, experts_apart=True))
+    more = host_time(graph, apart, expert_parts=parts) - host_time(graph, chip)
+    # A gate and what it lets through are one product forward, and two backward: 6 in place of 9.
+    assert more == 6 * (128 // parts) - 9
+    again = host_time(graph, apart, Recompute.FULL, parts) - host_time(graph, chip, Recompute.FULL)
+    assert again == 8 * (128 // parts) - 12
+
+
+def test_experts_are_as_many_as_a_chip_has_of_them():
+    def host(given):
+        system = crosstack.system("h100-dgx", chips=16, framework="megatron")
+        job = Job(model=crosstack.model("mixtral-8x7b"), batch=32, sequence=512)
+        return predict_job(job, system, f"{given},microbatch=2,recompute=none").plan.evaluation
+
+    few, many = host("tp=1,pp=2,dp=8,ep=8"), host("tp=1,pp=2,dp=8,ep=2")
+    dispatch = library.framework("megatron").dispatch
+    assert many.host_time - few.host_time == pytest.approx(6 * (4 - 1) * dispatch)
+    cut = host("tp=2,pp=1,dp=8,ep=4,etp=2")  # 2 experts of a chip, half of each
+    assert cut.host_time - few.host_time == pytest.approx(6 * dispatch)
+
+
+def test_kernels_that_add_biases_are_launched_for_every_expert():
+    graph = experts_job("gpt-oss-120b").graph  # a layer with a window, and one without
+
+    def host(parts, **changes):
+        chip = driven("eager", dispatch=1.0, experts_apart=True, **changes)
+        return host_time(graph, chip, expert_parts=parts)
+
+    more = host(32, passes=("expert_bias 6",)) - host(32)
+    assert more == 2 * (128 // 32) * (2 + 4)
+    assert host(128) < host(32)
+
+
 def test_replayed_launches_take_the_host_no_time():
     assert host_time(LLAMA.graph, driven("eager", dispatch=None)) == 0.0
     assert host_time(LLAMA.graph, A100) == 0.0

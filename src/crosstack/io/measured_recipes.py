@@ -24,7 +24,8 @@ class Recipe:
     ``model``: how its name begins. ``machines`` and ``dtypes``: of which it is, all if empty.
     ``every_copy``: whether a token goes to a chip as often as it has experts there; ``combined``:
     whether that runs beside other microbatches; ``fused_experts``: whether products of experts,
-    their activation and biases are one kernel each way (CuTeDSL).
+    their activation and biases are one kernel each way (CuTeDSL); ``recorded``: whether launches
+    of whole iterations are recorded and replayed.
     """
 
     model: str
@@ -34,6 +35,7 @@ class Recipe:
     every_copy: bool = False
     combined: bool = False
     fused_experts: bool = False
+    recorded: bool = False
 
     def is_of(self, model: str, machine: str, dtype: Dtype, release: Release) -> bool:
         """Whether a run of a release follows it."""
@@ -42,10 +44,10 @@ class Recipe:
         return named and there and dtype in (self.dtypes or (dtype,))
 
 
-def _tuned(model: str, since: Release, *machines: str) -> Recipe:
+def _tuned(model: str, since: Release, *machines: str, recorded: bool = True) -> Recipe:
     """Return a recipe in 8 bits on Blackwell that overlaps what is sent and has fused experts.
 
-    Pull requests 3983 (DeepSeek-V3), 4249 and 4606 (Qwen3) brought them.
+    Pull requests 3983 and 4498 (DeepSeek-V3), 4173 (GPT-OSS), 4249 and 4606 (Qwen3) brought them.
     """
     return Recipe(
         model=model,
@@ -54,6 +56,7 @@ def _tuned(model: str, since: Release, *machines: str) -> Recipe:
         dtypes=(Dtype.MXFP8,),
         combined=True,
         fused_experts=True,
+        recorded=recorded,
     )
 
 
@@ -74,7 +77,8 @@ RECIPES = (
     Recipe(model=GPT, since=(26, 2), machines=("GB200",), combined=True),
     Recipe(model=GPT, since=(26, 4, 1), machines=("GB200",), every_copy=True, combined=True),
     Recipe(model=GPT, since=(26, 2, 1), machines=("B300",)),
-    _tuned(GPT, (26, 6), *RACKS, "B300"),
+    _tuned(GPT, (26, 6), *RACKS),
+    _tuned(GPT, (26, 6), "B300", recorded=False),
     _tuned(DEEPSEEK, (26, 6), "GB300"),
     _tuned(DEEPSEEK, (26, 6, 1), "GB200", "B300"),
 )

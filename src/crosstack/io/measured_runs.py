@@ -244,6 +244,10 @@ def _as_set(framework: Framework, row: Mapping[str, Any]) -> Framework:
     if recipe.fused_experts:
         counts = {word: counts[word] for word in counts if word not in NARROW_WEIGHTS}
     changes["passes"] = tuple(f"{word} {count}" for word, count in counts.items())
+    if recipe.fused_experts:
+        changes["experts_apart"] = False
+    if recipe.recorded:
+        changes["dispatch"] = None
     deepspeed = _software(row).startswith(DEEPSPEED)
     if deepspeed or row["source"] == OLDER_SUMS:
         changes["fused_sums"] = False

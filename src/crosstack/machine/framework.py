@@ -68,6 +68,8 @@ class Framework:
     tokens_once : bool
         Whether a token goes to each chip, and each server, once, however many of its experts are
         there, and is copied there.
+    experts_apart : bool
+        Whether a host launches the products of each expert of a chip by themselves.
     fused_sums : bool
         Whether products that make gradients of weights add them to those of earlier microbatches;
         else a kernel of its own does.
@@ -102,6 +104,7 @@ class Framework:
     ends_as_layers: int = 0
     attention: AttentionProgram = AttentionProgram.NEWEST
     tokens_once: bool = False
+    experts_apart: bool = False
     fused_sums: bool = True
     sent_passes: float = 0.0
     buckets: bool = False

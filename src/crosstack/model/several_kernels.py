@@ -3,8 +3,8 @@
 A graph has one kernel of a loss, of a gate, of a rotation, which reads its operands and writes its
 result. Frameworks may have several: each moves rows of the size of the first operand through main
 memory, and may leave some of them there for the backward pass. How many those are is data
-(`crosstack.machine.framework.Framework.passes` and ``keeps``). Launches are not counted anew: what
-a launch takes was found with one kernel of each.
+(`crosstack.machine.framework.Framework.passes` and ``keeps``). Launches are not counted anew, as
+what a launch takes was found with one kernel of each, but for those that every expert has.
 """
 
 from __future__ import annotations
@@ -18,6 +18,11 @@ from crosstack.machine.chip import Chip
 from crosstack.machine.framework import EXPERT_BIAS, EXPERT_BIAS_GRADIENT, counts_of
 from crosstack.workload.functions import Function
 from crosstack.workload.kernel_graph import Floats, KernelGraph, bits
+
+# Kernels of one expert where biases are added apart: a product and a sum, and backward a product
+# and a sum over tokens for the bias, a product and a sum over elements for the weight
+# (``nvidia_megatron_experts``).
+EACH = {EXPERT_BIAS: 2, EXPERT_BIAS_GRADIENT: 4}
 
 
 @lru_cache(maxsize=256)
@@ -36,10 +41,18 @@ def kept_besides(arrays: KernelGraph, driven: Chip | None) -> Floats:
     return _counts(arrays, () if framework is None else framework.keeps) * ~arrays.backward
 
 
+def launches_of_biases(arrays: KernelGraph, chip: Chip) -> dict[int, int]:
+    """Return which kernels add biases of experts apart, and how many each expert has of them."""
+    passes = () if chip.framework is None else chip.framework.passes
+    if not EACH.keys() & counts_of(passes).keys():
+        return {}
+    return {i: EACH[word] for i, word in _expert_biases(arrays)}
+
+
 def _counts(arrays: KernelGraph, texts: tuple[str, ...]) -> Floats:
     counts = counts_of(texts)
     words = list(arrays.functions)
-    if EXPERT_BIAS in counts or EXPERT_BIAS_GRADIENT in counts:
+    if EACH.keys() & counts.keys():
         for i, word in _expert_biases(arrays):
             words[i] = word
     return np.array([counts.get(word, 0.0) for word in words])
