@@ -92,7 +92,45 @@ def test_loss_and_sums_are_as_the_software_of_a_run_has_them(read, changes, pass
     row = ROW | changes
     (run,) = read(row).sets[row["source"]]
     framework = run.system.chip.framework
-    assert (bool(framework.passes), framework.fused_sums) == (passes, fused)
+    apart = any(text.startswith("cross_entropy ") for text in framework.passes)
+    assert (apart, framework.fused_sums) == (passes, fused)
+
+
+EXPERTS = {
+    "model": "Qwen3_235B_A22B", "experts": 128, "topk": 8, "moe_ffn": 64, "pp": 1, "dp": 8,
+    "ep": 8, "microbatches": 4, "hardware": "GB200", "precision": "fp8-mx",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "once", "combined", "biases"),
+    [
+        ({"software": "Megatron-Bridge, NeMo 25.09"}, False, False, {"6", "8"}),
+        ({"software": "Megatron-Bridge, NeMo 25.11"}, True, False, {"14", "20"}),
+        ({"software": "Megatron-Bridge, NeMo 26.06"}, True, True, set()),
+        ({"software": "Megatron-Bridge, NeMo 26.06", "ep": 1}, True, False, set()),
+        ({"software": "Megatron-Bridge, NeMo 26.06", "microbatches": 1}, True, False, set()),
+        ({"software": "Megatron-LM / TE 2.11"}, False, False, {"6", "8"}),  # SimuMax's launcher
+    ],
+)
+def test_tokens_are_sent_as_the_recipe_of_a_release_says(read, changes, once, combined, biases):
+    (run,) = read(ROW | EXPERTS | changes).sets["own"]
+    framework = run.system.chip.framework
+    assert framework.tokens_once == once
+    assert ("schedule=combined-1f1b" in run.given) == combined
+    passes = (text.split() for text in framework.passes)
+    assert {count for word, count in passes if word.startswith("expert_bias")} == biases
+    # One kernel of all experts is launched once, and with its iteration.
+    assert framework.experts_apart == bool(biases)
+    assert (framework.dispatch is None) == (not biases)
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_only_stages_in_pieces_combine_microbatches(read, pieces):
+    stages = {"pp": 2, "dp": 4, "ep": 4, "virtual_stages": pieces}
+    (run,) = read(ROW | EXPERTS | stages | {"software": "Megatron-Bridge, NeMo 26.06"}).sets["own"]
+    order = "1f1b" if pieces == 1 else "combined-1f1b"
+    assert run.given.endswith(f"schedule={order},interleave={pieces}")
 
 
 @pytest.mark.parametrize(

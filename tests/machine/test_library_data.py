@@ -113,7 +113,8 @@ def test_sources_are_in_the_bibliography_and_name_fields_that_exist(name):
         assert source["kind"] in KINDS
         words = (
             "kinds", "fusions", "chains", "attention", "tokens_once", "fused_sums", "sharing",
-            "schedules", "contexts", "window_contexts", "functions", "passes", "keeps", "buckets",
+            "experts_apart", "schedules", "contexts", "window_contexts", "functions", "passes",
+            "keeps", "buckets",
         )  # fmt: skip
         paths = {**_numbers(ENTRIES[name]), **{word: ENTRIES[name].get(word) for word in words}}
         assert [f for f in source["fields"] if not any(_covers(f, p) for p in paths)] == []

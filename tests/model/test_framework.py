@@ -18,6 +18,7 @@ from crosstack.machine.framework import Framework, Fusion
 from crosstack.model.dispatch import host_time, launched
 from crosstack.model.legality import legality_on
 from crosstack.model.runnable import runs_schedule, unrunnable
+from crosstack.model.several_kernels import passes_besides
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import bits
 from crosstack.workload.transformer_training import Recompute, Schedule, Zero
@@ -46,6 +47,7 @@ BIAS_DROPOUT_ADD = "attention_out_biased", "attention_dropped", "attention_added
 ATTENTION = "scores", "weights", "weights_dropped", "attended"
 ADD_NORM = "attention_added", "feed_forward_norm"
 PRODUCT_BIAS = "up", "up_biased"
+BIAS_GRADIENT = "expert_bias_gradient 8"
 EPILOGUE = "up", "up_biased", "active"
 
 
@@ -114,6 +116,46 @@ def test_what_is_computed_again_is_launched_again():
     again = [host_time(LLAMA.graph, chip, each) for each in Recompute]
     forward = sum(1 for g in launched(LLAMA.graph, chip) if not LLAMA.graph.backward[bits(g)[0]])
     assert again == [44, 44 + 1, 44 + forward]
+
+
+def experts_job(name):
+    return Job(model=crosstack.model(name), batch=8, sequence=512).workload
+
+
+@pytest.mark.parametrize("parts", [8, 16, 128])
+def test_products_of_every_expert_of_a_chip_are_launched_where_they_are_apart(parts):
+    graph, chip = experts_job("qwen3-235b-a22b").graph, driven("eager", dispatch=1.0)
+    apart = replace(chip, framework=replace(chip.framework, experts_apart=True))
+    more = host_time(graph, apart, expert_parts=parts) - host_time(graph, chip)
+    # A gate and what it lets through are one product forward, and two backward: 6 in place of 9.
+    assert more == 6 * (128 // parts) - 9
+    again = host_time(graph, apart, Recompute.FULL, parts) - host_time(graph, chip, Recompute.FULL)
+    assert again == 8 * (128 // parts) - 12
+
+
+def test_experts_are_as_many_as_a_chip_has_of_them():
+    def host(given):
+        system = crosstack.system("h100-dgx", chips=16, framework="megatron")
+        job = Job(model=crosstack.model("mixtral-8x7b"), batch=32, sequence=512)
+        return predict_job(job, system, f"{given},microbatch=2,recompute=none").plan.evaluation
+
+    few, many = host("tp=1,pp=2,dp=8,ep=8"), host("tp=1,pp=2,dp=8,ep=2")
+    dispatch = library.framework("megatron").dispatch
+    assert many.host_time - few.host_time == pytest.approx(6 * (4 - 1) * dispatch)
+    cut = host("tp=2,pp=1,dp=8,ep=4,etp=2")  # 2 experts of a chip, half of each
+    assert cut.host_time - few.host_time == pytest.approx(6 * dispatch)
+
+
+def test_kernels_that_add_biases_are_launched_for_every_expert():
+    graph = experts_job("gpt-oss-120b").graph  # a layer with a window, and one without
+
+    def host(parts, **changes):
+        chip = driven("eager", dispatch=1.0, experts_apart=True, **changes)
+        return host_time(graph, chip, expert_parts=parts)
+
+    more = host(32, passes=("expert_bias 6",)) - host(32)
+    assert more == 2 * (128 // 32) * (2 + 4)
+    assert host(128) < host(32)
 
 
 def test_replayed_launches_take_the_host_no_time():
@@ -188,6 +230,23 @@ def test_kernels_of_a_function_move_its_first_operand_as_often_as_they_say():
     assert 0 < stepped(passes=("gated_silu 4",)).time - one <= 4 * gates / speed * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("gpt-oss-120b",
+         {"window_expert_down_biased": 6.0, "global_expert_down_biased": 6.0,
+          "window_weighted_bwd0": 8.0, "global_weighted_bwd0": 8.0}),
+        ("qwen3-235b-a22b", {}),  # whose experts have no biases
+        ("gpt3-175b", {}),  # nor experts
+    ],
+)  # fmt: skip
+def test_biases_of_what_experts_make_and_their_gradients_are_kernels_of_their_own(name, found):
+    graph = Job(model=crosstack.model(name), batch=8, sequence=512).workload.graph
+    counts = passes_besides(graph, driven("eager", passes=("expert_bias 6", BIAS_GRADIENT)))
+    there = {kernel: count for kernel, count in zip(graph.index, counts, strict=True) if count}
+    assert there == found
+
+
 def test_what_a_framework_keeps_besides_is_kept_of_every_layer():
     def kept(**changes):
         return stepped(**changes).memory.stage(0).activations
@@ -215,6 +274,12 @@ def test_gradients_that_products_make_lie_beside_single_ones_where_chips_sum_the
 def test_counts_name_a_function_and_a_number(field, said):
     with pytest.raises(InputError, match=rf"{field}\[0\]: got '{said}'; allowed: a function and"):
         Framework(**{field: (said,)})
+
+
+def test_only_passes_name_biases_of_experts():
+    assert Framework(passes=("expert_bias 6",)).passes
+    with pytest.raises(InputError, match=r"keeps\[0\]: got 'expert_bias 6'"):
+        Framework(keeps=("expert_bias 6",))
 
 
 # ---------------------------------------------------------------- which strategies run

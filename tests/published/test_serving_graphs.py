@@ -49,7 +49,7 @@ REFUSED = {
     "model.experts": [
         "mixtral-8x7b", "mixtral-8x22b", "qwen3-30b-a3b", "qwen3-235b-a22b", "deepseek-v2-lite",
         "deepseek-v2", "deepseek-v3", "kimi-k2", "gpt-oss-20b", "gpt-oss-120b",
-        "qwen3-coder-480b-a35b",
+        "qwen3-coder-480b-a35b", "glm-4.5", "glm-4.5-air",
     ],
     "model.parallel": [
         "falcon-7b", "falcon-40b", "falcon-180b", "palm-8b", "palm-62b", "palm-540b",

@@ -92,7 +92,7 @@ COMPARISONS = (
         experts=True,
         runs=22,
         sources=("megatron-bridge", "simumax"),
-        ratios=Ratios(low=0.913, middle=1.496, high=1.776),
+        ratios=Ratios(low=0.912, middle=1.154, high=1.883),
     ),
     Comparison(
         framework="megatron",
@@ -108,7 +108,7 @@ COMPARISONS = (
         experts=True,
         runs=4,
         sources=("megatron-bridge",),
-        ratios=Ratios(low=1.059, middle=1.284, high=1.668),
+        ratios=Ratios(low=1.034, middle=1.132, high=1.259),
     ),
     Comparison(
         framework="nanotron",

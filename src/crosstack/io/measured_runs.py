@@ -17,7 +17,8 @@ from crosstack.errors import InputError, Problem
 from crosstack.evaluate.run_scores import MeasuredRun
 from crosstack.io import library
 from crosstack.io.measured import rows_of
-from crosstack.machine.framework import Framework, Fusion
+from crosstack.io.measured_recipes import PLAIN, Recipe, recipe_of
+from crosstack.machine.framework import EXPERT_BIAS, EXPERT_BIAS_GRADIENT, Framework, Fusion
 from crosstack.machine.system import Dimension, System
 from crosstack.workload.architectures.layer import Activation, Experts, Norm, Position
 from crosstack.workload.architectures.transformer import Transformer
@@ -66,10 +67,13 @@ OLDER_SUMS = "megatron-selene"
 # updates a share of (`ZeroDistributedOptimizer.step`, ``nanotron_code``).
 SUMS_ALONE = "nanotron"
 SHARED_STATE = "Megatron-Bridge"  # whose recipes use the distributed optimizer
-# Megatron-Bridge's runs whose recipes dispatch tokens by an all-to-all of every copy and overlap it
-# with nothing (``nvidia_megatron_bridge_recipes``): how a model's name begins, and its machines;
-# others have DeepEP or HybridEP, or overlap.
-EVERY_COPY = {"Qwen3_235B": ("B200-SXM", "B300"), "GPT OSS 120B": ("B200-SXM", "H100-SXM-80GB")}
+# Whose launcher dispatches tokens by an all-to-all of every copy (``simumax_code``,
+# run_pretrain_deepseekv2.sh).
+EVERY_COPY = "Megatron-LM / TE"
+LOSS = "cross_entropy"  # as `Framework.passes` has it
+# How often biases of experts move what these make where weights of tokens are as narrow as that:
+# an all-to-all sends them as they are, what sends a token once in single precision.
+NARROW_WEIGHTS = {EXPERT_BIAS: "6", EXPERT_BIAS_GRADIENT: "8"}  # (``nvidia_megatron_experts``)
 AGAIN = {"none": "none", "selective": "attention", "full": "full"}
 # FP16 with its scale is as long and as fast as BF16; FP8 with current scaling has one a tensor.
 DTYPES = {"fp16": Dtype.BF16, "fp8-cs": Dtype.FP8, "fp8-mx": Dtype.MXFP8}
@@ -129,7 +133,6 @@ def _add(table: RunTable, row: Mapping[str, Any], where: str) -> None:
 
 
 def _run(row: Mapping[str, Any]) -> MeasuredRun:
-    dtype = DTYPES.get(row["precision"]) or Dtype(row["precision"])
     return MeasuredRun(
         name=str(row["id"]),
         source=str(row["source"]),
@@ -137,7 +140,7 @@ def _run(row: Mapping[str, Any]) -> MeasuredRun:
             model=_model(row),
             batch=row["global_batch"],
             sequence=row["seq"],
-            dtype=dtype,
+            dtype=_dtype(row),
             gradients=Dtype.FP32 if _software(row).startswith(WIDE_GRADIENTS) else None,
         ),
         system=_system(row),
@@ -230,11 +233,21 @@ def _system(row: Mapping[str, Any]) -> System:
 
 def _as_set(framework: Framework, row: Mapping[str, Any]) -> Framework:
     """Return a framework as the software of a row has it."""
-    changes: dict[str, Any] = {}
-    if _sends_every_copy(row):
-        changes["tokens_once"] = False
+    recipe = _recipe(row)
+    copies = recipe.every_copy or _software(row).startswith(EVERY_COPY)
+    changes: dict[str, Any] = {"tokens_once": False} if copies else {}
+    counts = dict(text.split() for text in framework.passes)
+    if copies and EXPERT_BIAS in counts:
+        counts |= NARROW_WEIGHTS
     if _software(row).startswith(FUSED_LOSS):
-        changes["passes"] = ()
+        counts.pop(LOSS, None)
+    if recipe.fused_experts:
+        counts = {word: counts[word] for word in counts if word not in NARROW_WEIGHTS}
+    changes["passes"] = tuple(f"{word} {count}" for word, count in counts.items())
+    if recipe.fused_experts:
+        changes["experts_apart"] = False
+    if recipe.recorded:
+        changes["dispatch"] = None
     deepspeed = _software(row).startswith(DEEPSPEED)
     if deepspeed or row["source"] == OLDER_SUMS:
         changes["fused_sums"] = False
@@ -243,10 +256,24 @@ def _as_set(framework: Framework, row: Mapping[str, Any]) -> Framework:
     return replace(framework, **changes)
 
 
-def _sends_every_copy(row: Mapping[str, Any]) -> bool:
-    """Whether a token goes to a chip as often as it has experts there."""
-    machines = (some for name, some in EVERY_COPY.items() if str(row["model"]).startswith(name))
-    return _software(row).startswith(OVERLAPPING) and row["hardware"] in next(machines, ())
+def _recipe(row: Mapping[str, Any]) -> Recipe:
+    """Return how a run sends tokens to experts, by the recipe of its release."""
+    if not _software(row).startswith(OVERLAPPING):
+        return PLAIN
+    return recipe_of(str(row["model"]), row["hardware"], _dtype(row), _release(row))
+
+
+def _combines(row: Mapping[str, Any]) -> bool:
+    """Whether what is sent to experts runs beside another microbatch.
+
+    Megatron combines microbatches of one stage, or of stages in pieces (``nvidia_combined_1f1b``).
+    """
+    cut = row.get("virtual_stages", 1) > 1 if row["pp"] > 1 else row.get("microbatches", 1) > 1
+    return bool(_recipe(row).combined and row.get("ep", 1) > 1 and cut)
+
+
+def _dtype(row: Mapping[str, Any]) -> Dtype:
+    return DTYPES.get(row["precision"]) or Dtype(row["precision"])
 
 
 def _software(row: Mapping[str, Any]) -> str:
@@ -305,6 +332,7 @@ def _given(row: Mapping[str, Any]) -> str:
         given.append(f"zero={row.get('zero', int(shared))}")
     if row.get("recompute"):
         given.append(f"recompute={AGAIN[row['recompute']]}")
-    if row["pp"] > 1:
-        given.append(f"schedule=1f1b,interleave={row.get('virtual_stages', 1)}")
+    if row["pp"] > 1 or _combines(row):
+        order = "combined-1f1b" if _combines(row) else "1f1b"
+        given.append(f"schedule={order},interleave={row.get('virtual_stages', 1)}")
     return ",".join(given)

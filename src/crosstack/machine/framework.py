@@ -18,6 +18,8 @@ from crosstack.workload.transformer_training import ContextExchange, Schedule, Z
 
 BOTH = 2  # ends of a model [1]
 BIAS = "bias"  # an addition of a vector that is a weight, in chains
+# That of what experts make for tokens, and the gradient that comes back to it, in passes.
+EXPERT_BIAS, EXPERT_BIAS_GRADIENT = "expert_bias", "expert_bias_gradient"
 DIGITS = 4  # more than a count of passes has
 
 
@@ -66,6 +68,8 @@ class Framework:
     tokens_once : bool
         Whether a token goes to each chip, and each server, once, however many of its experts are
         there, and is copied there.
+    experts_apart : bool
+        Whether a host launches the products of each expert of a chip by themselves.
     fused_sums : bool
         Whether products that make gradients of weights add them to those of earlier microbatches;
         else a kernel of its own does.
@@ -81,7 +85,8 @@ class Framework:
     passes : tuple of str
         Functions that several kernels compute, and how often those move as much as the first
         operand to or from main memory beyond one that reads operands and writes its result:
-        ``cross_entropy 7``. [1]
+        ``cross_entropy 7``. Besides functions ``expert_bias``, the addition of a bias to what
+        experts make, and ``expert_bias_gradient``, that of what comes back to it. [1]
     keeps : tuple of str
         Functions of which kernels keep more for the backward pass than that needs, and how many
         tensors as large as the result that is: ``gated_silu 1``. [1]
@@ -102,6 +107,7 @@ class Framework:
     ends_as_layers: int = 0
     attention: AttentionProgram = AttentionProgram.NEWEST
     tokens_once: bool = False
+    experts_apart: bool = False
     fused_sums: bool = True
     sent_passes: float = 0.0
     buckets: bool = False
@@ -117,16 +123,18 @@ class Framework:
         """Check every field."""
         require_types(self)
         known = {BIAS, *(function.value for function in Function)}
+        apart = {EXPERT_BIAS, EXPERT_BIAS_GRADIENT}
         for i, chain in enumerate(self.chains):
             words = chain.split()
             good = len(words) > 1 and known.issuperset(words)
             good = good and Function.PRODUCT not in words[1:]
             allowed = "two functions or more, such as bias gelu, a product at the start alone"
             require(good, f"chains[{i}]", chain, allowed)
-        for name in ("passes", "keeps"):
+        functions = known - {BIAS}
+        for name, allows in (("passes", functions | apart), ("keeps", functions)):
             for i, text in enumerate(getattr(self, name)):
                 word, _, count = text.partition(" ")
-                good = word in known - {BIAS} and count.isdecimal() and len(count) < DIGITS
+                good = word in allows and count.isdecimal() and len(count) < DIGITS
                 require(good, f"{name}[{i}]", text, "a function and a number, as gated_silu 2")
         require_quantity("sent_passes", self.sent_passes, "1")
         require_quantity("set_aside", self.set_aside, "B")

@@ -6,8 +6,10 @@ The host runs ahead of the chip: kernels wait in a queue. Over layers that are a
 
 A framework fuses all that it can (`crosstack.model.legality`), so that launches are those of its
 own kernels and do not depend on how a mapping groups them. What the backward pass computes again
-is launched again. Sources: ``pytorch_gpt_fast`` (a host that the chip waits for),
-``gray2019graphs`` (launches that are recorded and replayed).
+is launched again. Where products of experts are launched apart (`Framework.experts_apart`), there
+is one for every expert that a chip has, and so are kernels that add their biases. Sources:
+``pytorch_gpt_fast`` (a host that the chip waits for), ``gray2019graphs`` (launches that are
+recorded and replayed).
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ import numpy as np
 from crosstack.machine.chip import Chip
 from crosstack.model.legality import legality_on, mask_of
 from crosstack.model.memory import computed_again
+from crosstack.model.several_kernels import launches_of_biases
+from crosstack.workload.functions import Function
 from crosstack.workload.kernel_graph import KernelGraph, bits
 from crosstack.workload.transformer_training import Recompute
 
@@ -76,15 +80,40 @@ def waits_for_host(chip: Chip) -> bool:
     return chip.framework is not None and bool(chip.framework.dispatch)
 
 
-def host_time(arrays: KernelGraph, chip: Chip, recompute: Recompute = Recompute.NONE) -> float:
+def host_time(
+    arrays: KernelGraph, chip: Chip, recompute: Recompute = Recompute.NONE, expert_parts: int = 1
+) -> float:
     """Time that the host takes to launch one copy of a graph, once a microbatch. [s]
 
-    Nothing where no framework drives the chip, or where launches are replayed.
+    Nothing where no framework drives the chip, or where launches are replayed. ``expert_parts``:
+    among how many groups of chips experts are dealt out. [1]
     """
     dispatch = None if chip.framework is None else chip.framework.dispatch
     if not dispatch:
         return 0.0
     groups = launched(arrays, chip)
     again = mask_of(np.asarray(computed_again(arrays, recompute)))
-    count = len(groups) + sum(1 for group in groups if group & again)
+    repeated = tuple(group for group in groups if group & again)
+    count: float = len(groups) + len(repeated)
+    if chip.framework is not None and chip.framework.experts_apart:
+        count += sum(_more_of_experts(arrays, some, expert_parts) for some in (groups, repeated))
+        biases = launches_of_biases(arrays, chip).items()
+        count += sum(each * max(arrays.experts[i] // expert_parts, 1) for i, each in biases)
     return count * dispatch
+
+
+def _more_of_experts(arrays: KernelGraph, groups: tuple[int, ...], parts: int) -> float:
+    """Return how many launches there are of products of experts besides one a group. [1]
+
+    Products forward that read the same tokens, as of a gate and of what it lets through, are one
+    of a wider matrix, and so are those that belong to them backward.
+    """
+    products = [
+        i for group in groups for i in bits(group)
+        if arrays.functions[i] == Function.PRODUCT and arrays.experts[i]
+    ]  # fmt: skip
+    forward = [i for i in products if not arrays.backward[i]]
+    if not forward:
+        return 0.0
+    joined = len({arrays.preds[i] for i in forward}) / len(forward)
+    return float(sum(joined * max(arrays.experts[i] // parts, 1) - 1 for i in products))

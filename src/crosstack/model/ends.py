@@ -226,7 +226,7 @@ def end_cost(
     forward: Any = _forward(priced, again)
     exchanged = choices.exchange_time[codes]
     if plan.driven is not None:  # nothing is as long before its host has launched it
-        host = host_time(graph, chip, its.recompute) / plan.microbatch_size
+        host = host_time(graph, chip, its.recompute, plan.expert_parts) / plan.microbatch_size
         launched = np.maximum(taken, host)
         nothing = np.equal(taken, 0)
         forward = forward * np.where(nothing, 1.0, launched / np.where(nothing, 1.0, taken))

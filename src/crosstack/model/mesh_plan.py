@@ -191,6 +191,11 @@ class MeshPlan:
         return cut_experts(graph) if self.expert_tensor > 1 else graph
 
     @property
+    def expert_parts(self) -> int:
+        """Among how many groups of chips experts are dealt out, which cut each of theirs. [1]"""
+        return self.expert * self.tensor // self.expert_tensor
+
+    @property
     def exchange_of_groups(self) -> ConcaveTime:
         """Time of the exchange of tokens that lie split over tensor-parallel chips. [s]"""
         return self.exchange if self.cut_over is None else self.cut_over.exchange

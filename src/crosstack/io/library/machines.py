@@ -204,6 +204,7 @@ def framework(name: str) -> Framework:
         uneven_stages=values["uneven_stages"],
         ends_as_layers=values.get("ends_as_layers", 0),
         tokens_once=values.get("tokens_once", False),
+        experts_apart=values.get("experts_apart", False),
         fused_sums=values.get("fused_sums", True),
         sent_passes=float(values.get("sent_passes", 0.0)),
         buckets=values.get("buckets", False),

@@ -169,7 +169,10 @@ def with_recompute(
     forward, weights, rerun = _shares(arrays, recompute, again)
     host: Any = 0.0
     if plan.driven is not None:
-        none, all_ = (host_time(arrays, plan.driven, r) for r in (Recompute.NONE, recompute))
+        none, all_ = (
+            host_time(arrays, plan.driven, kind, plan.expert_parts)
+            for kind in (Recompute.NONE, recompute)
+        )
         host = none + again * (all_ - none)
     return with_tokens(
         plan,
