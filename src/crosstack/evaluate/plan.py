@@ -398,9 +398,9 @@ def _with_front(
     """
     from crosstack.evaluate.ranking import certified
     from crosstack.mapping.known_strategies import search_known
-    from crosstack.mapping.search_problem import SAME_MACHINE
+    from crosstack.mapping.search_problem import MACHINES
 
-    task, tables = answer.task, {SAME_MACHINE: dict[object, Any]()}
+    task, tables = answer.task, {MACHINES: dict[object, Any]()}
 
     def find(
         system: System, best: tuple[Mapping, float] | None, within: StrategyBounds | None

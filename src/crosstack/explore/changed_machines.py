@@ -31,6 +31,7 @@ from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.decided import decided
 from crosstack.mapping.ideals import TableCache
 from crosstack.mapping.mapping import Mapping, Status
+from crosstack.mapping.search_problem import MACHINES
 from crosstack.model.rules import Rules
 
 __all__ = ["Asked", "ChangedMachines", "Side", "sides_of"]
@@ -66,7 +67,7 @@ class ChangedMachines:
     base: Searched
     rules: Rules
     limits: Limits
-    tables: TableCache = field(default_factory=dict)
+    tables: TableCache = field(default_factory=lambda: {MACHINES: {}})
     near: tuple[Mapping, ...] = ()
     corners: list[Searched] = field(default_factory=list)
     priced: dict[object, Plan | None] = field(default_factory=dict)
@@ -333,7 +334,7 @@ def sides_of(
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(
-        jobs, context, initializer=_begin, initargs=(replace(machines, tables={}),)
+        jobs, context, initializer=_begin, initargs=(replace(machines, tables={MACHINES: {}}),)
     ) as pool:
         yield lambda asked: pool.map(_work, asked)
 

@@ -51,6 +51,7 @@ from crosstack.machine.system import Parallelism
 from crosstack.mapping.ideals import TableCache
 from crosstack.mapping.mapping import Mapping as Plan
 from crosstack.mapping.mapping import Status, Task
+from crosstack.mapping.search_problem import MACHINES
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Floats, Ints
 
@@ -103,7 +104,7 @@ class _Retained:
     plans: list[Plan] = field(default_factory=list)
     corners: dict[tuple[float, ...], Searched] = field(default_factory=dict)
     reasons: dict[int, str] = field(default_factory=dict)
-    tables: TableCache = field(default_factory=dict)
+    tables: TableCache = field(default_factory=lambda: {MACHINES: {}})
 
     def gaps(self, places: Ints) -> Floats:
         """Return the relative gap of some machines, 1 where no plan is known or needed. [1]"""

@@ -88,15 +88,10 @@ class SearchState(SearchProblem):
         network = sum(load.network)
         if load.temporal is None or load.overlap is Overlap.ALL:
             network = max(self.network_bound(node.domains, choices), network)
-        layer = self.layer_bound(choices, node.domains, load, network)
+        layer = max(following_bound(choices, node.domains, load), simple_bound(load, network))
+        if self.unfused:
+            layer = max(layer, one_by_one_bound(choices, node.domains, load))
         return self.pricing.least_of(plan, node.bend, layer + load.extra)
-
-    def layer_bound(
-        self, choices: Choices, domains: Domains, load: ChipLoad, network: float
-    ) -> float:
-        """Return what a layer takes at least within ``domains``, and ``network`` for that. [s]"""
-        layer = max(following_bound(choices, domains, load), simple_bound(load, network))
-        return max(layer, one_by_one_bound(choices, domains, load)) if self.unfused else layer
 
     def relaxed(self, node: SearchNode) -> ChipLoad:
         """Return a load no heavier than that of any sharding of a node, kept for its next bound."""

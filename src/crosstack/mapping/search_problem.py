@@ -40,7 +40,7 @@ from crosstack.workload.kernel_graph import Ints, KernelGraph
 from crosstack.workload.passes.expert_parallel import cut_experts
 from crosstack.workload.workload import Workload
 
-SAME_MACHINE = "same machine"  # key of what searches of one that has other rooms know
+MACHINES = "machines"  # key of what searches know of machines, whatever the room of main memory
 MOST_TABLES = 512  # that are kept
 TABLE, LOAD, BOUND = 6, 3, 10  # units of work a kernel, see `crosstack.mapping.budget`
 PASSES_A_UNIT = 4  # of all microbatches through all stages, of which it is found when they end
@@ -72,6 +72,26 @@ class _Ended:
 
     mappings: tuple[EndMapping, ...]
     costs: tuple[EndCost, EndCost]
+
+
+_Known = tuple[dict[object, Choices], dict[object, float], dict[object, _Ended | None]]
+
+
+def but_for_room(system: System) -> System:
+    """Return a machine that differs from others like it in the room of its main memory alone."""
+    return replace(system, chip=system.chip.with_memory(capacity=None, spare=0.0))
+
+
+def _of_machine(known: dict[System, _Known], system: System) -> _Known:
+    """Return what is ``known`` of a machine: tables of choices, bounds on blocks, and ends.
+
+    Tables are large: those of the first machine stay, of others those of the latest.
+    """
+    own = but_for_room(system)
+    for number, (other, (tables, _, _)) in enumerate(known.items()):
+        if number and other != own:
+            tables.clear()
+    return known.setdefault(own, ({}, {}, {}))
 
 
 @dataclass(slots=True)
@@ -109,8 +129,8 @@ class SearchProblem:
     def __post_init__(self) -> None:
         """Look at the main memory, and at what comes before time."""
         self.first = FirstCosts(self.rules.decisions, with_given(self.index, self.given))
-        if SAME_MACHINE in self.tables:  # but for the room of its main memory
-            known = self.tables[SAME_MACHINE].setdefault(self.arrays, ({}, {}, {}))
+        if MACHINES in self.tables:
+            known = _of_machine(self.tables[MACHINES].setdefault(self.arrays, {}), self.system)
             self.choices, self.blocks, self.ended_plans = known
         chip = self.system.chip  # what is kept does not depend on its numbers
         alike = chip.execution, chip.fused, chip.overlap, chip.framework
