@@ -186,10 +186,9 @@ def least_of_choices(
     limit : float
         More than this need not be known. [s]
     """
-    if load.temporal is None or not choices.conversions.shared:
+    if not may_cover(load, choices):
         return None
-    if load.overlap is Overlap.ALL or load.network_takes_maximum:
-        return None
+    assert load.temporal is not None
     legality = load.temporal.legality
     if (known := _covers_of(legality, order, load.unmixed)) is None:
         return None
@@ -233,6 +232,12 @@ def least_of_choices(
         return LeastOfChoices(found.bound, found.best()[: arrays.n])
 
     return least(0.0) if held is None else _within(least, held, limit)
+
+
+def may_cover(load: ChipLoad, choices: Choices) -> bool:
+    """Whether `least_of_choices` knows chips and rules like these, and groups alone may be many."""
+    hides = load.overlap is Overlap.ALL or load.network_takes_maximum
+    return load.temporal is not None and choices.conversions.shared and not hides
 
 
 def _within(least: Callable[[float], LeastOfChoices], held: Held, limit: float) -> LeastOfChoices:

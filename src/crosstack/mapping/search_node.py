@@ -12,7 +12,12 @@ from crosstack.errors import require
 from crosstack.machine.chip import Overlap
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.branching import branches, first_shardings, tightened
-from crosstack.mapping.choice_covers import Held, LeastOfChoices, least_of_choices
+from crosstack.mapping.choice_covers import (
+    Held,
+    LeastOfChoices,
+    least_of_choices,
+    may_cover,
+)
 from crosstack.mapping.decided import decided
 from crosstack.mapping.following import choices_excess, following_bound, one_by_one_bound
 from crosstack.mapping.fusion import COVER, Fusion, fuse, make_problem, sequence_cost, simple_bound
@@ -372,6 +377,11 @@ class SearchState(SearchProblem):
             return Joint(bound, {})
         joint = self._joint(choices, domains, load, limit, with_codes=root)
         return Joint(max(bound, joint.bound), joint.codes)
+
+    def covers(self, node: SearchNode) -> bool:
+        """Whether choices and partitions of a node are looked at together, unless they are many."""
+        whole = node.plan.graph_stages == 1 and not self.unfused and self.slots is None
+        return whole and may_cover(self.relaxed(node), self.table(node.plan, node.n_tiles))
 
     def _covered(self, node: SearchNode, load: ChipLoad, limit: float) -> LeastOfChoices | None:
         """Return what choices and partitions of a node take at least together; None: not known.
