@@ -130,13 +130,13 @@ def know_blocks(state: SearchState, some: Sequence[tuple[MeshPlan, Floats, bool]
         together = pairs and state.waits_for_tokens(plan)
         for pure in _pure_plans(state, plan, again):
             key = *block_of(state, pure), together
-            if key not in state.blocks and key not in new:
+            if key not in state.known.blocks and key not in new:
                 new[key] = unburdened_plan(state, pure), together
     keys = list(new)
     for start in range(0, len(keys), AT_ONCE):
         here = keys[start : start + AT_ONCE]
         found = _layer_bounds(state, [new[key] for key in here])
-        state.blocks.update(zip(here, found, strict=True))
+        state.known.blocks.update(zip(here, found, strict=True))
 
 
 def _pure_plans(state: SearchState, plan: MeshPlan, again: Floats) -> list[MeshPlan]:
@@ -155,9 +155,11 @@ def _pure_bound(state: SearchState, plan: MeshPlan, *, together: bool = False) -
     """Bound the layer time where all layers compute the same again. [s]"""
     together = together and state.waits_for_tokens(plan)
     key = *block_of(state, plan), together
-    if key not in state.blocks:
-        (state.blocks[key],) = _layer_bounds(state, [(unburdened_plan(state, plan), together)])
-    return state.blocks[key]
+    if key not in state.known.blocks:
+        (state.known.blocks[key],) = _layer_bounds(
+            state, [(unburdened_plan(state, plan), together)]
+        )
+    return state.known.blocks[key]
 
 
 def _layer_bounds(state: SearchState, plans: Sequence[tuple[MeshPlan, bool]]) -> list[float]:
@@ -188,7 +190,7 @@ def know_network_floors(state: SearchState, plans: Sequence[MeshPlan]) -> None:
     new: dict[object, tuple[Choices, Domains]] = {}
     for plan in plans:
         key = _key_of_network(plan)
-        if plan.tensor == 1 or key in state.blocks or key in new:
+        if plan.tensor == 1 or key in state.known.blocks or key in new:
             continue
         whole = replace(plan, microbatch_size=state.workload.global_batch_size, n_microbatches=1)
         whole = replace(whole, periodic=NOTHING)
@@ -196,7 +198,7 @@ def know_network_floors(state: SearchState, plans: Sequence[MeshPlan]) -> None:
         choices = make_choices(state.workload, state.arrays, whole, 1, state.rules)
         new[key] = choices, state.domains(whole)
     found = least_of_many([(c, d, c.network_time) for c, d in new.values()])
-    state.blocks.update(zip(new, found.tolist(), strict=True))
+    state.known.blocks.update(zip(new, found.tolist(), strict=True))
 
 
 def network_floor(state: SearchState, plan: MeshPlan) -> float:
@@ -208,7 +210,7 @@ def network_floor(state: SearchState, plan: MeshPlan) -> float:
     if plan.tensor == 1:  # tokens alone are sent, whose exchange strategies know
         return 0.0
     know_network_floors(state, [plan])
-    return state.blocks[_key_of_network(plan)]
+    return state.known.blocks[_key_of_network(plan)]
 
 
 def _key_of_network(plan: MeshPlan) -> tuple[object, ...]:

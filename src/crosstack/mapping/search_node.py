@@ -14,6 +14,7 @@ from crosstack.machine.system import Parallelism
 from crosstack.mapping.branching import branches, first_shardings, tightened
 from crosstack.mapping.choice_covers import (
     Held,
+    KnownLeast,
     LeastOfChoices,
     least_of_choices,
     may_cover,
@@ -36,7 +37,7 @@ from crosstack.mapping.pipeline import (
 )
 from crosstack.mapping.pricing import Domains
 from crosstack.mapping.room import Demand
-from crosstack.mapping.search_problem import BOUND, SearchNode, SearchProblem
+from crosstack.mapping.search_problem import BOUND, SearchNode, SearchProblem, table_key
 from crosstack.mapping.stage_times import on_one_chip
 from crosstack.model.choice_index import sharding_codes
 from crosstack.model.choices import Choices, summing
@@ -74,9 +75,9 @@ class SearchState(SearchProblem):
         domains = self.domains(node.plan)
         if node.plan.tensor == 1:  # nothing is split, whatever the choice
             domains = tuple(d[:1] for d in domains)
-        domains = self._tightened(domains, choices, node.plan)
+        domains = self._tightened(domains, choices, node)
         if self.first.decide and node.plan.tensor > 1:
-            domains = self._tightened(self.first.kept(domains, choices), choices, node.plan)
+            domains = self._tightened(self.first.kept(domains, choices), choices, node)
         node.domains = domains
         return self.quick_bound(node)
 
@@ -90,12 +91,15 @@ class SearchState(SearchProblem):
         load = self.relaxed(node)
         if not self._fits(load, node):
             return math.inf
-        network = sum(load.network)
+        domains, network = node.domains, sum(load.network)
         if load.temporal is None or load.overlap is Overlap.ALL:
-            network = max(self.network_bound(node.domains, choices), network)
-        layer = max(following_bound(choices, node.domains, load), simple_bound(load, network))
+            network = max(self.network_bound(domains, choices), network)
+        follows = self.known.followed.at(
+            self.key_of(node), lambda: following_bound(choices, domains, load)
+        )
+        layer = max(follows, simple_bound(load, network))
         if self.unfused:
-            layer = max(layer, one_by_one_bound(choices, node.domains, load))
+            layer = max(layer, one_by_one_bound(choices, domains, load))
         return self.pricing.least_of(plan, node.bend, layer + load.extra)
 
     def relaxed(self, node: SearchNode) -> ChipLoad:
@@ -401,7 +405,10 @@ class SearchState(SearchProblem):
 
         graph, held = plan.graph(self.arrays), self._held(plan, choices, node.domains)
         given = load, problem.order, choices, node.domains, graph, plan, loads
-        return least_of_choices(*given, held=held, limit=limit)
+        known: KnownLeast = {}
+        if self.pricing.weights.only_time:
+            known = self.known.covered.at(self.key_of(node), dict)
+        return least_of_choices(*given, held=held, limit=limit, known=known)
 
     def _held(self, plan: MeshPlan, choices: Choices, domains: Domains) -> Held | None:
         """Return what choices keep in main memory beyond the least; None where that is not known.
@@ -421,7 +428,8 @@ class SearchState(SearchProblem):
         row = choices.index.kernel
         sizes = slopes.kept * (columns["kept"] - least["kept"][row])
         sizes = sizes + slopes.again * (columns["again"] - least["again"][row])
-        return Held(sizes, capacity * (1 + FITTING) - slopes.least)
+        room = capacity * (1 + FITTING) - slopes.least
+        return Held(sizes, room, (slopes.kept, slopes.again))
 
     def _joint(
         self,
@@ -447,12 +455,16 @@ class SearchState(SearchProblem):
         assert node.domains is not None
         choices = self.table(node.plan, node.n_tiles)
         for some in branches(node.domains, choices, self.system.chip, node.apart):
-            domains = self._tightened(some, choices, node.plan)
+            domains = self._tightened(some, choices, node)
             yield replace(node, domains=domains, tried=False, fused=False, apart=-1)
 
-    def _tightened(self, domains: Domains, choices: Choices, plan: MeshPlan) -> Domains:
+    def _tightened(self, domains: Domains, choices: Choices, node: SearchNode) -> Domains:
         """Drop choices that another of the same kernel beats in all respects under a plan."""
+        plan = node.plan
         waits = plan.schedule.defers_weights
         hidden = 1 - plan.taken if self.hides_tokens(plan) else 0.0
         given = choices, self.system.chip, self.first
-        return tightened(domains, *given, waits=waits, hidden=hidden)
+        return self.known.tight.at(
+            (table_key(plan, node.n_tiles), waits, hidden, domains),
+            lambda: tightened(domains, *given, waits=waits, hidden=hidden),
+        )
