@@ -125,13 +125,13 @@ class BoundedStrategies:
         new = [own for own in blocks if int(own[0]) not in self.known]
         left = [own[self.least[own] < state.target()] for own in new]
         left = [own for own in left if len(own)]
+        plans = [self.plan(state, int(own[0])) for own in left]
         asked = list[tuple[MeshPlan, Floats, bool]]()
-        for own in left:
-            plan, again = self.plan(state, int(own[0])), self.strategies.again[own]
+        for own, plan in zip(left, plans, strict=True):
             kinds = np.unique(PAIRS[self.strategies.schedule[own]]).tolist()
-            asked += [(plan, again, together) for together in kinds]
+            asked += [(plan, self.strategies.again[own], together) for together in kinds]
         know_blocks(state, asked)
-        pairs = [self._layers(state, own) for own in left]
+        pairs = [self._layers(state, *each) for each in zip(left, plans, strict=True)]
         bounds = self.least.copy()
         if pairs:
             layers, together = (np.concatenate(columns) for columns in zip(*pairs, strict=True))
@@ -140,9 +140,11 @@ class BoundedStrategies:
             bounds[places] = np.maximum(bounds[places], found)
         self.known.update((int(own[0]), bounds[own]) for own in new)
 
-    def _layers(self, state: SearchState, own: Ints) -> tuple[Floats, Floats]:
-        """Bound what a layer takes of some that have a block, and where passes run together. [s]"""
-        plan = self.plan(state, int(own[0]))
+    def _layers(self, state: SearchState, own: Ints, plan: MeshPlan) -> tuple[Floats, Floats]:
+        """Bound what a layer takes of some that have a block, and where passes run together. [s]
+
+        ``plan`` is that of the first.
+        """
         pairs = PAIRS[self.strategies.schedule[own]]
         layer = beside = np.zeros(len(own))
         if not pairs.all():

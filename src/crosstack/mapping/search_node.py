@@ -382,6 +382,23 @@ class SearchState(SearchProblem):
         joint = self._joint(choices, domains, load, limit, with_codes=root)
         return Joint(max(bound, joint.bound), joint.codes)
 
+    def may_be_better(self, bare: SearchNode) -> bool:
+        """Whether a plan may be below the target, as far as is known before its ends are mapped.
+
+        They take the least until then. What is found of its layers is kept for when they are.
+        """
+        target = self.target()
+        if not (self.ends and self.temporal and math.isfinite(target)):
+            return True
+        node = replace(bare, n_tiles=1)
+        if not self.open(node) < target:
+            return False
+        assert node.domains is not None
+        if all(len(d) == 1 for d in node.domains) or not self.covers(node):
+            return True
+        limit = self.pricing.below(self.bounding(node)[0], node.bend, target)
+        return math.isfinite(self._least_layer(node, self.relaxed(node), limit, root=False).bound)
+
     def covers(self, node: SearchNode) -> bool:
         """Whether choices and partitions of a node are looked at together, unless they are many."""
         whole = node.plan.graph_stages == 1 and not self.unfused and self.slots is None
