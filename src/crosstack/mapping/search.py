@@ -526,8 +526,9 @@ def _advance(
         if more is not None and not state.too_heavy(more):
             floor = max(bound, state.pricing.total(more, block_bound(state, more)))
             yield floor, depth, SearchNode(more, 1, None)
-        if not state.may_be_better(item):
-            yield math.inf, depth, item
+        least = state.before_ends(item)
+        if not least < state.target():
+            yield max(bound, least), depth, item
             return
         plan = state.ended(item.plan)
         if plan is not None:

@@ -41,6 +41,7 @@ from crosstack.mapping.search_problem import BOUND, SearchNode, SearchProblem, t
 from crosstack.mapping.stage_times import on_one_chip
 from crosstack.model.choice_index import sharding_codes
 from crosstack.model.choices import Choices, summing
+from crosstack.model.ends import holds_layers
 from crosstack.model.host_memory import HOST_LEVERS, HOST_MEMORY
 from crosstack.model.legality import Legality
 from crosstack.model.memory import COPY_COLUMNS, copy_memory, kept_slopes
@@ -382,22 +383,25 @@ class SearchState(SearchProblem):
         joint = self._joint(choices, domains, load, limit, with_codes=root)
         return Joint(max(bound, joint.bound), joint.codes)
 
-    def may_be_better(self, bare: SearchNode) -> bool:
-        """Whether a plan may be below the target, as far as is known before its ends are mapped.
+    def before_ends(self, bare: SearchNode) -> float:
+        """Bound on the objective of a plan whose ends are not mapped yet; 0 where none is known.
 
-        They take the least until then. What is found of its layers is kept for when they are.
+        They take the least until then; infinite where nothing is below the target. What is found of
+        its layers is kept for when they are mapped. Not of ends without layers, which take no time
+        to map.
         """
-        target = self.target()
-        if not (self.ends and self.temporal and math.isfinite(target)):
-            return True
+        target, long = self.target(), any(map(holds_layers, self.workload.ends))
+        if not (self.ends and long and self.temporal and math.isfinite(target)):
+            return 0.0
         node = replace(bare, n_tiles=1)
-        if not self.open(node) < target:
-            return False
+        bound = self.open(node)
         assert node.domains is not None
-        if all(len(d) == 1 for d in node.domains) or not self.covers(node):
-            return True
+        single = all(len(d) == 1 for d in node.domains)
+        if single or not bound < target or not self.covers(node):
+            return bound
         limit = self.pricing.below(self.bounding(node)[0], node.bend, target)
-        return math.isfinite(self._least_layer(node, self.relaxed(node), limit, root=False).bound)
+        found = self._least_layer(node, self.relaxed(node), limit, root=False)
+        return math.inf if math.isinf(found.bound) else bound
 
     def covers(self, node: SearchNode) -> bool:
         """Whether choices and partitions of a node are looked at together, unless they are many."""
