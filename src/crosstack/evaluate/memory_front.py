@@ -27,9 +27,9 @@ from crosstack.model.rules import Rules
 __all__ = ["MEMORY", "FrontPoint", "MemoryFront", "front_metric", "memory_front"]
 
 MEMORY = "memory"  # of the fullest chip, next to the objectives
-SEARCHES = 40  # limits that are searched if not said otherwise
+SEARCHES = 36  # limits that are searched if not said otherwise
 WIDE = 1 / 16  # of all memory: what is left open is halved while it is wider
-NARROW = 1 / 256  # the same of memory that nothing is known to fit
+NARROW = 1 / 64  # the same of memory that nothing is known to fit
 BELOW = 1e-9  # relative; how far below the memory of a point a limit lies that it does not keep
 MOST_OPEN = 0.2  # what is open counts as so much at most: few want plans that are far slower
 FAR = 2.0  # so many times as slow as the best of all, from which on it counts for less
