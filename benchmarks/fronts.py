@@ -37,8 +37,10 @@ def main() -> None:
         took, front = time.process_time() - began, plan.front
         assert front is not None  # it was asked for
         closed = sum(point.gap <= PROVED for point in front.points)
+        proved = sum(point.proved for point in front.points)
         print(
-            f"{name:10} {len(front.points)} points, {closed} of them closed, gaps up to "
+            f"{name:10} {len(front.points)} points, {proved} of them proved, {closed} with nothing "
+            f"up to the next, gaps up to "
             f"{100 * max(point.gap for point in front.points):.1f} %, the least memory "
             f"{'proved' if front.ends else 'open'}; {front.searches} searches, {took:.0f} s of CPU",
             flush=True,

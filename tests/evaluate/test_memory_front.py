@@ -73,6 +73,7 @@ def test_the_front_is_that_of_every_strategy(answer):
     """Kernels of whole tensors leave nothing but the strategy to decide."""
     found = answer.front
     assert found.exact
+    assert all(one.proved for one in found.points)
     mine = np.array([(one.memory, one.value) for one in found.points])
     every = np.unique(np.array(list(of_each_strategy(answer.task))), axis=0)
     front = np.unique(every[pareto_rows(every)], axis=0)
@@ -100,6 +101,9 @@ def test_what_searches_leave_open_holds_the_whole_front(answer):
     few = memory_front(task, rules, find, first, metrics=METRICS, searches=2)
     assert not few.exact
     tops = [*(one.memory for one in few.points[1:]), np.inf]
+    for point in few.points:
+        better = [p for p in answer.front.points if p.memory <= point.memory]
+        assert point.least <= min([p.value for p in better], default=np.inf) * (1 + 1e-9)
     for point in answer.front.points:
         assert point.memory >= few.least_memory
         held = [one for one, top in zip(few.points, tops, strict=True) if point.memory < top]
@@ -156,6 +160,7 @@ def test_a_front_is_saved_and_read_again(answer):
         assert before.mapping == after.mapping
         assert after.value == pytest.approx(before.value, rel=1e-12)
         assert after.bound == pytest.approx(before.bound, rel=1e-12)
+        assert after.least == pytest.approx(before.least, rel=1e-12)
     for wrong in ({"points": [{}]}, {"points": 3}, {"metrics": ["time"], "points": []}):
         with pytest.raises(InputError, match="memory_front"):
             saved_plan(saved | {"memory_front": saved["memory_front"] | wrong}, answer.task)

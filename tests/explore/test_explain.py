@@ -7,6 +7,7 @@ import pytest
 import crosstack
 from crosstack.errors import InputError
 from crosstack.evaluate.again import search_again
+from crosstack.evaluate.plan import given_plan
 from crosstack.explore.explain import explain
 from crosstack.explore.resources import resources_of
 from crosstack.io.library.machines import system_on
@@ -137,6 +138,16 @@ def test_findings_name_what_moves_and_what_does_not(found):
     assert svg.count("<g data-less=") == sum(
         "USD" not in e.resource.unit and e.resource.value > 0 for e in found.effects
     )
+
+
+def test_a_price_changes_nothing_but_the_bill(task, found):
+    """What is said of a machine with other prices is what pricing the mapping there says."""
+    plan = found.answer
+    for effect in (e for e in found.effects if e.resource.priced):
+        system = effect.resource.scaled(task.system, effect.more)
+        again = given_plan(replace(task, system=system), plan.mapping, plan.rules).evaluation
+        assert effect.time_more == plan.evaluation.time == again.time
+        assert effect.price_more == again.price.total
 
 
 @pytest.mark.parametrize("step", [0, 1, -0.5, 2])

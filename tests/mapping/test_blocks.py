@@ -12,7 +12,7 @@ from builders.seeds import few_and_many
 
 import crosstack
 from crosstack.machine.system import DimensionKind
-from crosstack.mapping.blocks import block_bound, block_of
+from crosstack.mapping.blocks import block_bound, block_of, know_blocks
 from crosstack.mapping.mapping import Constraints, Status
 from crosstack.mapping.search import search_state
 from crosstack.mapping.search_problem import SearchNode
@@ -73,6 +73,22 @@ def test_plans_that_differ_in_what_others_than_tensor_parallel_chips_do_are_one_
     plans = list(every_plan(state))
     blocks = {block_of(state, plan) for plan in plans}
     assert 0 < 20 * len(blocks) < len(plans)
+
+
+@pytest.mark.parametrize("temporal", [False, True])
+@pytest.mark.parametrize("alone", [False, True])
+def test_blocks_bounded_at_once_are_bounded_as_one_by_one(random_task, temporal, alone):
+    workload, system = random_task(
+        3, 5, dimensions=2, length=4, temporal=temporal, utilization=True, n_chips=8
+    )
+    workload, given = replace(workload, global_batch_size=8), Constraints(kernel_by_kernel=alone)
+    one, many = (search_state(workload, system, given, RULES) for _ in range(2))
+    plans = list(every_plan(one))
+    know_blocks(many, [(plan, np.asarray(plan.again), False) for plan in plans])
+    before = len(many.known.blocks)
+    bounds = [(block_bound(one, plan), block_bound(many, plan)) for plan in plans]
+    np.testing.assert_allclose(*np.array(bounds).T, rtol=1e-12)
+    assert len(many.known.blocks) == before > 1
 
 
 @pytest.mark.slow

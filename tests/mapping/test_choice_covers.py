@@ -53,7 +53,7 @@ class Layer:
     def load(self, codes):
         return make_load(*self.given, codes, RULES)
 
-    def least(self, domains, held=None):
+    def least(self, domains, held=None, known=None):
         load = relaxed_load(*self.given, domains, RULES)
         order = make_problem(load).order
 
@@ -62,7 +62,7 @@ class Layer:
 
         graph = self.plan.graph(self.given[2])
         given = load, order, self.choices, domains, graph, self.plan, loads
-        return least_of_choices(*given, held=held)
+        return least_of_choices(*given, held=held, known=known)
 
     def few(self, rng):
         """Return choices of which there are few shardings."""
@@ -147,7 +147,7 @@ def test_no_choices_that_keep_to_their_room_take_less(share):
         every = [np.array(codes) for codes in itertools.product(*domains)]
         kept = [float(sizes[codes].sum()) for codes in every]
         room = min(kept) + share * (max(kept) - min(kept))
-        found = layer.least(domains, Held(sizes, room * (1 + 1e-12)))
+        found = layer.least(domains, Held(sizes, room * (1 + 1e-12), (1.0, 0.0)))
         loads = [layer.load(codes) for codes, size in zip(every, kept, strict=True) if size <= room]
         best = min(least_cover(load, make_problem(load).order).bound for load in loads)
         assert found.bound <= best * (1 + 1e-12)
@@ -158,5 +158,21 @@ def test_no_choices_that_keep_to_their_room_take_less(share):
 def test_where_the_least_of_all_keeps_too_much_nothing_is_below_a_limit():
     layer = Layer("training")
     domains = layer.choices.index.domains()
-    found = layer.least(domains, Held(np.ones(len(layer.choices.network_time)), -1.0))
+    found = layer.least(domains, Held(np.ones(len(layer.choices.network_time)), -1.0, (1.0, 0.0)))
     assert math.isinf(found.bound)
+
+
+def test_what_is_known_of_another_room_changes_nothing_and_saves_work():
+    layer, rng, known = Layer("training"), random.Random(5), {}
+    domains = layer.choices.index.domains()
+    sizes = np.array([rng.random() for _ in layer.choices.network_time])
+    counts = []
+    for room in (6.0, 7.0, 6.5):
+        held = Held(sizes, room, (1.0, 0.0))
+        found, alone = layer.least(domains, held, known), layer.least(domains, held)
+        assert found.bound == alone.bound
+        assert (found.codes == alone.codes).all()
+        counts.append(len(known))
+    own: dict = {}
+    layer.least(domains, Held(sizes, 6.5, (1.0, 0.0)), own)
+    assert counts[2] - counts[1] < len(own)

@@ -11,7 +11,14 @@ import pytest
 from crosstack.errors import InputError
 from crosstack.io import library
 from crosstack.mapping import sharding
-from crosstack.mapping.sharding import dominated, eliminate, given_choices, with_given
+from crosstack.mapping.sharding import (
+    dominated,
+    eliminate,
+    eliminate_tables,
+    given_choices,
+    least_of_tables,
+    with_given,
+)
 from crosstack.model.choice_index import ChoiceIndex, axis_names, choice_index
 from crosstack.workload.architectures import graphs
 from crosstack.workload.kernels import Axis
@@ -75,6 +82,21 @@ class TestElimination:
         for seed in SEEDS:
             model = random_model(seed, n)
             assert eliminate(*model).bound == pytest.approx(every_cost(*model)[0][0]), seed
+
+    def test_models_at_once_have_the_least_of_each(self, monkeypatch):
+        rng = np.random.default_rng(2)
+        apart = {(0, 2): rng.random((3, 2))}
+        costs = {(i,): rng.random((5, n)) for i, n in enumerate((3, 4, 2))}
+        costs |= {(0, 1): rng.random((5, 3, 4)), **apart}
+        domains = [range(3), range(4), range(2)]
+        each = [
+            eliminate_tables(domains, {k: t if k in apart else t[m] for k, t in costs.items()})
+            for m in range(5)
+        ]
+        for most in (sharding.MOST_ENTRIES, 30):  # all models together, and two at a time
+            monkeypatch.setattr(sharding, "MOST_ENTRIES", most)
+            found = least_of_tables(domains, costs, 5)
+            np.testing.assert_allclose(found, [one.bound for one in each], rtol=1e-15)
 
     def test_it_is_exact_where_no_table_is_split(self):
         assert all(eliminate(*random_model(seed)).exact for seed in SEEDS)

@@ -27,10 +27,12 @@ from crosstack.model.rules import Rules
 __all__ = ["MEMORY", "FrontPoint", "MemoryFront", "front_metric", "memory_front"]
 
 MEMORY = "memory"  # of the fullest chip, next to the objectives
-SEARCHES = 32  # limits that are searched if not said otherwise
+SEARCHES = 36  # limits that are searched if not said otherwise
 WIDE = 1 / 16  # of all memory: what is left open is halved while it is wider
+NARROW = 1 / 64  # the same of memory that nothing is known to fit
 BELOW = 1e-9  # relative; how far below the memory of a point a limit lies that it does not keep
 MOST_OPEN = 0.2  # what is open counts as so much at most: few want plans that are far slower
+FAR = 2.0  # so many times as slow as the best of all, from which on it counts for less
 # What is found on a machine from a mapping of it and its value, and what is known of strategies.
 Searched = Callable[
     [System, tuple[Mapping, float] | None, StrategyBounds | None],
@@ -43,18 +45,25 @@ class FrontPoint:
     """A mapping that none with less memory is better than, as far as is known.
 
     ``value`` of the objective, and ``bound``: no mapping with less memory than the next point takes
-    less; of the point with most memory, no mapping at all. [s, J or USD]
+    less; of the point with most memory, no mapping at all. No mapping with as little memory as this
+    one takes less than ``least``. [s, J or USD]
     """
 
     mapping: Mapping
     evaluation: Evaluation
     value: float
     bound: float
+    least: float = 0.0
 
     @property
     def memory(self) -> float:
         """What the fullest chip takes. [B]"""
         return self.evaluation.memory_used
+
+    @property
+    def proved(self) -> bool:
+        """Whether no mapping with as little memory is better, so that it is on the front."""
+        return self.least >= self.value * (1 - PROVED)
 
     @property
     def gap(self) -> float:
@@ -218,8 +227,9 @@ class _Front:
                 evaluation=found,
                 value=value,
                 bound=min(self.bound(top), value),
+                least=min(self.bound(memory), value),
             )
-            for (_, value, mapping, found), top in zip(self.pool, tops, strict=True)
+            for (memory, value, mapping, found), top in zip(self.pool, tops, strict=True)
         )
 
     def next_limit(self) -> float | None:
@@ -228,7 +238,9 @@ class _Front:
         ranked = []
         for low, top, open_ in self._open():
             middle = (low + top) / 2
-            limits = (middle, top) if top - low > WIDE * range_ else (top,)
+            # Where nothing may fit at all, halving tells soonest.
+            halved = top - low > (NARROW if low == self.least else WIDE) * range_
+            limits = (middle, top) if halved else (top,)
             left = [one for one in limits if one not in self.bounds]
             if left:
                 ranked.append(((top - low) * open_, left[0]))
@@ -237,11 +249,12 @@ class _Front:
     def _open(self) -> list[tuple[float, float, float]]:
         """Return ranges of memory [B] in which a mapping may be better, each with by how much.
 
-        As the logarithm of the ratio, at most `MOST_OPEN`, as below all that are known.
+        As the logarithm of the ratio, at most `MOST_OPEN`, as below all that are known; less where
+        the best known is more than `FAR` times as slow as the best of all.
         """
-        found = []
+        found, best = [], self.pool[-1][1]
         if self.least < (top := _below(self.pool[0][0])):
-            found.append((self.least, top, MOST_OPEN))
+            found.append((self.least, top, MOST_OPEN * min(1.0, FAR * best / self.pool[0][1])))
         for one, after in zip(self.pool, self.pool[1:], strict=False):
             memory, value, top = one[0], one[1], _below(after[0])
             bound = self.bound(top)
@@ -249,7 +262,7 @@ class _Front:
                 continue
             sure = [x for x in self.bounds if x < top and self.bound(x) >= value * (1 - PROVED)]
             open_ = min(math.log(value / bound), MOST_OPEN) if bound > 0 else MOST_OPEN
-            found.append((max([memory, *sure]), top, open_))
+            found.append((max([memory, *sure]), top, open_ * min(1.0, FAR * best / value)))
         return found
 
     def search(self, limit: float, search: Searched) -> None:

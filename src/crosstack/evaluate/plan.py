@@ -284,6 +284,7 @@ def optimise(
     """
     # The search is most of the package; pricing a given mapping needs none of it.
     from crosstack.mapping.search import search
+    from crosstack.mapping.search_problem import MACHINES
 
     require_type("objective", objective, Objective | str)
     if objective not in list(Objective):
@@ -293,7 +294,8 @@ def optimise(
     require(start is None or isinstance(start, Mapping), "start", start, "None or a Mapping")
     _check_more(whole, metric, top, front, tokens)
     work_limit = _checked_limits(work_limit, time_limit, gap, jobs, progress)
-    limited = partial(search, jobs=jobs, progress=progress)
+    tables: dict[object, Any] | None = {MACHINES: {}} if front else None
+    limited = partial(search, jobs=jobs, progress=progress, tables=tables)
     asked = partial(
         limited,
         *(whole.workload, whole.system, whole.constraints, chosen),
@@ -398,9 +400,8 @@ def _with_front(
     """
     from crosstack.evaluate.ranking import certified
     from crosstack.mapping.known_strategies import search_known
-    from crosstack.mapping.search_problem import SAME_MACHINE
 
-    task, tables = answer.task, {SAME_MACHINE: dict[object, Any]()}
+    task = answer.task
 
     def find(
         system: System, best: tuple[Mapping, float] | None, within: StrategyBounds | None
@@ -408,8 +409,7 @@ def _with_front(
         given = task.workload, system, task.constraints, answer.rules
         if known is None:
             return *search(*given, start=best), None
-        limited = partial(search, tables=tables)
-        return search_known(limited, *given, known=within, best=best, gap=gap)
+        return search_known(search, *given, known=within, best=best, gap=gap)
 
     light = None if known is None else known.lighter(known.bounds < math.inf)
     first = answer.mapping, answer.certificate.bound, light

@@ -97,6 +97,7 @@ def front_data(answer: Plan, front: MemoryFront) -> dict[str, Any]:
             "time_s": point.evaluation.time,
             "value": point.value,
             "bound": point.bound,
+            "least": point.least,
             "memory_used_b": point.memory,
             "memory_free_b": capacity - point.memory if math.isfinite(capacity) else None,
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -91,7 +91,9 @@ def _saved_plans(data: dict[str, Any], answer: Plan) -> RankedStrategies | None:
     rows = _rows(saved, "next_plans", "plans")
     found = [
         (mapping, priced, min(bound, priced.time))
-        for mapping, priced, bound in _priced(rows, "next_plans.plans", answer, "bound_s", "s")
+        for mapping, priced, (bound,) in _priced(
+            rows, "next_plans.plans", answer, ("bound_s",), "s"
+        )
     ]
     found.sort(key=lambda one: one[1].time)
     counts = {name: saved.get(name, 0) for name in ("strategies", "blocks")}
@@ -123,11 +125,13 @@ def _saved_front(data: dict[str, Any], answer: Plan) -> MemoryFront | None:
         require_whole("searches", searches, minimum=0)
     except InputError as error:
         raise error.under("memory_front") from None
-    points, found = [], _priced(rows, "memory_front.points", answer, "bound", metric.unit)
-    for mapping, priced, bound in found:
+    points, names = [], ("bound", "least")
+    found = _priced(rows, "memory_front.points", answer, names, metric.unit)
+    for mapping, priced, saved_bounds in found:
         value = value_under(metric, task.system, mapping, priced)
+        bound, own = (min(one, value) for one in saved_bounds)
         points.append(
-            FrontPoint(mapping=mapping, evaluation=priced, value=value, bound=min(bound, value))
+            FrontPoint(mapping=mapping, evaluation=priced, value=value, bound=bound, least=own)
         )
     return MemoryFront(
         metrics=metrics,
@@ -147,17 +151,19 @@ def _rows(saved: Any, field: str, name: str) -> list[dict[str, Any]]:
 
 
 def _priced(
-    rows: list[dict[str, Any]], where: str, answer: Plan, bound: str, unit: str
-) -> Iterator[tuple[Mapping, Evaluation, float]]:
+    rows: list[dict[str, Any]], where: str, answer: Plan, bounds: Sequence[str], unit: str
+) -> Iterator[tuple[Mapping, Evaluation, tuple[float, ...]]]:
     """Give mappings that were saved next to an answer as priced now, and their bounds. [``unit``]
 
     Those that no longer fit are left out.
     """
     for number, row in enumerate(rows):
         try:
-            mapping, least = mapping_from_dict(row, answer.task), row.get(bound, 0.0)
+            mapping = mapping_from_dict(row, answer.task)
+            least = tuple(row.get(bound, 0.0) for bound in bounds)
             priced = evaluate(answer.task.workload, answer.task.system, mapping, answer.rules)
-            require_quantity(bound, least, unit)
+            for bound, value in zip(bounds, least, strict=True):
+                require_quantity(bound, value, unit)
         except InfeasibleError:
             continue
         except InputError as error:

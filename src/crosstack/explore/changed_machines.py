@@ -27,10 +27,12 @@ from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.again import Likeness, Limits, Searched, search_again
 from crosstack.evaluate.plan import Plan, given_plan
 from crosstack.explore.resources import ROOM, Resource, resources_of
+from crosstack.machine.prices import system_price
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.decided import decided
 from crosstack.mapping.ideals import TableCache
 from crosstack.mapping.mapping import Mapping, Status
+from crosstack.mapping.search_problem import MACHINES
 from crosstack.model.rules import Rules
 
 __all__ = ["Asked", "ChangedMachines", "Side", "sides_of"]
@@ -66,8 +68,8 @@ class ChangedMachines:
     base: Searched
     rules: Rules
     limits: Limits
-    tables: TableCache = field(default_factory=dict)
-    near: tuple[Mapping, ...] = ()
+    tables: TableCache = field(default_factory=lambda: {MACHINES: {}})
+    near: tuple[Plan, ...] = ()
     corners: list[Searched] = field(default_factory=list)
     priced: dict[object, Plan | None] = field(default_factory=dict)
 
@@ -88,7 +90,7 @@ class ChangedMachines:
         """Search machines with more of several resources, as long as that settles any."""
         if not (self.proved and self.rules.iteration.has_schedules):
             return
-        self.near = _near_mappings(self.base, self.rules)
+        self.near = _near_plans(self.base, self.rules)
         gap, left = self.limits.gap, dict[Asked, float]()
         for one in filter(self._improves, asked):
             time = self._time([one])
@@ -115,8 +117,17 @@ class ChangedMachines:
         return better and resource.name != ROOM and not resource.priced
 
     def starts(self, changed: Sequence[Asked]) -> tuple[Mapping, ...]:
-        """Return what may be faster than the mapping of the machine as it is on another one."""
-        return self.near if any(one[0].of_links for one in changed) else ()
+        """Return what may be faster than the mapping of the machine as it is on another one.
+
+        Nothing is faster on a worse machine than where it is now.
+        """
+        if not any(one[0].of_links for one in changed):
+            return ()
+        if any((value < one.value) is one.cost for one, value in changed):
+            return tuple(plan.mapping for plan in self.near)
+        kept = self._kept(changed, self.plan.mapping)
+        time = math.inf if kept is None else kept.evaluation.time
+        return tuple(plan.mapping for plan in self.near if plan.evaluation.time < time)
 
     def _time(self, changed: Sequence[Asked], mapping: Mapping | None = None) -> float:
         """Time of a mapping, or the best that is known, on a machine; infinite: none fits. [s]"""
@@ -216,6 +227,8 @@ class ChangedMachines:
         if value == resource.value:
             return Side(self.plan, self.base.bound)
         system = resource.scaled(self.plan.task.system, value)
+        if resource.priced:
+            return Side(self._repriced(system), self.base.bound, of_mapping=not self.proved)
         kept, least = self._kept([one], self.plan.mapping), self.base.bound * self.share(one)
         if not self.proved:
             return Side(kept, least, of_mapping=True, reason="" if kept else NO_ROOM)
@@ -223,12 +236,17 @@ class ChangedMachines:
             return same
         return self._searched(one, system, kept, least)
 
+    def _repriced(self, system: System) -> Plan:
+        """Return the answer on a machine that has another price and is alike in all else."""
+        bill = system_price(system, self.plan.mapping.dimension_sizes)
+        evaluation = replace(self.plan.evaluation, price=bill)
+        task = replace(self.plan.task, system=system)
+        return replace(self.plan, task=task, evaluation=evaluation)
+
     def _same(self, one: Asked, kept: Plan) -> Side | None:
         """Return the mapping on another machine, where that is known to be the best; else None."""
         resource, value = one
         found = replace(kept, certificate=self.plan.certificate)
-        if resource.priced:
-            return Side(found, self.base.bound)
         # The optimum of a worse machine is no better than this one's, so a mapping that is as fast
         # on both stays the best. With a second memory behind the first, more of the first may
         # change what is used of both.
@@ -265,8 +283,8 @@ class ChangedMachines:
         return Side(plan, found.bound, of_mapping=same and not proved)
 
 
-def _near_mappings(base: Searched, rules: Rules) -> tuple[Mapping, ...]:
-    """Return the mapping of a machine by other uses of its network, nearly as fast there.
+def _near_plans(base: Searched, rules: Rules) -> tuple[Plan, ...]:
+    """Return the plan of a machine by other uses of its network, nearly as fast there.
 
     Where links of one dimension change, the best use is often the same of another.
     """
@@ -274,7 +292,7 @@ def _near_mappings(base: Searched, rules: Rules) -> tuple[Mapping, ...]:
     assert plan is not None
     if known is None:
         return ()
-    own, found = plan.mapping, list[Mapping]()
+    own, found = plan.mapping, list[Plan]()
     order = np.argsort(known.bounds, kind="stable")
     near = order[known.bounds[order] <= plan.evaluation.time * (1 + NEAR)]
     tried = {(own.sizes, own.parallelism, own.dimensions)}
@@ -285,8 +303,9 @@ def _near_mappings(base: Searched, rules: Rules) -> tuple[Mapping, ...]:
             continue
         tried.add(use)
         other = replace(own, **decided(strategy))
-        if _kept(replace(plan, mapping=other), plan.task.system) is not None:
-            found.append(other)
+        kept = _kept(replace(plan, mapping=other), plan.task.system)
+        if kept is not None:
+            found.append(kept)
         if len(found) == MOST_NEAR:
             break
     return tuple(found)
@@ -333,7 +352,7 @@ def sides_of(
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(
-        jobs, context, initializer=_begin, initargs=(replace(machines, tables={}),)
+        jobs, context, initializer=_begin, initargs=(replace(machines, tables={MACHINES: {}}),)
     ) as pool:
         yield lambda asked: pool.map(_work, asked)
 

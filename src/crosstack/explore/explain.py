@@ -27,6 +27,7 @@ from crosstack.explore.resources import Resource, resources_of
 from crosstack.machine.system import System
 from crosstack.mapping.ideals import TableCache
 from crosstack.mapping.mapping import Constraints, Status, Task
+from crosstack.mapping.search_problem import MACHINES
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.records import brief
 from crosstack.workload.job import Job
@@ -217,7 +218,7 @@ def explain(
     meter.show(done, total, at="the task as it is")
     work = usual_work(time_limit) if work_limit is None else work_limit
     limits = Limits(gap=gap, work_limit=work, time_limit=time_limit)
-    tables: TableCache = {}
+    tables: TableCache = {MACHINES: {}}
     base = _base(task, answer, chosen, limits, tables)
     answer = base.plan
     assert answer is not None  # it would have been an error

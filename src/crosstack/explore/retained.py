@@ -51,8 +51,9 @@ from crosstack.machine.system import Parallelism
 from crosstack.mapping.ideals import TableCache
 from crosstack.mapping.mapping import Mapping as Plan
 from crosstack.mapping.mapping import Status, Task
+from crosstack.mapping.search_problem import MACHINES
 from crosstack.model.rules import Rules
-from crosstack.workload.kernel_graph import Floats, Ints
+from crosstack.workload.kernel_graph import Bools, Floats, Ints
 
 __all__ = ["ManyAnswers", "answer_many"]
 
@@ -101,9 +102,10 @@ class _Retained:
     which: Ints  # the plan that is best, -1: none is known
     terms: dict[str, Floats] = field(default_factory=dict)
     plans: list[Plan] = field(default_factory=list)
+    priced: list[Bools] = field(default_factory=list)  # by plan, on which machines it is
     corners: dict[tuple[float, ...], Searched] = field(default_factory=dict)
     reasons: dict[int, str] = field(default_factory=dict)
-    tables: TableCache = field(default_factory=dict)
+    tables: TableCache = field(default_factory=lambda: {MACHINES: {}})
 
     def gaps(self, places: Ints) -> Floats:
         """Return the relative gap of some machines, 1 where no plan is known or needed. [1]"""
@@ -113,12 +115,15 @@ class _Retained:
         return np.where(np.isinf(bounds), 0.0, np.maximum(gaps, 0.0))
 
     def offer(self, plan: Plan, places: Ints) -> None:
-        """Price a plan on some machines, and keep it where it is the fastest."""
+        """Price a plan on some machines, where it is not yet, and keep it where it is fastest."""
         if plan not in self.plans:
             self.plans.append(plan)
+            self.priced.append(np.zeros(len(self.times), dtype=np.bool_))
         number = self.plans.index(plan)
-        for start in range(0, len(places), AT_ONCE):
-            here = places[start : start + AT_ONCE]
+        new = places[~self.priced[number][places]]
+        self.priced[number][new] = True
+        for start in range(0, len(new), AT_ONCE):
+            here = new[start : start + AT_ONCE]
             found = _priced(
                 self.task, plan, self.rules, {p: a[here] for p, a in self.arrays.items()}
             )

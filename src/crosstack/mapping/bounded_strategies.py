@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from crosstack.machine.system import System
 from crosstack.mapping.blocks import (
     bend_of,
     chips_of_block,
+    know_blocks,
+    know_network_floors,
     layers_of_block,
     network_floor,
 )
@@ -28,7 +29,7 @@ from crosstack.mapping.parallelism import Use
 from crosstack.mapping.pricing import Bend
 from crosstack.mapping.room import Least
 from crosstack.mapping.search_node import SearchState
-from crosstack.mapping.search_problem import SearchNode
+from crosstack.mapping.search_problem import SearchNode, but_for_room
 from crosstack.mapping.strategies import (
     ORDERS,
     RECOMPUTED,
@@ -123,7 +124,14 @@ class BoundedStrategies:
         """
         new = [own for own in blocks if int(own[0]) not in self.known]
         left = [own[self.least[own] < state.target()] for own in new]
-        pairs = [self._layers(state, own) for own in left if len(own)]
+        left = [own for own in left if len(own)]
+        plans = [self.plan(state, int(own[0])) for own in left]
+        asked = list[tuple[MeshPlan, Floats, bool]]()
+        for own, plan in zip(left, plans, strict=True):
+            kinds = np.unique(PAIRS[self.strategies.schedule[own]]).tolist()
+            asked += [(plan, self.strategies.again[own], together) for together in kinds]
+        know_blocks(state, asked)
+        pairs = [self._layers(state, *each) for each in zip(left, plans, strict=True)]
         bounds = self.least.copy()
         if pairs:
             layers, together = (np.concatenate(columns) for columns in zip(*pairs, strict=True))
@@ -132,9 +140,11 @@ class BoundedStrategies:
             bounds[places] = np.maximum(bounds[places], found)
         self.known.update((int(own[0]), bounds[own]) for own in new)
 
-    def _layers(self, state: SearchState, own: Ints) -> tuple[Floats, Floats]:
-        """Bound what a layer takes of some that have a block, and where passes run together. [s]"""
-        plan = self.plan(state, int(own[0]))
+    def _layers(self, state: SearchState, own: Ints, plan: MeshPlan) -> tuple[Floats, Floats]:
+        """Bound what a layer takes of some that have a block, and where passes run together. [s]
+
+        ``plan`` is that of the first.
+        """
         pairs = PAIRS[self.strategies.schedule[own]]
         layer = beside = np.zeros(len(own))
         if not pairs.all():
@@ -244,7 +254,7 @@ def bounded_again(state: SearchState, known: StrategyBounds) -> RestOfUses:
     """
     open_, use = np.unique(known.strategies.use, return_inverse=True)
     others, of = [known.strategies.plans[i] for i in open_.tolist()], known.of[open_]
-    if known.system is not None and _but_for_room(known.system) == _but_for_room(state.system):
+    if known.system is not None and but_for_room(known.system) == but_for_room(state.system):
         found = replace(known.strategies, plans=tuple(others), use=use.ravel())
         _note_rest(state, math.inf)
         return RestOfUses(iter(()), _bounded(state, known.uses, of, found, known))
@@ -265,11 +275,6 @@ def bounded_again(state: SearchState, known: StrategyBounds) -> RestOfUses:
     found = replace(known.strategies, plans=tuple(plans), use=place_of[use.ravel()])
     _note_rest(state, 0.0 if anew else math.inf)
     return RestOfUses(iter(anew), _bounded(state, known.uses, of[order], found, known))
-
-
-def _but_for_room(system: System) -> System:
-    """Return a machine that differs from others like it in the room of its main memory alone."""
-    return replace(system, chip=system.chip.with_memory(capacity=None))
 
 
 def _bounded(
@@ -336,7 +341,9 @@ def _network_floors(state: SearchState, strategies: Strategies) -> Floats:
     lines = [known.setdefault(chips_of_block(plan), len(known)) for plan in strategies.plans]
     codes = np.array(lines, np.int64)[strategies.use] * len(RECOMPUTED) + strategies.recompute
     _, first, back = np.unique(codes, return_index=True, return_inverse=True)
-    floors = [network_floor(state, strategies.one(int(i), state.workload)) for i in first]
+    plans = [strategies.one(int(i), state.workload) for i in first]
+    know_network_floors(state, plans)
+    floors = [network_floor(state, plan) for plan in plans]
     return np.array(floors)[back] if len(strategies) else np.zeros(0)
 
 

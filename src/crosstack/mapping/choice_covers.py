@@ -68,11 +68,19 @@ class LeastOfChoices(NamedTuple):
     apart: int = -1
 
 
+# What is the least at a price of main memory [s/B], and the slopes of what is held there.
+KnownLeast = dict[tuple[float, tuple[float, float] | None], LeastOfChoices]
+
+
 class Held(NamedTuple):
-    """What each choice keeps beyond the least of its kernel, and the ``room`` for all. [B]"""
+    """What each choice keeps beyond the least of its kernel, and the ``room`` for all. [B]
+
+    ``slopes`` tell sizes of the same choices from others. [1]
+    """
 
     sizes: Floats
     room: float
+    slopes: tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,6 +173,7 @@ def least_of_choices(
     loads: Loads,
     held: Held | None = None,
     limit: float = math.inf,
+    known: KnownLeast | None = None,
 ) -> LeastOfChoices | None:
     """Return what choices within ``domains`` and partitions take at least; None: not known.
 
@@ -185,14 +194,61 @@ def least_of_choices(
         What choices keep in main memory.
     limit : float
         More than this need not be known. [s]
+    known : dict, optional
+        What is known at prices of main memory, of whatever room there is, and is added to.
     """
-    if load.temporal is None or not choices.conversions.shared:
+    if not may_cover(load, choices):
         return None
-    if load.overlap is Overlap.ALL or load.network_takes_maximum:
-        return None
+    assert load.temporal is not None
     legality = load.temporal.legality
-    if (known := _covers_of(legality, order, load.unmixed)) is None:
+    if (covers := _covers_of(legality, order, load.unmixed)) is None:
         return None
+    known, made = {} if known is None else known, list[_Model]()
+
+    def least(price: float) -> LeastOfChoices:
+        key = price, None if held is None or not price else held.slopes
+        if key not in known:
+            if not made:
+                given = choices, domains, arrays, plan, loads
+                made.append(_model(load, legality, covers, *given))
+            known[key] = made[0].least(price, held)
+        return known[key]
+
+    return least(0.0) if held is None else _within(least, held, limit)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Model:
+    """The pairwise model (1) to (4): ``variables``, costs by one or two of them, and kernels. [s]
+
+    The first variables are the pairs of kernels, by their ``codes``.
+    """
+
+    codes: tuple[Ints, ...]
+    variables: Sequence[Ints | range]
+    tables: dict[tuple[int, ...], Floats]
+
+    def least(self, price: float, held: Held | None) -> LeastOfChoices:
+        """Return the least that choices take at a price of what they keep. [s/B]"""
+        priced = dict(self.tables)
+        if held is not None and price:
+            for i, codes in enumerate(self.codes):
+                priced[(i,)] = priced[(i,)] + price * held.sizes[codes]
+        found = eliminate_tables(self.variables, priced, most=MOST_ENTRIES)
+        return LeastOfChoices(found.bound, found.best()[: len(self.codes)])
+
+
+def _model(
+    load: ChipLoad,
+    legality: Legality,
+    known: tuple[tuple[_Covers, ...], dict[tuple[int, int], Floats]],
+    choices: Choices,
+    domains: Domains,
+    arrays: KernelGraph,
+    plan: MeshPlan,
+    loads: Loads,
+) -> _Model:
+    """Return the model of choices and covers; parameters as `least_of_choices`."""
     groups, waiting = known
     paid = paid_layouts(choices, domains)
     pairs = _Pairs.of(choices, domains, paid, arrays, plan)
@@ -222,21 +278,19 @@ def least_of_choices(
         if a in chosen and b in chosen:
             (one, ones), (other, others) = chosen[a], chosen[b]
             tables[one, other] = apart[ones][:, others]
-    variables: list[Ints | range] = [*paid.codes, *covers]
+    return _Model(paid.codes, [*paid.codes, *covers], tables | paid.apart)
 
-    def least(price: float) -> LeastOfChoices:
-        priced = tables | paid.apart
-        if held is not None and price:
-            for i, codes in enumerate(paid.codes):
-                priced[(i,)] = tables[(i,)] + price * held.sizes[codes]
-        found = eliminate_tables(variables, priced, most=MOST_ENTRIES)
-        return LeastOfChoices(found.bound, found.best()[: arrays.n])
 
-    return least(0.0) if held is None else _within(least, held, limit)
+def may_cover(load: ChipLoad, choices: Choices) -> bool:
+    """Whether `least_of_choices` knows chips and rules like these, and groups alone may be many."""
+    hides = load.overlap is Overlap.ALL or load.network_takes_maximum
+    return load.temporal is not None and choices.conversions.shared and not hides
 
 
 def _within(least: Callable[[float], LeastOfChoices], held: Held, limit: float) -> LeastOfChoices:
     """Return what choices take at least that keep to the room there is.
+
+    The prices that are tried follow from what is held alone, so other rooms ask for many of them.
 
     Parameters
     ----------
@@ -248,28 +302,29 @@ def _within(least: Callable[[float], LeastOfChoices], held: Held, limit: float) 
     if held.room < 0:
         return LeastOfChoices(math.inf, least(0.0).codes)
     free = least(0.0)
-    over = float(held.sizes[free.codes].sum()) - held.room
-    if over <= 0 or not free.bound < limit:
+    size = float(held.sizes[free.codes].sum())
+    if size <= held.room or not free.bound < limit:
         return free
     best, kept = free.bound, free.codes
-    heavy, light = (free.bound, over), None  # lines of bounds over the price: at 0, and slope
+    # Lines of bounds over the price, but for what all the room costs: at 0, and slope.
+    heavy, light = (free.bound, size), None
     more = free.codes  # the choices of the former
-    price = free.bound / (over + held.room)
+    price = free.bound / size
     for _ in range(MOST_PRICES):
         found = least(price)
-        slope = float(held.sizes[found.codes].sum()) - held.room
+        size = float(held.sizes[found.codes].sum())
         bound = (found.bound - price * held.room) * (1 - ROUNDING)
-        at_nought = bound - price * slope
-        if slope <= 0 and (light is None or at_nought < light[0]):
+        at_nought = found.bound - price * size
+        if size <= held.room and (light is None or at_nought < light[0]):
             kept = found.codes
         stays = bound <= best * (1 + STAYS)
         best = max(best, bound)
-        if not best < limit or slope == 0 or (stays and light is not None):
+        if not best < limit or size == held.room or (stays and light is not None):
             break
-        if slope > 0:
-            heavy, more = (at_nought, slope), found.codes
+        if size > held.room:
+            heavy, more = (at_nought, size), found.codes
         else:
-            light = at_nought, slope
+            light = at_nought, size
         if light is None:
             price *= DEARER
         else:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from crosstack.machine.chip import Overlap
-from crosstack.mapping.paid_layouts import least_with_layouts, paid_layouts
+from crosstack.mapping.paid_layouts import least_of_many, least_with_layouts, paid_layouts
 from crosstack.mapping.sharding import eliminate_tables
 from crosstack.model.choices import Choices
 from crosstack.model.partition import ChipLoad, combine_arrays, partition_cost
@@ -35,20 +35,34 @@ def following_bound(choices: Choices, domains: Sequence[Sequence[int]], load: Ch
 
     Nothing is known of a spatial chip; ``load`` is that of the least of those shardings.
     """
-    if choices.clocked is None:
-        return 0.0
-    network = choices.network_time
-    if not load.network_takes_maximum:
-        network = network + choices.data_time
+    return float(following_bounds([(choices, domains)], load)[0])
+
+
+def following_bounds(
+    many: Sequence[tuple[Choices, Sequence[Sequence[int]]]], load: ChipLoad
+) -> Floats:
+    """Return the `following_bound` of several costs of choices within their domains. [s]
+
+    ``load`` is of one of them: what hides behind what is that of the chip.
+    """
+    if any(choices.clocked is None for choices, _ in many):
+        return np.zeros(len(many))
     pairs = [(1.0, 1.0)]
     if load.overlap is Overlap.ALL:
         pairs = [(share, 1 - share) for share in SHARES]
-    return max(
-        least_with_layouts(
-            choices, domains, device * choices.clocked.least + sent * network, sent=sent
-        ).bound
+
+    def nodes(choices: Choices, device: float, sent: float) -> Floats:
+        assert choices.clocked is not None
+        network = choices.network_time
+        if not load.network_takes_maximum:
+            network = network + choices.data_time
+        return np.asarray(device * choices.clocked.least + sent * network)
+
+    each = [
+        least_of_many([(c, d, nodes(c, device, sent)) for c, d in many], sent=sent)
         for device, sent in pairs
-    )
+    ]
+    return np.asarray(np.max(each, axis=0))
 
 
 def one_by_one_bound(choices: Choices, domains: Sequence[Sequence[int]], load: ChipLoad) -> float:

@@ -21,7 +21,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from crosstack.mapping.sharding import Elimination, eliminate, eliminate_tables
+from crosstack.mapping.sharding import (
+    Elimination,
+    eliminate,
+    eliminate_tables,
+    least_of_tables,
+)
 from crosstack.model.choice_index import ChoiceIndex
 from crosstack.model.choices import Choices
 from crosstack.model.conversions import Edges
@@ -212,25 +217,38 @@ def paid_layouts(choices: Choices, domains: Sequence[Sequence[int]]) -> PaidLayo
 @lru_cache(maxsize=16)
 def _paid(choices: Choices, domains: tuple[tuple[int, ...], ...]) -> PaidLayouts:
     """Return all pairs but those whose layouts another one of the choice has for as little."""
-    known = choices.conversions
+    left, price = _left([choices], domains)
+    return replace(left, price=tuple(own[0] for own in price))
+
+
+def _left(
+    many: Sequence[Choices], domains: tuple[tuple[int, ...], ...]
+) -> tuple[PaidLayouts, list[Floats]]:
+    """Return the pairs of choices of one graph that some of ``many`` prices leave, and their price.
+
+    Of every kernel, shape (prices, pairs). [s]
+    """
+    known = many[0].conversions
     width = known.table.shape[1].bit_length() - 1
     before = _before(
-        choices.index, known.edges, known.first.tobytes(), known.again.tobytes(), width
+        many[0].index, known.edges, known.first.tobytes(), known.again.tobytes(), width
     )
     whole = before.whole(domains)
     once, twice = whole.sets & (1 << width) - 1, whole.sets >> width
+    tables = np.stack([one.conversions.table for one in many])
 
     def price_of(sets: Ints) -> Floats:
-        return np.where(sets > 0, known.table[whole.codes, sets], 0.0)
+        return np.where(sets > 0, tables[:, whole.codes, sets], 0.0)
 
     price = known.share * (price_of(once) + price_of(twice))
     if known.share < 1:
         price = price + (1 - known.share) * price_of(once | twice)
-    dropped = np.zeros(len(price), dtype=np.bool_)
-    dropped[whole.fewer[price[whole.more] <= price[whole.fewer]]] = True
+    dropped = np.zeros(len(whole.codes), dtype=np.bool_)
+    no_less = (price[:, whole.more] <= price[:, whole.fewer]).all(axis=0)
+    dropped[whole.fewer[no_less]] = True
     rows, left = before.kept(domains, dropped)
     ends = itertools.accumulate(map(len, left.codes), initial=0)
-    return replace(left, price=tuple(price[rows[a:b]] for a, b in itertools.pairwise(ends)))
+    return left, [price[:, rows[a:b]] for a, b in itertools.pairwise(ends)]
 
 
 def least_with_layouts(
@@ -249,3 +267,36 @@ def least_with_layouts(
         (i,): nodes[codes] + sent * price for i, (codes, price) in enumerate(joined)
     }
     return eliminate_tables(paid.codes, tables | paid.apart)
+
+
+def least_of_many(
+    many: Sequence[tuple[Choices, Sequence[Sequence[int]], Floats]], *, sent: float = 1.0
+) -> Floats:
+    """Return the bounds of `least_with_layouts`, of several costs of choices, all at once. [s]
+
+    Those of one graph with the same domains have the same pairs but for their prices.
+
+    Parameters
+    ----------
+    many : sequence of (Choices, domains, array)
+        As of `least_with_layouts`.
+    """
+    found, alike = np.zeros(len(many)), dict[object, list[int]]()
+    for place, (choices, domains, nodes) in enumerate(many):
+        known = choices.conversions
+        if not known.shared:
+            found[place] = least_with_layouts(choices, domains, nodes, sent=sent).bound
+            continue
+        read = known.first.tobytes(), known.again.tobytes(), known.share
+        key = id(choices.index), id(known.edges), read, tuple(map(tuple, domains))
+        alike.setdefault(key, []).append(place)
+    for places in alike.values():
+        own, domains = [many[place][0] for place in places], many[places[0]][1]
+        left, price = _left(own, tuple(map(tuple, domains)))
+        costs = np.stack([many[place][2] for place in places])
+        tables: dict[tuple[int, ...], Floats] = {
+            (i,): costs[:, codes] + sent * paid
+            for i, (codes, paid) in enumerate(zip(left.codes, price, strict=True))
+        }
+        found[places] = least_of_tables(left.codes, tables | left.apart, len(places))
+    return found

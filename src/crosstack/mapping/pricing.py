@@ -21,6 +21,7 @@ from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.objective import TIME, LayerPrices, Weights, layer_prices
 from crosstack.model.partition import ChipLoad, partition_cost
 from crosstack.model.rules import Rules
+from crosstack.model.stages import Pipeline
 from crosstack.workload.kernel_graph import Floats, Ints
 from crosstack.workload.workload import Workload
 
@@ -128,9 +129,12 @@ class Pricing:
         """
         if not self.exact_matters(plan):
             return self.total(plan, layer)
-        price, overlap = self.of(plan), self.system.chip.overlap
-        work = layer * plan.microbatch_size * plan.layers_per_stage
-        whole = exact_time(pipeline_of(plan, overlap, self.rules), work, self.rules) / plan.copies
+        return self._exactly(plan, pipeline_of(plan, self.system.chip.overlap, self.rules), layer)
+
+    def _exactly(self, plan: MeshPlan, pipeline: Pipeline, layer: float) -> float:
+        """Return `offered` of a plan whose ``pipeline`` it is, and exact time matters. [s]"""
+        price, work = self.of(plan), layer * plan.microbatch_size * plan.layers_per_stage
+        whole = exact_time(pipeline, work, self.rules) / plan.copies
         return price.second * whole + price.fixed
 
     def exact_matters(self, plan: MeshPlan) -> bool:
@@ -141,11 +145,13 @@ class Pricing:
     def bend(self, plan: MeshPlan, layer: float) -> Bend:
         """Return a line below the objective of a plan whose layers cost at least so much. [s]
 
-        Of passes that run together, ``layer`` leaves out what they hide.
+        Of plans for which `exact_matters`; of passes that run together, ``layer`` leaves out what
+        they hide.
         """
         if plan.schedule.pairs:
             plan = plan_together(plan)
-        whole, less = self.offered(plan, layer), self.offered(plan, layer * (1 - STEP))
+        pipeline = pipeline_of(plan, self.system.chip.overlap, self.rules)
+        whole, less = (self._exactly(plan, pipeline, x) for x in (layer, layer * (1 - STEP)))
         slope = max(whole - less, 0.0) / (layer * STEP) if layer else 0.0
         if not self.weights.only_time:  # of a cost, some is what the objective adds besides time
             price = self.of(plan)

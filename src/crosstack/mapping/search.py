@@ -526,6 +526,10 @@ def _advance(
         if more is not None and not state.too_heavy(more):
             floor = max(bound, state.pricing.total(more, block_bound(state, more)))
             yield floor, depth, SearchNode(more, 1, None)
+        least = state.before_ends(item)
+        if not least < state.target():
+            yield max(bound, least), depth, item
+            return
         plan = state.ended(item.plan)
         if plan is not None:
             bend = item.bend and bend_of(state, plan)
@@ -535,18 +539,38 @@ def _advance(
     elif item.domains is None:
         yield max(bound, state.open(item)), depth, item
     elif not item.fused:
-        item.fused = True
-        single = all(len(d) == 1 for d in item.domains)
-        if not single and not item.tried and (math.isinf(state.incumbent.best) or depth == 0):
-            state.complete(item)
-        found = state.fuse_node(item, root=depth == 0)
-        if single and math.isfinite(found):  # fused by a heuristic: nothing left to split
-            state.incumbent.left_bound = min(state.incumbent.left_bound, max(bound, found))
-        else:
-            yield max(bound, found), depth, item
+        yield from _fused(state, item, bound, depth)
     else:
         for child in state.halve(item):
             yield max(bound, state.quick_bound(child)), depth - 1, child
+
+
+def _fused(
+    state: SearchState, item: SearchNode, bound: float, depth: int
+) -> Iterator[tuple[float, int, Item]]:
+    """Yield a node with what fusing it says, and try whole shardings of it where that is of use.
+
+    Before, where a bound needs some mapping; behind, where choices and partitions are found
+    together: then what is left is seldom anything.
+    """
+    assert item.domains is not None
+    item.fused = True
+    single = all(len(d) == 1 for d in item.domains)
+
+    def try_whole() -> None:
+        if not single and not item.tried and (math.isinf(state.incumbent.best) or depth == 0):
+            state.complete(item)
+
+    later = state.covers(item)
+    if not later:
+        try_whole()
+    found = max(bound, state.fuse_node(item, root=depth == 0))
+    if single and math.isfinite(found):  # fused by a heuristic: nothing left to split
+        state.incumbent.left_bound = min(state.incumbent.left_bound, found)
+        return
+    if later and found < state.target():
+        try_whole()
+    yield found, depth, item
 
 
 # ---------------------------------------------------------------- several processes

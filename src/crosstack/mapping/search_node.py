@@ -12,7 +12,13 @@ from crosstack.errors import require
 from crosstack.machine.chip import Overlap
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.branching import branches, first_shardings, tightened
-from crosstack.mapping.choice_covers import Held, LeastOfChoices, least_of_choices
+from crosstack.mapping.choice_covers import (
+    Held,
+    KnownLeast,
+    LeastOfChoices,
+    least_of_choices,
+    may_cover,
+)
 from crosstack.mapping.decided import decided
 from crosstack.mapping.following import choices_excess, following_bound, one_by_one_bound
 from crosstack.mapping.fusion import COVER, Fusion, fuse, make_problem, sequence_cost, simple_bound
@@ -31,10 +37,11 @@ from crosstack.mapping.pipeline import (
 )
 from crosstack.mapping.pricing import Domains
 from crosstack.mapping.room import Demand
-from crosstack.mapping.search_problem import BOUND, SearchNode, SearchProblem
+from crosstack.mapping.search_problem import BOUND, SearchNode, SearchProblem, table_key
 from crosstack.mapping.stage_times import on_one_chip
 from crosstack.model.choice_index import sharding_codes
 from crosstack.model.choices import Choices, summing
+from crosstack.model.ends import holds_layers
 from crosstack.model.host_memory import HOST_LEVERS, HOST_MEMORY
 from crosstack.model.legality import Legality
 from crosstack.model.memory import COPY_COLUMNS, copy_memory, kept_slopes
@@ -69,9 +76,9 @@ class SearchState(SearchProblem):
         domains = self.domains(node.plan)
         if node.plan.tensor == 1:  # nothing is split, whatever the choice
             domains = tuple(d[:1] for d in domains)
-        domains = self._tightened(domains, choices, node.plan)
+        domains = self._tightened(domains, choices, node)
         if self.first.decide and node.plan.tensor > 1:
-            domains = self._tightened(self.first.kept(domains, choices), choices, node.plan)
+            domains = self._tightened(self.first.kept(domains, choices), choices, node)
         node.domains = domains
         return self.quick_bound(node)
 
@@ -85,18 +92,16 @@ class SearchState(SearchProblem):
         load = self.relaxed(node)
         if not self._fits(load, node):
             return math.inf
-        network = sum(load.network)
+        domains, network = node.domains, sum(load.network)
         if load.temporal is None or load.overlap is Overlap.ALL:
-            network = max(self.network_bound(node.domains, choices), network)
-        layer = self.layer_bound(choices, node.domains, load, network)
+            network = max(self.network_bound(domains, choices), network)
+        follows = self.known.followed.at(
+            self.key_of(node), lambda: following_bound(choices, domains, load)
+        )
+        layer = max(follows, simple_bound(load, network))
+        if self.unfused:
+            layer = max(layer, one_by_one_bound(choices, domains, load))
         return self.pricing.least_of(plan, node.bend, layer + load.extra)
-
-    def layer_bound(
-        self, choices: Choices, domains: Domains, load: ChipLoad, network: float
-    ) -> float:
-        """Return what a layer takes at least within ``domains``, and ``network`` for that. [s]"""
-        layer = max(following_bound(choices, domains, load), simple_bound(load, network))
-        return max(layer, one_by_one_bound(choices, domains, load)) if self.unfused else layer
 
     def relaxed(self, node: SearchNode) -> ChipLoad:
         """Return a load no heavier than that of any sharding of a node, kept for its next bound."""
@@ -378,6 +383,31 @@ class SearchState(SearchProblem):
         joint = self._joint(choices, domains, load, limit, with_codes=root)
         return Joint(max(bound, joint.bound), joint.codes)
 
+    def before_ends(self, bare: SearchNode) -> float:
+        """Bound on the objective of a plan whose ends are not mapped yet; 0 where none is known.
+
+        They take the least until then; infinite where nothing is below the target. What is found of
+        its layers is kept for when they are mapped. Not of ends without layers, which take no time
+        to map.
+        """
+        target, long = self.target(), any(map(holds_layers, self.workload.ends))
+        if not (self.ends and long and self.temporal and math.isfinite(target)):
+            return 0.0
+        node = replace(bare, n_tiles=1)
+        bound = self.open(node)
+        assert node.domains is not None
+        single = all(len(d) == 1 for d in node.domains)
+        if single or not bound < target or not self.covers(node):
+            return bound
+        limit = self.pricing.below(self.bounding(node)[0], node.bend, target)
+        found = self._least_layer(node, self.relaxed(node), limit, root=False)
+        return math.inf if math.isinf(found.bound) else bound
+
+    def covers(self, node: SearchNode) -> bool:
+        """Whether choices and partitions of a node are looked at together, unless they are many."""
+        whole = node.plan.graph_stages == 1 and not self.unfused and self.slots is None
+        return whole and may_cover(self.relaxed(node), self.table(node.plan, node.n_tiles))
+
     def _covered(self, node: SearchNode, load: ChipLoad, limit: float) -> LeastOfChoices | None:
         """Return what choices and partitions of a node take at least together; None: not known.
 
@@ -396,7 +426,10 @@ class SearchState(SearchProblem):
 
         graph, held = plan.graph(self.arrays), self._held(plan, choices, node.domains)
         given = load, problem.order, choices, node.domains, graph, plan, loads
-        return least_of_choices(*given, held=held, limit=limit)
+        known: KnownLeast = {}
+        if self.pricing.weights.only_time:
+            known = self.known.covered.at(self.key_of(node), dict)
+        return least_of_choices(*given, held=held, limit=limit, known=known)
 
     def _held(self, plan: MeshPlan, choices: Choices, domains: Domains) -> Held | None:
         """Return what choices keep in main memory beyond the least; None where that is not known.
@@ -416,7 +449,8 @@ class SearchState(SearchProblem):
         row = choices.index.kernel
         sizes = slopes.kept * (columns["kept"] - least["kept"][row])
         sizes = sizes + slopes.again * (columns["again"] - least["again"][row])
-        return Held(sizes, capacity * (1 + FITTING) - slopes.least)
+        room = capacity * (1 + FITTING) - slopes.least
+        return Held(sizes, room, (slopes.kept, slopes.again))
 
     def _joint(
         self,
@@ -442,12 +476,16 @@ class SearchState(SearchProblem):
         assert node.domains is not None
         choices = self.table(node.plan, node.n_tiles)
         for some in branches(node.domains, choices, self.system.chip, node.apart):
-            domains = self._tightened(some, choices, node.plan)
+            domains = self._tightened(some, choices, node)
             yield replace(node, domains=domains, tried=False, fused=False, apart=-1)
 
-    def _tightened(self, domains: Domains, choices: Choices, plan: MeshPlan) -> Domains:
+    def _tightened(self, domains: Domains, choices: Choices, node: SearchNode) -> Domains:
         """Drop choices that another of the same kernel beats in all respects under a plan."""
+        plan = node.plan
         waits = plan.schedule.defers_weights
         hidden = 1 - plan.taken if self.hides_tokens(plan) else 0.0
         given = choices, self.system.chip, self.first
-        return tightened(domains, *given, waits=waits, hidden=hidden)
+        return self.known.tight.at(
+            (table_key(plan, node.n_tiles), waits, hidden, domains),
+            lambda: tightened(domains, *given, waits=waits, hidden=hidden),
+        )

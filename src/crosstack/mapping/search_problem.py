@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
 from crosstack.machine.chip import Execution, Overlap
 from crosstack.machine.system import System
 from crosstack.mapping.branching import FirstCosts
 from crosstack.mapping.budget import CALL, Budget
+from crosstack.mapping.choice_covers import KnownLeast
 from crosstack.mapping.ideals import TableCache
 from crosstack.mapping.incumbent import PROOF, Incumbent, Lack
 from crosstack.mapping.mapping import Constraints, EndMapping, Mapping
@@ -40,8 +42,9 @@ from crosstack.workload.kernel_graph import Ints, KernelGraph
 from crosstack.workload.passes.expert_parallel import cut_experts
 from crosstack.workload.workload import Workload
 
-SAME_MACHINE = "same machine"  # key of what searches of one that has other rooms know
-MOST_TABLES = 512  # that are kept
+Answer = TypeVar("Answer")
+MACHINES = "machines"  # key of what searches know of machines, whatever the room of main memory
+MOST_TABLES, MOST_KEPT = 512, 4096  # tables, and answers to nodes, that are kept
 TABLE, LOAD, BOUND = 6, 3, 10  # units of work a kernel, see `crosstack.mapping.budget`
 PASSES_A_UNIT = 4  # of all microbatches through all stages, of which it is found when they end
 
@@ -74,6 +77,56 @@ class _Ended:
     costs: tuple[EndCost, EndCost]
 
 
+class Kept(Generic[Answer]):
+    """Answers that are kept by key, `MOST_KEPT` of them, and then begun anew."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._kept: dict[object, Answer] = {}
+
+    def at(self, key: object, make: Callable[[], Answer]) -> Answer:
+        """Return an answer, made where it is not known."""
+        if key not in self._kept:
+            if len(self._kept) >= MOST_KEPT:
+                self._kept.clear()
+            self._kept[key] = make()
+        return self._kept[key]
+
+
+@dataclass(slots=True, eq=False)
+class Known:
+    """What is known of a machine whatever the room of its main memory, of one graph.
+
+    ``choices`` are tables of them, ``blocks`` bounds on what a layer takes, ``ended_plans`` ends.
+    Of search nodes, ``tight`` are choices that no other beats, ``followed`` bounds by kernels one
+    after the other, ``covered`` what choices and partitions take at prices of main memory.
+    """
+
+    choices: dict[object, Choices] = field(default_factory=dict)
+    blocks: dict[object, float] = field(default_factory=dict)
+    ended_plans: dict[object, _Ended | None] = field(default_factory=dict)
+    tight: Kept[Domains] = field(default_factory=Kept)
+    followed: Kept[float] = field(default_factory=Kept)
+    covered: Kept[KnownLeast] = field(default_factory=Kept)
+
+
+def but_for_room(system: System) -> System:
+    """Return a machine that differs from others like it in the room of its main memory alone."""
+    return replace(system, chip=system.chip.with_memory(capacity=None, spare=0.0))
+
+
+def _known_of(machines: dict[System, Known], system: System) -> Known:
+    """Return what is known of one of some machines.
+
+    Tables are large: those of the first stay, of others those of the latest.
+    """
+    own = but_for_room(system)
+    for number, (other, known) in enumerate(machines.items()):
+        if number and other != own:
+            known.choices.clear()
+    return machines.setdefault(own, Known())
+
+
 @dataclass(slots=True)
 class SearchProblem:
     """The problem, what is found so far, and what is known of plans."""
@@ -98,20 +151,18 @@ class SearchProblem:
     budget: Budget = field(default_factory=Budget)
     incumbent: Incumbent = field(default_factory=Incumbent)
     tables: TableCache = field(default_factory=dict)
-    choices: dict[object, Choices] = field(default_factory=dict)
+    known: Known = field(default_factory=Known)
     counted: set[object] = field(default_factory=set)  # tables whose work is, and that are not kept
     useful_tiles: dict[tuple[object, ...], list[int]] = field(default_factory=dict)
     lightest: dict[object, tuple[Choices, MeshPlan, ChipLoad]] = field(default_factory=dict)
-    blocks: dict[object, float] = field(default_factory=dict)
     ends: tuple[EndSearch, ...] = ()
-    ended_plans: dict[object, _Ended | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Look at the main memory, and at what comes before time."""
         self.first = FirstCosts(self.rules.decisions, with_given(self.index, self.given))
-        if SAME_MACHINE in self.tables:  # but for the room of its main memory
-            known = self.tables[SAME_MACHINE].setdefault(self.arrays, ({}, {}, {}))
-            self.choices, self.blocks, self.ended_plans = known
+        if MACHINES in self.tables:
+            of_graph = self.tables[MACHINES].setdefault(self.arrays, {})
+            self.known = _known_of(of_graph, self.system)
         chip = self.system.chip  # what is kept does not depend on its numbers
         alike = chip.execution, chip.fused, chip.overlap, chip.framework
         key = "kept", self.arrays, self.rules, *alike, tuple(self.given.items())
@@ -161,26 +212,26 @@ class SearchProblem:
 
     def table(self, plan: MeshPlan, n_tiles: int) -> Choices:
         """Return the costs of all choices under a plan and a number of tiles, kept for a while."""
-        key = _table_key(plan, n_tiles)
-        if key not in self.choices:
+        key = table_key(plan, n_tiles)
+        if key not in self.known.choices:
             self.count_table(plan, n_tiles)
-            if len(self.choices) > MOST_TABLES:
-                self.choices.clear()
-            self.choices[key] = make_choices(
+            if len(self.known.choices) > MOST_TABLES:
+                self.known.choices.clear()
+            self.known.choices[key] = make_choices(
                 self.workload, self.arrays, plan, n_tiles, self.rules, self.system.chip
             )
         self.counted.discard(key)
-        return self.choices[key]
+        return self.known.choices[key]
 
     def table_together(self, plan: MeshPlan, n_tiles: int) -> Choices:
         """Return `table` without what passes that run together hide of tokens on their way."""
-        key = "together", *_table_key(plan, n_tiles)
-        if key not in self.choices:
+        key = "together", *table_key(plan, n_tiles)
+        if key not in self.known.choices:
             found = without_hidden(self.table(plan, n_tiles), plan)
-            if len(self.choices) > MOST_TABLES:
-                self.choices.clear()
-            self.choices[key] = found
-        return self.choices[key]
+            if len(self.known.choices) > MOST_TABLES:
+                self.known.choices.clear()
+            self.known.choices[key] = found
+        return self.known.choices[key]
 
     def bounding(self, node: SearchNode) -> tuple[MeshPlan, Choices]:
         """Return the plan and costs that bound a node, without what passes that pair up hide."""
@@ -201,10 +252,14 @@ class SearchProblem:
         sent = plan.expert > 1 or plan.cut_over is not None
         return sent and self.system.chip.overlap is not Overlap.ALL
 
+    def key_of(self, node: SearchNode) -> object:
+        """Return what tells what choices of a node take from others, as it is bounded."""
+        return self.hides_tokens(node.plan), table_key(node.plan, node.n_tiles), node.domains
+
     def count_table(self, plan: MeshPlan, n_tiles: int) -> None:
         """Count the work of a table, once whether all of it is made or what is asked is known."""
-        key = _table_key(plan, n_tiles)
-        if key not in self.counted and key not in self.choices:
+        key = table_key(plan, n_tiles)
+        if key not in self.counted and key not in self.known.choices:
             self.counted.add(key)
             self.budget.spend(TABLE * self.arrays.n)
 
@@ -262,8 +317,8 @@ class SearchProblem:
         )  # fmt: skip
         # The same work whether it is known or not, and so for any number of processes.
         self.budget.spend(sum(TABLE * end.graph.n for end in self.workload.ends))
-        if key not in self.ended_plans:
-            self.ended_plans[key] = None
+        if key not in self.known.ended_plans:
+            self.known.ended_plans[key] = None
             mapped = []
             for end in self.ends:
                 found = end(plan)
@@ -273,8 +328,8 @@ class SearchProblem:
                 mapped.append(found)
             mappings, costs = zip(*mapped, strict=True)
             ends = with_ends(self.workload, plan, costs).ends
-            self.ended_plans[key] = _Ended(mappings, ends)
-        return self.ended_plans[key]
+            self.known.ended_plans[key] = _Ended(mappings, ends)
+        return self.known.ended_plans[key]
 
     def offered(self, plan: MeshPlan, layer: float) -> float:
         """Return the objective for a layer's cost, exactly; see `Pricing.offered`."""
@@ -301,7 +356,7 @@ class SearchProblem:
             self.incumbent.left_bound = min(self.incumbent.left_bound, max(known, self.target()))
 
 
-def _table_key(plan: MeshPlan, n_tiles: int) -> tuple[object, ...]:
+def table_key(plan: MeshPlan, n_tiles: int) -> tuple[object, ...]:
     """Return what tells the choices under a plan from those under others."""
     return (
         plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,

@@ -49,11 +49,15 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """In which order kernels are eliminated, and the kernels that each table is over."""
+    """In which order kernels are eliminated, and the kernels that each table is over.
+
+    The ``largest`` sum of tables has so many entries. [1]
+    """
 
     steps: tuple[_Step, ...]
     scopes: tuple[tuple[int, ...], ...]
     exact: bool
+    largest: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,19 +124,55 @@ def eliminate_tables(
     ``most``: entries of one table, `MOST_ENTRIES` if left out. [1]
     """
     order = _order_of(tuple(map(len, domains)), tuple(costs), most or MOST_ENTRIES)
-    tables, constant = list(costs.values()), 0.0
+    tables, bound = _eliminated(order, list(costs.values()))
+    return Elimination(domains=domains, order=order, tables=tables, bound=float(bound))
+
+
+def least_of_tables(
+    domains: Sequence[Sequence[int] | Ints], costs: dict[tuple[int, ...], Floats], count: int
+) -> Floats:
+    """Least costs, or bounds on them, of so many models at once that have their domains alike.
+
+    Parameters
+    ----------
+    costs : dict of array
+        As of `eliminate_tables`, those that differ with the models along the first axis.
+    count : int
+        Models. [1]
+    """
+    order = _order_of(tuple(map(len, domains)), tuple(costs), MOST_ENTRIES)
+    tables, some = list(costs.values()), max(MOST_ENTRIES // order.largest, 1)
+    own = [len(kernels) < table.ndim for kernels, table in zip(costs, tables, strict=True)]
+    found = np.zeros(count)
+    for start in range(0, count, some):
+        here = slice(start, start + some)
+        each = [t[here] if differs else t for t, differs in zip(tables, own, strict=True)]
+        found[here] = _eliminated(order, each)[1]
+    return found
+
+
+def _eliminated(order: _Order, tables: list[Floats]) -> tuple[list[Floats], Floats | float]:
+    """Return costs and then messages, and the least costs; tables may have an axis of models."""
+    bound: Floats | float = 0.0
+    scopes = order.scopes
+
+    def shaped(t: int, shape: tuple[int, ...]) -> Floats:
+        table = tables[t]
+        models = table.shape[: table.ndim - len(scopes[t])]
+        return table.reshape((*models, *shape))
+
     for step in order.steps:
         for members, axis in step.groups:
-            (t, shape), *others = members
-            total = tables[t].reshape(shape)
+            (first, shape), *others = members
+            total = shaped(first, shape)
             for t, shape in others:
-                total = total + tables[t].reshape(shape)
-            message = np.minimum.reduce(total, axis=axis)
-            if message.ndim:
+                total = total + shaped(t, shape)
+            message = np.minimum.reduce(total, axis=axis - len(shape))
+            if len(shape) > 1:
                 tables.append(message)
             else:
-                constant += float(message)
-    return Elimination(domains=domains, order=order, tables=tables, bound=constant)
+                bound = bound + message
+    return tables, bound
 
 
 @lru_cache(maxsize=4096)
@@ -156,7 +196,7 @@ def _order_of(sizes: tuple[int, ...], given: tuple[tuple[int, ...], ...], most: 
 
     heap = [(left_by(i), i) for i in range(len(sizes))]
     heapq.heapify(heap)
-    left, steps, exact = set(range(len(sizes))), list[_Step](), True
+    left, steps, exact, largest = set(range(len(sizes))), list[_Step](), True, 1
     while left:
         size, kernel = heapq.heappop(heap)
         if kernel not in left or size != left_by(kernel):
@@ -175,6 +215,7 @@ def _order_of(sizes: tuple[int, ...], given: tuple[tuple[int, ...], ...], most: 
             members = sorted(grouped, key=lambda t: math.prod(sizes[i] for i in scopes[t]))
             shapes = (tuple(sizes[i] if i in scopes[t] else 1 for i in scope) for t in members)
             axis = scope.index(kernel)
+            largest = max(largest, math.prod(sizes[i] for i in scope))
             groups.append((tuple(zip(members, shapes, strict=True)), axis))
             if len(scope) > 1:
                 add(scope[:axis] + scope[axis + 1 :])
@@ -182,7 +223,7 @@ def _order_of(sizes: tuple[int, ...], given: tuple[tuple[int, ...], ...], most: 
             heapq.heappush(heap, (left_by(i), i))
         exact = exact and len(split) == 1
         steps.append(_Step(kernel, bucket, tuple(groups)))
-    return _Order(tuple(steps), tuple(scopes), exact)
+    return _Order(tuple(steps), tuple(scopes), exact, largest)
 
 
 def _edge_tables(

@@ -124,7 +124,7 @@ def step_sections(answer: Plan) -> list[str]:
     if answer.front is not None:
         found.append(f"<h2>{attribute(front_title(answer, answer.front))}</h2>")
         found.append(_piece(answer, "front", "front of time and memory"))
-        found.append(page.html_table(front_rows(answer, answer.front), wrap=5))
+        found.append(page.html_table(front_rows(answer, answer.front), wrap=6))
     return found
 
 

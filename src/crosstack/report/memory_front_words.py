@@ -27,12 +27,13 @@ def front_title(answer: Plan, front: MemoryFront) -> str:
         said += f"; the price is the time at {rate} an hour, so the two move together"
     if front.exact:
         return f"{said}: proved, there are no others"
+    sure = sum(point.proved for point in front.points)
     least = "the last" if front.ends else format_quantity(front.least_memory, "B", 4)
     known = front.ends or front.least_memory > 0
     ends = f"none takes less memory than {least}" if known else "some may take less than the last"
     return (
-        f"{said}, of {plural(front.searches, 'limit')} of memory searched: a plan between two of "
-        f"them is better by the gap at most, and {ends}"
+        f"{said}, of {plural(front.searches, 'limit')} of memory searched: {sure} proved, no plan "
+        f"with as little memory is better; one between two is better by the gap at most, and {ends}"
     )
 
 
@@ -55,6 +56,7 @@ def front_rows(answer: Plan, front: MemoryFront) -> Table:
         ("time", ">", lambda one: time_words(one.evaluation.time)),
         ("slower", ">", lambda one: f"{100 * (one.evaluation.time / own.time - 1):+.2f} %"),
         *([("energy", ">", lambda one: format_quantity(one.value, "J", 4))] if energy else []),
+        ("proved", "<", lambda one: "yes" if one.proved else "no"),
         ("gap", ">", gap),
         ("decides otherwise", "<", lambda one: differences_words(answer.mapping, one.mapping)),
     )

@@ -98,7 +98,7 @@ def step_tables(answer: Plan) -> tuple[RenderableType, ...]:
             titled(step_words.next_title(answer, ranked), *([rows] if ranked.found else []))
         )
     if answer.front is not None:
-        front = rows_table(front_rows(answer, answer.front), wraps=5)
+        front = rows_table(front_rows(answer, answer.front), wraps=6)
         found.append(titled(front_title(answer, answer.front), front))
     return tuple(found)
 
