@@ -44,13 +44,13 @@ from crosstack.mapping.packing import most_packed
 from crosstack.model.partition import ChipLoad, alone_sram
 from crosstack.workload.kernel_graph import Floats, Ints
 
-ROUNDS = 120  # of sending from all kernels
-SOURCES = 256  # kernels from which is sent at a time, about
+ROUNDS = 160  # of sending from all kernels
+SOURCES = 500  # kernels from which is sent at a time, about
 FIRST = 8  # times at first
 STEPS = (1.0, 0.3)  # how much the fullest tensor grows at first and later, in its logarithm
 NEAR = 0.1  # balls so much worse than the best are used exp(-1) as much
 CAPACITIES = 2.5  # of tensors on either side of a kernel among which its ball is looked for
-CELLS = 10_000  # of one table of distances, so that it stays near the processor
+CELLS = 20_000  # of one table of distances, so that it stays near the processor
 CELLS_A_UNIT = 500  # of array operations; see `crosstack.mapping.budget`
 ROUNDING = 1e-9  # relative, of sums of what is sent
 SENDING = 0.85  # of what may be spent; the rest is for the best mixture of what was sent
