@@ -80,6 +80,7 @@ WIDE = "wide graph"  # what is found of the last one, in the cache
 WIDE_GRAPH = 64  # kernels above which a search looks for better partitions of its first mapping
 SHARE = 0.5  # of what is left, for that
 QUICK, BOUNDING, ANNEALING, REORDERING = 0.5, 0.5, 0.6, 0.9  # shares of what is left, in turn
+SETTLING = 0.3  # the same of annealing from partitions that are nearly the best
 SERIES = 0.75  # the same of bounding a series-parallel graph, whose partitions are nearly the best
 SLIGHT = 1e-3  # relative; a bound of a long graph that is better by less is not looked for
 PRICES = (1.0, 0.8)  # of the scarcest idle resource, in the bound for deferrable kernels
@@ -397,7 +398,8 @@ def _annealed(
     load, order, every = problem.load, problem.order, range(problem.load.n)
     found = [best] if near is None else [min(best, near)]
     if load.temporal is None and not load.unmixed:
-        spent, how = budget.part(ANNEALING), HOT if near is None else COOL
+        share, how = (ANNEALING, HOT) if near is None else (SETTLING, COOL)
+        spent = budget.part(share)
         masks = anneal(load, order, found[0][1], temperatures=how, budget=spent)
         budget.spend(spent.used)
         if _has_room(load, masks):
