@@ -21,7 +21,7 @@ from crosstack.workload.kernel_graph import bits
 
 __all__ = ["reordered"]
 
-TOGETHER = (2, 3, 4, 5)  # partitions that are cut anew at a time
+TOGETHER = (2, 3, 4, 5, None)  # partitions that are cut anew at a time; None: all
 PATIENCE = 300  # orders of all partitions without a gain, after which it ends
 NEXT = 0.5  # of the partitions that follow come as soon as they may
 
@@ -89,7 +89,8 @@ class _Sequence:
     def cut_anew(self, budget: Budget) -> bool:
         """Cut a few partitions at a time along an order of their kernels; return if that saves."""
         rng, found, saves = self.rng, list[int](), False
-        size, joined = rng.choice(TOGETHER), rng.random()
+        size = rng.choice(TOGETHER) or len(self.masks)
+        joined = 2 * rng.random() / size  # so that few are, however many are cut anew
         starts = range(rng.randrange(size) - size, len(self.masks), size)
         for start in starts:
             few = self.masks[max(start, 0) : start + size]
