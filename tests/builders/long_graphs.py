@@ -11,8 +11,9 @@ from crosstack.machine.system import Parallelism
 from crosstack.mapping.fusion import make_problem
 from crosstack.model.choices import make_choices
 from crosstack.model.mesh_plan import make_plan
-from crosstack.model.partition import make_load
+from crosstack.model.partition import make_load, partition_cost
 from crosstack.model.rules import rules_named
+from crosstack.workload.kernel_graph import bits
 
 
 def long_problem(kind: str, ratio: float, n: int = 60, seed: int = 3):
@@ -41,3 +42,14 @@ def moving_alone(load):
         memory_price=0.0,
         network_price=0.0,
     )
+
+
+def assert_it_runs(problem, partitions) -> None:
+    """Assert that partitions fit, hold every kernel, and run in an order that is allowed."""
+    run = 0
+    for mask in partitions:
+        assert partition_cost(problem.load, mask).fits
+        assert all(problem.order.preds[i] & ~(run | mask) == 0 for i in bits(mask))
+        assert not run & mask
+        run |= mask
+    assert run == problem.load.everything

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
+from random import Random
 
 import graphs
 import pytest
-from builders.long_graphs import long_problem, moving_alone
+from builders.long_graphs import assert_it_runs, long_problem, moving_alone
 from builders.seeds import few_and_many
 from builders.series_parallel import flow_of, load_of
 
@@ -23,7 +24,6 @@ from crosstack.mapping.merging import joined_partitions
 from crosstack.mapping.series_parallel import least_moved_in_series
 from crosstack.mapping.spreading import least_moved
 from crosstack.model.partition import partition_cost
-from crosstack.workload.kernel_graph import bits
 
 
 @pytest.fixture(params=few_and_many(12, 400), ids=len)
@@ -33,7 +33,7 @@ def seeds(request) -> range:
 
 def moved_at_least(load) -> float:
     order = make_order(load.preds)
-    return least_moved(load, order, of_use=lambda moved: True, budget=UNLIMITED)
+    return least_moved(load, order, of_use=lambda moved: True, budget=Budget(work=25e3))
 
 
 def moved_in_series(load) -> float:
@@ -123,6 +123,31 @@ class TestWhatTensorsMoveAtLeast:
             bound = simple_bound(load, moved=moved_at_least(load))
             assert bound <= best.time * (1 + 1e-9), seed
 
+    def test_a_deep_reader_parts_what_would_fit_beside_a_shallow_one(self, chain_load):
+        for depth, fits in ((2, True), (9, False)):
+            tensors = [flow_of(0, {1: depth}, tile=1.0, total=4.0), flow_of(1, {2: 2}, 1.0, 4.0)]
+            load = chain_load([0, 0, 0], tensors, 6.0)
+            assert partition_cost(load, 0b111).fits == fits
+            assert (moved_at_least(load) == 0) == fits
+
+    def test_what_deep_readers_take_never_bounds_too_much(self, random_load):
+        deeper, rng = 0, Random(5)
+        for seed in range(24):
+            load = moving_alone(random_load(seed, 3 + seed % 6, tight=seed % 5 / 4))
+            flows = tuple(
+                replace(flow, readers=tuple((r, rng.choice((1, 2, 3, 6))) for r, _ in flow.readers))
+                for flow in load.flows
+            )
+            deep = replace(load, flows=flows)
+            best = fuse(make_problem(deep))
+            if best is None:  # some kernel does not fit, alone
+                continue
+            assert best.proved
+            bound = moved_at_least(deep)
+            assert bound <= best.time * (1 + 1e-9), seed
+            deeper += bound > moved_at_least(load) * (1 + 1e-6)
+        assert deeper >= 2
+
     def test_nothing_has_to_move_where_all_fits(self, random_load):
         for seed in range(6):
             assert moved_at_least(random_load(seed, 6, tight=1.0)) == 0
@@ -144,17 +169,6 @@ def chain_load():
         return moving_alone(load_of(template, held, tensors, sram_capacity=sram_capacity))
 
     return build
-
-
-def assert_it_runs(problem, partitions) -> None:
-    """Assert that partitions fit, hold every kernel, and run in an order that is allowed."""
-    run = 0
-    for mask in partitions:
-        assert partition_cost(problem.load, mask).fits
-        assert all(problem.order.preds[i] & ~(run | mask) == 0 for i in bits(mask))
-        assert not run & mask
-        run |= mask
-    assert run == problem.load.everything
 
 
 def test_partitions_are_joined_where_that_saves_and_none_runs_between(random_load):

@@ -23,7 +23,7 @@ from crosstack.workload.kernel_graph import bits
 # Temperatures at first and at last, over the mean cost of a kernel: of partitions that are cut
 # along an order, and of those that are good already.
 HOT, COOL = (3.0, 0.1), (0.1, 0.01)
-MOVES_A_KERNEL = 20_000
+MOVES_A_KERNEL = 40_000
 CHECK_EVERY = 256  # moves, before the temperature falls
 NEW = 0.03  # of the moves go to a partition that may be empty
 

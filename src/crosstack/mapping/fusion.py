@@ -52,6 +52,7 @@ from crosstack.mapping.large_graphs import (
 )
 from crosstack.mapping.layouts import only_choice
 from crosstack.mapping.merging import joined_partitions
+from crosstack.mapping.reordering import reordered
 from crosstack.mapping.series_parallel import least_moved_in_series
 from crosstack.mapping.set_partitioning import least_moved_of_sets
 from crosstack.mapping.slots import Slots
@@ -78,7 +79,8 @@ MANY_IDEALS = 8_000  # above which one round of them has to do
 WIDE = "wide graph"  # what is found of the last one, in the cache
 WIDE_GRAPH = 64  # kernels above which a search looks for better partitions of its first mapping
 SHARE = 0.5  # of what is left, for that
-QUICK, BOUNDING, ANNEALING = 0.5, 0.5, 0.95  # shares of what is left then, in turn
+QUICK, BOUNDING, ANNEALING, REORDERING = 0.5, 0.5, 0.6, 0.9  # shares of what is left, in turn
+SETTLING = 0.3  # the same of annealing from partitions that are nearly the best
 SERIES = 0.75  # the same of bounding a series-parallel graph, whose partitions are nearly the best
 SLIGHT = 1e-3  # relative; a bound of a long graph that is better by less is not looked for
 PRICES = (1.0, 0.8)  # of the scarcest idle resource, in the bound for deferrable kernels
@@ -396,8 +398,14 @@ def _annealed(
     load, order, every = problem.load, problem.order, range(problem.load.n)
     found = [best] if near is None else [min(best, near)]
     if load.temporal is None and not load.unmixed:
-        spent, how = budget.part(ANNEALING), HOT if near is None else COOL
+        share, how = (ANNEALING, HOT) if near is None else (SETTLING, COOL)
+        spent = budget.part(share)
         masks = anneal(load, order, found[0][1], temperatures=how, budget=spent)
+        budget.spend(spent.used)
+        if _has_room(load, masks):
+            found.append((sequence_cost(load, masks), masks))
+        spent = budget.part(REORDERING)
+        masks = reordered(load, order, min(found)[1], budget=spent)
         budget.spend(spent.used)
         if _has_room(load, masks):
             found.append((sequence_cost(load, masks), masks))

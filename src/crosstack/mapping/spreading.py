@@ -5,10 +5,12 @@ So from any kernel v of S at most the SRAM's capacity of tensors and weights is 
 what else lies around v is *parted* from it: every path to it through tensors passes one that
 leaves S and enters another partition.
 
-Parameters: s [B], what every tensor (touched) and kernel (its weight) takes of the SRAM at least;
-C_v [B], the capacity, or what v takes alone; t_f [s], to move tensor f over the border of a
-partition. Variables: y_v >= 0 [s/B], and for each v a set U_v of tensors and kernels around it, to
-each of whose members u the amount y_v s_u is sent along a path of kernels from v.
+Parameters: s [B], what every tensor (touched) and kernel (its weight) takes of the SRAM at least,
+and what a tensor takes more for a reader that is deeper, where its producer is in the partition,
+too; C_v [B], the capacity, or what v takes alone; t_f [s], to move tensor f over the border of a
+partition. Variables: y_v >= 0 [s/B], and for each v a set U_v of tensors, kernels and depths around
+it, to each of whose members u the amount y_v s_u is sent along a path of kernels from v; to a depth
+along one that ends with its producer and a reader so deep, as it is parted if either is.
 
 (1) maximise 2 x sum over v of y_v (s(U_v) - C_v);
 (2) however the kernels of a tensor f are parted in two, what is sent through it from one side to
@@ -42,13 +44,13 @@ from crosstack.mapping.packing import most_packed
 from crosstack.model.partition import ChipLoad, alone_sram
 from crosstack.workload.kernel_graph import Floats, Ints
 
-ROUNDS = 40  # of sending from all kernels
-SOURCES = 256  # kernels from which is sent at a time, about
+ROUNDS = 160  # of sending from all kernels
+SOURCES = 500  # kernels from which is sent at a time, about
 FIRST = 8  # times at first
 STEPS = (1.0, 0.3)  # how much the fullest tensor grows at first and later, in its logarithm
 NEAR = 0.1  # balls so much worse than the best are used exp(-1) as much
 CAPACITIES = 2.5  # of tensors on either side of a kernel among which its ball is looked for
-CELLS = 200_000  # of one table of distances
+CELLS = 20_000  # of one table of distances, so that it stays near the processor
 CELLS_A_UNIT = 500  # of array operations; see `crosstack.mapping.budget`
 ROUNDING = 1e-9  # relative, of sums of what is sent
 SENDING = 0.85  # of what may be spent; the rest is for the best mixture of what was sent
@@ -65,7 +67,8 @@ class _Links:
     """Ways from a kernel through a tensor to another, by number.
 
     Each passes ``cut``, ways to part a tensor, by ``share``: once, or half on either side of a
-    tensor of many kernels, which is a node itself. Entries are listed by ``link``.
+    tensor of many kernels, which is a node itself. Entries are listed by ``link``; ``flow`` is the
+    tensor of each link.
     """
 
     tail: Ints
@@ -73,6 +76,7 @@ class _Links:
     link: Ints
     cut: Ints
     share: Floats
+    flow: Ints
 
     def lengths(self, cuts: Floats) -> Floats:
         """Sum of what each passes. [1/s]"""
@@ -92,8 +96,11 @@ class _Window:
     """Kernels ``sources`` and what is around them, numbered in the window.
 
     Incidences of tensors and kernels are listed by tensor (``of_tensor``: its first; ``kernel``);
-    ``links``, whose numbers among all are ``link``, by where they lead (``heads``, ``of_head``: the
-    first to each). Tensors of many kernels are nodes behind the kernels.
+    ``link`` are the numbers of the links among all, ``tail`` where they begin, and ``layers`` are
+    groups of them of which no two lead to one node: where they lead, where they begin, and their
+    numbers in the window. Tensors of many kernels are nodes behind the kernels. Links of depths are
+    listed by depth (``of_depth``: its first; ``ends``: numbers in the window). ``weight`` are those
+    of tensors, kernels and depths.
     """
 
     sources: Ints
@@ -104,8 +111,9 @@ class _Window:
     nodes: int
     tail: Ints
     link: Ints
-    heads: Ints
-    of_head: Ints
+    layers: tuple[tuple[Ints, Ints, Ints], ...]
+    of_depth: Ints
+    ends: Ints
 
 
 def least_moved(
@@ -123,8 +131,8 @@ def least_moved(
     if load.temporal is not None or not any(flow.moved for flow in load.flows):
         return 0.0
     cuts, alike, links, place = _ways(load, order)
-    used = cuts > 0
-    windows, every = list(_windows(load, links, place)), -(-load.n // SOURCES)
+    used, depths = cuts > 0, _depths(load, links, place)
+    windows, every = list(_windows(load, links, depths, place)), -(-load.n // SOURCES)
     parts = max(1, COLUMNS // (len(windows) * every))
     kept = max(1, math.isqrt(MOST_PRODUCTS // len(cuts)))
     columns = deque[tuple[float, Floats]](maxlen=kept)
@@ -170,8 +178,8 @@ def _ways(load: ChipLoad, order: Order) -> tuple[Floats, Ints, _Links, Ints]:
     place = np.empty(load.n, dtype=np.int64)
     place[topological_chains(order)[1]] = np.arange(load.n)
     times, alike, ends, nodes = list[float](), list[int](), list[Pair](), load.n
-    entries = list[tuple[int, int, float]]()
-    for flow in load.flows:
+    entries, tensor = list[tuple[int, int, float]](), list[int]()
+    for number, flow in enumerate(load.flows):
         kernels = place[[flow.producer, *(r for r, _ in flow.readers)]].tolist()
         first, time = len(times), flow.moved / load.bandwidth
         if len(kernels) > FEW:
@@ -180,6 +188,7 @@ def _ways(load: ChipLoad, order: Order) -> tuple[Floats, Ints, _Links, Ints]:
             for kernel in kernels:
                 entries += [(len(ends), first, 0.5), (len(ends) + 1, first, 0.5)]
                 ends += [(kernel, nodes), (nodes, kernel)]
+                tensor += [number, number]
             nodes += 1
             continue
         parted = range(1, 2 ** (len(kernels) - 1))  # masks without the last kernel
@@ -192,15 +201,56 @@ def _ways(load: ChipLoad, order: Order) -> tuple[Floats, Ints, _Links, Ints]:
                 if (mask >> a ^ mask >> b) & 1
             ]
             ends.append((kernels[a], kernels[b]))
+            tensor.append(number)
     tail, head = np.array(ends).T
     link, cut, share = zip(*entries, strict=True)
     links = _Links(
-        tail=tail, head=head, link=np.array(link), cut=np.array(cut), share=np.array(share)
+        tail=tail,
+        head=head,
+        link=np.array(link),
+        cut=np.array(cut),
+        share=np.array(share),
+        flow=np.array(tensor),
     )
     return np.array(times), np.array(alike), links, place
 
 
-def _windows(load: ChipLoad, links: _Links, place: Ints) -> Iterator[_Window]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Depths:
+    """What tensors take more of the SRAM for deep readers: ``weight`` [B], by number.
+
+    A partition takes it that holds both ends of one of its links; pairs of ``depth`` and ``link``
+    are listed by depth.
+    """
+
+    weight: Floats
+    depth: Ints
+    link: Ints
+
+
+def _depths(load: ChipLoad, links: _Links, place: Ints) -> _Depths:
+    """Return the depths of all tensors whose kernels are few."""
+    weight, pairs = list[float](), list[tuple[int, int]]()
+    first = np.searchsorted(links.flow, np.arange(len(load.flows) + 1)).tolist()
+    for number, flow in enumerate(load.flows):
+        if len(flow.readers) >= FEW:
+            continue
+        reached, known = load.stream_depth, {int(place[r]): depth for r, depth in flow.readers}
+        producer = int(place[flow.producer])
+        near = [
+            (link, known[int(links.tail[link] + links.head[link] - producer)])
+            for link in range(first[number], first[number + 1])
+            if producer in (links.tail[link], links.head[link])
+        ]
+        for depth in sorted({d for d in known.values() if d > load.stream_depth}):
+            pairs += [(len(weight), link) for link, d in near if d >= depth]
+            weight.append((depth - reached) * flow.tile)
+            reached = depth
+    table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return _Depths(weight=np.array(weight), depth=table[:, 0], link=table[:, 1])
+
+
+def _windows(load: ChipLoad, links: _Links, depths: _Depths, place: Ints) -> Iterator[_Window]:
     """Yield kernels by their places, some at a time, with what is around them."""
     n, depth = load.n, load.stream_depth
     sequence = np.argsort(place)
@@ -234,21 +284,34 @@ def _windows(load: ChipLoad, links: _Links, place: Ints) -> Iterator[_Window]:
             return_inverse=True,
         )
         tail, head = ends[high - low :].reshape(2, -1)
-        by_head = np.argsort(head, kind="stable")
-        heads, of_head = np.unique(head[by_head], return_index=True)
+        here = np.full(len(links.tail), -1)
+        here[link] = np.arange(len(link))
+        known = np.flatnonzero(here[depths.link] >= 0)
+        deep, of_depth = np.unique(depths.depth[known], return_index=True)
         yield _Window(
             sources=np.arange(first, last) - low,
             capacity=capacity[sequence[first:last]],
-            weight=np.concatenate([touched[tensors], held[sequence[low:high]]]),
+            weight=np.concatenate(
+                [touched[tensors], held[sequence[low:high]], depths.weight[deep]]
+            ),
             of_tensor=np.searchsorted(tensor[by_tensor], np.arange(len(tensors))),
             kernel=(kernel_of[inside] - low)[by_tensor],
             nodes=len(nodes),
-            tail=tail[by_head],
-            link=link[by_head],
-            heads=heads,
-            of_head=of_head,
+            tail=tail,
+            link=link,
+            layers=_layers(tail, head),
+            of_depth=of_depth,
+            ends=here[depths.link[known]],
         )
         first = last
+
+
+def _layers(tail: Ints, head: Ints) -> tuple[tuple[Ints, Ints, Ints], ...]:
+    """Return links in groups of which no two lead to one node: heads, tails and links of each."""
+    link = np.argsort(head, kind="stable")
+    number = np.arange(len(link)) - np.searchsorted(head[link], head[link])
+    each = [link[number == k] for k in range(int(number.max(initial=-1)) + 1)]
+    return tuple((head[those], tail[those], those) for those in each)
 
 
 def _send(
@@ -265,8 +328,10 @@ def _send(
     if not len(sources):
         return none
     to_tensor, to_node = _distances(window, length, sources, budget)
-    kernels = len(weight) - to_tensor.shape[1]
-    distance = np.concatenate([to_tensor, to_node[:, :kernels]], axis=1)
+    kernels = len(weight) - to_tensor.shape[1] - len(window.of_depth)
+    distance = np.concatenate(
+        [to_tensor, to_node[:, :kernels], _to_depths(window, length, to_node)], axis=1
+    )
     rank = np.argsort(distance, axis=1)
     near = np.take_along_axis(distance, rank, axis=1)
     sizes = weight[rank]
@@ -299,16 +364,39 @@ def _distances(
     Shapes (sources, tensors) and (sources, nodes).
     """
     rows = len(sources)
-    to_node = np.full((rows, window.nodes), np.inf)
-    to_node[np.arange(rows), sources] = 0.0
-    while True:
+    away = np.full((window.nodes, rows), np.inf)  # a node's are beside each other
+    away[sources, np.arange(rows)] = 0.0
+    layers = [(head, tail, length[link][:, None]) for head, tail, link in window.layers]
+    shorter = True
+    while shorter:
         budget.spend(CALL + rows * len(length) // CELLS_A_UNIT)
-        behind = to_node[:, window.tail] + length
-        shorter = np.minimum.reduceat(behind, window.of_head, axis=1)
-        if not (shorter < to_node[:, window.heads]).any():
-            to_tensor = np.minimum.reduceat(to_node[:, window.kernel], window.of_tensor, axis=1)
-            return to_tensor, to_node
-        to_node[:, window.heads] = np.minimum(to_node[:, window.heads], shorter)
+        before = away.copy()
+        for head, tail, more in layers:
+            away[head] = np.minimum(away[head], away[tail] + more)
+        shorter = bool((away < before).any())
+    to_node = np.ascontiguousarray(away.T)
+    to_tensor = np.minimum.reduceat(to_node[:, window.kernel], window.of_tensor, axis=1)
+    return to_tensor, to_node
+
+
+def _to_depths(window: _Window, length: Floats, to_node: Floats) -> Floats:
+    """Return lengths of ways from sources to depths, whose last link is one of theirs.
+
+    Shape (sources, depths).
+    """
+    behind = to_node[:, window.tail[window.ends]] + length[window.ends]
+    if not len(window.ends):
+        return behind
+    return np.asarray(np.minimum.reduceat(behind, window.of_depth, axis=1))
+
+
+def _last_links(window: _Window, length: Floats, to_node: Floats) -> Ints:
+    """Return the last link of the shortest way from sources to depths, shape (sources, depths)."""
+    behind = to_node[:, window.tail[window.ends]] + length[window.ends]
+    least = np.minimum.reduceat(behind, window.of_depth, axis=1)
+    counts = np.diff(np.append(window.of_depth, len(window.ends)))
+    here = behind == np.repeat(least, counts, axis=1)
+    return np.maximum.reduceat(np.where(here, window.ends, -1), window.of_depth, axis=1)
 
 
 def _through(
@@ -319,23 +407,22 @@ def _through(
     sent: Floats,
     part: Ints,
 ) -> Floats:
-    """Return what passes each link when ``sent`` goes to tensors and kernels by shortest ways.
+    """Return what passes each link when ``sent`` goes to all items by shortest ways.
 
     Shape (parts, links), where ``part`` is that of each source.
     """
     to_tensor, to_node = distances
     rows, nodes = to_node.shape
     tensors, everyone = to_tensor.shape[1], np.arange(len(sources))
+    kernels = sent.shape[1] - len(window.of_depth)
     # The kernel of each tensor that is reached first, and the link to each node.
     counts = np.diff(np.append(window.of_tensor, len(window.kernel)))
     here = to_node[:, window.kernel] == np.repeat(to_tensor, counts, axis=1)
     before = np.maximum.reduceat(np.where(here, window.kernel, -1), window.of_tensor, axis=1)
-    counts = np.diff(np.append(window.of_head, len(window.tail)))
-    here = to_node[:, window.tail] + length == np.repeat(to_node[:, window.heads], counts, axis=1)
-    entered = np.full((rows, nodes), -1)
-    entered[:, window.heads] = np.maximum.reduceat(
-        np.where(here, np.arange(len(length)), -1), window.of_head, axis=1
-    )
+    away, entered = np.ascontiguousarray(to_node.T), np.full((nodes, rows), -1)
+    for head, tail, last in window.layers:
+        here = away[tail] + length[last][:, None] == away[head]
+        entered[head] = np.where(here, last[:, None], entered[head])
     shape = int(part[-1]) + 1, len(length)
     through = np.zeros(shape[0] * shape[1])
 
@@ -348,13 +435,20 @@ def _through(
 
     row, tensor = np.nonzero(sent[:, :tensors])
     waiting = arrive(row, before[row, tensor], sent[row, tensor])
-    waiting[:, : sent.shape[1] - tensors] += sent[:, tensors:]
+    waiting[:, : kernels - tensors] += sent[:, tensors:kernels]
+    row, depth = np.nonzero(sent[:, kernels:])
+    if len(row):
+        link = _last_links(window, length, to_node)[row, depth]
+        amount = sent[row, kernels + depth]
+        at = part[row] * shape[1] + link
+        through += np.bincount(at, weights=amount, minlength=len(through))
+        waiting += arrive(row, window.tail[link], amount)
     waiting[everyone, sources] = 0.0
     while True:
         row, node = np.nonzero(waiting)
         if not len(row):
             return through.reshape(shape)
-        link, amount = entered[row, node], waiting[row, node]
+        link, amount = entered[node, row], waiting[row, node]
         at = part[row] * shape[1] + link
         through += np.bincount(at, weights=amount, minlength=len(through))
         waiting = arrive(row, window.tail[link], amount)
