@@ -9,6 +9,7 @@ from crosstack.errors import InputError
 from crosstack.io import library
 from crosstack.io.native import read_task, write_task
 from crosstack.machine.chip import Overlap, flat_chip, flat_fields
+from crosstack.machine.memory import main_memory
 from crosstack.model.kernels.clock import product_time
 from crosstack.model.rules import rules_named
 from crosstack.workload.dtype import Dtype, dtype_of_size
@@ -153,3 +154,14 @@ def test_mappings_have_what_a_framework_leaves_of_main_memory():
     assert room - chip.memory_room(spilled=False) == pytest.approx(400e6 + 3 * 688e6)
     less = chip.with_memory(spare=8e9)
     assert room - less.memory_room(spilled=False) == pytest.approx(8e9 + 400e6 + 3 * 688e6)
+
+
+def test_a_second_memory_is_not_used_where_the_first_has_no_end():
+    chip = flat_chip(
+        n_cores=1, lanes=1, stages=1, frequency=1e9, sram_capacity=1e3,
+        memories=main_memory(
+            bandwidth=4.0, capacity=10.0, second_bandwidth=1.0, second_capacity=30.0
+        ),
+    )  # fmt: skip
+    assert chip.memory_speed(spilled=True) == (10 * 4 + 30 * 1) / 40
+    assert chip.with_memory(capacity=None).memory_speed(spilled=True) == 4.0

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from builders.every_plan import every_plan
 from builders.seeds import few_and_many
+from builders.small_models import GPT
 
 import crosstack
+from crosstack.io import library
 from crosstack.machine.system import DimensionKind
 from crosstack.mapping.blocks import block_bound, block_of, know_blocks
 from crosstack.mapping.mapping import Constraints, Status
@@ -96,3 +98,20 @@ def test_kernels_one_by_one_on_512_chips_that_parallelisms_share_are_proved():
     task = crosstack.load("tests/golden/tasks/llama_70b_512_h100.yaml")
     task = replace(task, constraints=Constraints(kernel_by_kernel=True))
     assert crosstack.optimise(task).certificate.status is Status.OPTIMAL
+
+
+@pytest.mark.parametrize("passes", [0.0, 6.0])
+@pytest.mark.parametrize("framework", ["eager", "megatron"])
+def test_a_block_has_one_bound_whichever_of_its_plans_asks_first(framework, passes):
+    # Who adds gradients up, and who copies them to be sent, differs between plans of a block.
+    driven = replace(library.framework(framework), sent_passes=passes)
+    system = crosstack.system("a100-dgx-80gb", chips=2).driven_by(driven)
+    workload = crosstack.Job(model=GPT, batch=8, sequence=16).workload
+    plans = list(every_plan(search_state(workload, system, Constraints(), RULES)))
+    found = dict[object, set[float]]()
+    for plan in plans:
+        state = search_state(workload, system, Constraints(), RULES)
+        key = block_of(state, plan), float(plan.again)
+        found.setdefault(key, set()).add(block_bound(state, plan))
+    assert len(plans) > len(found)
+    assert all(max(bounds) <= min(bounds) * (1 + 1e-12) for bounds in found.values())

@@ -6,6 +6,7 @@ generated one has levels. `crosstack.machine.generate` makes chips from a techno
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
@@ -246,12 +247,13 @@ class Chip:
     def memory_speed(self, *, spilled: bool) -> float:
         """Bandwidth of the main memory, or of all where data is ``spilled``. [B/s]
 
-        Of two the mean weighted by capacity, ``(c1 b1 + c2 b2) / (c1 + c2)``. Source: dfmodel_code,
-        release E3b.
+        Of two the mean weighted by capacity, ``(c1 b1 + c2 b2) / (c1 + c2)``; a first one without
+        end holds all. Source: dfmodel_code, release E3b.
         """
-        if not spilled or len(self.memories) == 1:
-            return self.memories[0].speed
-        first, second = self.memories
+        first, *others = self.memories
+        if not (spilled and others) or first.room == math.inf:
+            return first.speed
+        (second,) = others
         moved = first.room * first.speed + second.room * second.speed
         return moved / (first.room + second.room)
 

@@ -27,7 +27,7 @@ from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import ChipLoad
 from crosstack.model.schedule.allowed import with_recompute
 from crosstack.workload.kernel_graph import Floats
-from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.transformer_training import Recompute, Schedule, Zero
 
 AT_ONCE = 64  # blocks that are bounded together, whose tables are all there then
 
@@ -59,7 +59,8 @@ def unburdened_plan(state: SearchState, plan: MeshPlan) -> MeshPlan:
     """
     largest = plan.microbatch_size if state.temporal else state.workload.global_batch_size
     one = replace(plan, microbatch_size=largest, n_microbatches=1, interleave=1, periodic=NOTHING)
-    return replace(one, schedule=Schedule.GPIPE)
+    # Of one microbatch, on chips that share nothing: gradients are neither added up nor sent.
+    return replace(one, schedule=Schedule.GPIPE, data=1, zero=Zero.NONE.number)
 
 
 def unburdened(load: ChipLoad) -> ChipLoad:

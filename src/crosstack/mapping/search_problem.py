@@ -40,6 +40,7 @@ from crosstack.model.schedule.levels import few_microbatches
 from crosstack.model.tokens import without_hidden
 from crosstack.workload.kernel_graph import Ints, KernelGraph
 from crosstack.workload.passes.expert_parallel import cut_experts
+from crosstack.workload.transformer_training import Zero
 from crosstack.workload.workload import Workload
 
 Answer = TypeVar("Answer")
@@ -362,4 +363,5 @@ def table_key(plan: MeshPlan, n_tiles: int) -> tuple[object, ...]:
         plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
         plan.n_microbatches, plan.periodic, plan.spilled, plan.recompute, plan.again, n_tiles,
         plan.context_exchange, plan.expert_tensor, plan.hidden,
+        plan.driven is not None and plan.zero >= Zero.GRADIENTS.number,  # who adds gradients up
     )  # fmt: skip

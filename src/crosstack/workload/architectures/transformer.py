@@ -208,6 +208,12 @@ class Transformer:
         heads = t.key_value_rank * a * (t.content_size + t.value_size)
         return made + kept + heads + a * t.value_size * h
 
+    @property
+    def _attention(self) -> int:
+        """Parameters of attention in one layer, norms left out. [1]"""
+        biases = self.head_size * (self.heads + 2 * self.kv_heads) * self.qkv_bias
+        return self.attention_weights + biases + self.hidden * self.output_bias
+
     def feed_forward_weights(self, width: int) -> int:
         """Return the weights of one feed-forward network of a width, biases left out. [1]"""
         return (3 if self.gated else 2) * self.hidden * width
@@ -218,12 +224,10 @@ class Transformer:
         moe, (routed, shared, router) = self.expert_layers, self._expert_parameters()
         width = self.embedding or self.hidden
         table = self.vocabulary * width
-        biases = self.head_size * (self.heads + 2 * self.kv_heads) * self.qkv_bias
-        biases += self.hidden * self.output_bias
         other_norms = (self.norms is not NormPlace.AFTER) + self.embedding_norm
         return ParameterCount(
             embedding=table + self.positions * self.hidden + 2 * self._between,
-            attention=self.layers * (self.attention_weights + biases),
+            attention=self.layers * self._attention,
             feed_forward=(self.layers - moe) * self._network(self.feed_forward),
             routed=moe * routed,
             shared=moe * shared,
@@ -248,7 +252,7 @@ class Transformer:
         Each is a layer like the last, a projection of a token beside the state it came from, and
         three norms (``deepseek2024v3``, section 2.2). [1]
         """
-        layer = self.attention_weights + self._layer_norms() + 3 * self._norm
+        layer = self._attention + self._layer_norms() + 3 * self._norm
         layer += 2 * self.hidden * self.hidden
         layer += 0 if self.experts else self._network(self.feed_forward)
         return self.predictors * (layer + sum(self._expert_parameters()))
