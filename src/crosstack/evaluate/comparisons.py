@@ -68,7 +68,7 @@ COMPARISONS = (
         experts=False,
         runs=40,
         sources=("mpt",),
-        ratios=Ratios(low=1.017, middle=1.126, high=1.256),
+        ratios=Ratios(low=1.014, middle=1.122, high=1.25),
     ),
     Comparison(
         framework="megatron",
@@ -84,7 +84,7 @@ COMPARISONS = (
         experts=False,
         runs=31,
         sources=("megatron-bridge", "simumax"),
-        ratios=Ratios(low=0.94, middle=1.232, high=1.322),
+        ratios=Ratios(low=0.935, middle=1.228, high=1.317),
     ),
     Comparison(
         framework="megatron",
@@ -92,7 +92,7 @@ COMPARISONS = (
         experts=True,
         runs=22,
         sources=("megatron-bridge", "simumax"),
-        ratios=Ratios(low=0.912, middle=1.154, high=1.883),
+        ratios=Ratios(low=0.9, middle=1.146, high=1.838),
     ),
     Comparison(
         framework="megatron",
@@ -100,7 +100,7 @@ COMPARISONS = (
         experts=False,
         runs=4,
         sources=("megatron-bridge",),
-        ratios=Ratios(low=1.123, middle=1.171, high=1.193),
+        ratios=Ratios(low=1.115, middle=1.159, high=1.182),
     ),
     Comparison(
         framework="megatron",
@@ -108,7 +108,7 @@ COMPARISONS = (
         experts=True,
         runs=4,
         sources=("megatron-bridge",),
-        ratios=Ratios(low=1.034, middle=1.132, high=1.259),
+        ratios=Ratios(low=1.032, middle=1.128, high=1.255),
     ),
     Comparison(
         framework="nanotron",
@@ -116,7 +116,7 @@ COMPARISONS = (
         experts=False,
         runs=18,
         sources=("nanotron",),
-        ratios=Ratios(low=0.696, middle=1.168, high=3.163),
+        ratios=Ratios(low=0.693, middle=1.157, high=3.163),
     ),
 )
 

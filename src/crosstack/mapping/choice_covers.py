@@ -197,12 +197,11 @@ def least_of_choices(
     known : dict, optional
         What is known at prices of main memory, of whatever room there is, and is added to.
     """
-    if not may_cover(load, choices):
+    if load.temporal is None or not may_cover(load, order, choices):
         return None
-    assert load.temporal is not None
     legality = load.temporal.legality
-    if (covers := _covers_of(legality, order, load.unmixed)) is None:
-        return None
+    covers = _covers_of(legality, order, load.unmixed)
+    assert covers is not None
     known, made = {} if known is None else known, list[_Model]()
 
     def least(price: float) -> LeastOfChoices:
@@ -281,10 +280,12 @@ def _model(
     return _Model(paid.codes, [*paid.codes, *covers], tables | paid.apart)
 
 
-def may_cover(load: ChipLoad, choices: Choices) -> bool:
-    """Whether `least_of_choices` knows chips and rules like these, and groups alone may be many."""
+def may_cover(load: ChipLoad, order: Order, choices: Choices) -> bool:
+    """Whether `least_of_choices` knows chips and rules like these, and groups have few covers."""
     hides = load.overlap is Overlap.ALL or load.network_takes_maximum
-    return load.temporal is not None and choices.conversions.shared and not hides
+    if load.temporal is None or not choices.conversions.shared or hides:
+        return False
+    return _covers_of(load.temporal.legality, order, load.unmixed) is not None
 
 
 def _within(least: Callable[[float], LeastOfChoices], held: Held, limit: float) -> LeastOfChoices:

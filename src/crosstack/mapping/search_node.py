@@ -404,9 +404,12 @@ class SearchState(SearchProblem):
         return math.inf if math.isinf(found.bound) else bound
 
     def covers(self, node: SearchNode) -> bool:
-        """Whether choices and partitions of a node are looked at together, unless they are many."""
-        whole = node.plan.graph_stages == 1 and not self.unfused and self.slots is None
-        return whole and may_cover(self.relaxed(node), self.table(node.plan, node.n_tiles))
+        """Whether choices and partitions of a node are looked at together."""
+        if node.plan.graph_stages > 1 or self.unfused or self.slots is not None:
+            return False
+        load = self.relaxed(node)
+        order = make_problem(load, slots=None, separate_directions=self.separate).order
+        return may_cover(load, order, self.table(node.plan, node.n_tiles))
 
     def _covered(self, node: SearchNode, load: ChipLoad, limit: float) -> LeastOfChoices | None:
         """Return what choices and partitions of a node take at least together; None: not known.
