@@ -392,7 +392,7 @@ def decided_plan(
     again = mapping.recompute
     require(again in kinds, "mapping.recompute", again.value, f"{', '.join(kinds)} {where}")
     require_schedule(plan, arrays, rules, order, where)
-    framework = None if plan.driven is None else plan.driven.framework
+    framework = plan.framework
     require_again(framework, order, again, "mapping.recompute")
     plan = replace(plan, schedule=order)
     counts = interleavings(plan, rules)

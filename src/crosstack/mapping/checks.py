@@ -202,7 +202,7 @@ def require_schedule(
     ``where`` says for what and by which rules.
     """
     orders, path = schedules(plan, arrays, rules), "mapping.schedule"
-    framework = None if plan.driven is None else plan.driven.framework
+    framework = plan.framework
     runs = not plan.training or bool(runs_schedule(framework, order, plan.pipeline))
     allowed = f"{', '.join(orders)} {where}" if runs else schedules_allowed(framework, order)
     require(order in orders and runs, path, order.value, allowed)

@@ -267,7 +267,7 @@ def gradient_size(workload: Workload, plan: MeshPlan, rules: Rules) -> Any:
     Of a framework that has `Framework.buckets`, where data-parallel chips sum gradients.
     """
     kept = rules.memory.as_trained(workload).gradient_bytes
-    framework = None if plan.driven is None else plan.driven.framework
+    framework = plan.framework
     if framework is None or not framework.buckets or workload.gradients is None:
         return kept
     return kept + max(workload.graph.dtype.size, Dtype.BF16.size) * np.greater(plan.data, 1)

@@ -18,6 +18,7 @@ import numpy as np
 
 from crosstack.errors import require
 from crosstack.machine.chip import Chip, Overlap
+from crosstack.machine.framework import Framework
 from crosstack.machine.system import Parallelism, System, SystemArrays, dimension_sizes
 from crosstack.model.collectives import (
     NO_CONTEXT_TIMES,
@@ -165,6 +166,11 @@ class MeshPlan:
     left: Any = 0.0
     tokens: tuple[Any, Any] = (0.0, 0.0)
     tokens_forward: Any = 0.5
+
+    @property
+    def framework(self) -> Framework | None:
+        """What drives the chips, if a framework does."""
+        return None if self.driven is None else self.driven.framework
 
     @property
     def dimension_sizes(self) -> tuple[int, ...]:

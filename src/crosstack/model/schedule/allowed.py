@@ -36,7 +36,7 @@ def schedules(plan: MeshPlan, arrays: KernelGraph, rules: Rules) -> tuple[Schedu
         return (one,)
     sends = bool(arrays.exchanged.any())
     apart = bool(weight_gradients(arrays).any())
-    framework = None if plan.driven is None else plan.driven.framework
+    framework = plan.framework
     return tuple(
         order
         for order in (one, *(order for order in Schedule if order is not one))
@@ -75,7 +75,7 @@ def may_follow(plan: MeshPlan, rules: Rules) -> Any:
     share experts: one stage, of microbatches of which two can be combined, or stages in pieces;
     layers do not exchange weights (nvidia_combined_1f1b).
     """
-    framework = None if plan.driven is None or not plan.training else plan.driven.framework
+    framework = plan.framework if plan.training else None
     divides = most_pieces(plan, rules) % plan.interleave == 0
     divides = divides & runs_schedule(framework, plan.schedule, plan.pipeline)
     if plan.schedule.defers_weights:
@@ -96,7 +96,7 @@ def may_follow(plan: MeshPlan, rules: Rules) -> Any:
 
 def may_recompute(plan: MeshPlan) -> Bools:
     """Whether a plan by its schedule may compute so much again, of each kind of `RECOMPUTED`."""
-    framework = None if plan.driven is None else plan.driven.framework
+    framework = plan.framework
     return np.array([runs_again(framework, plan.schedule, kind) for kind in RECOMPUTED])
 
 
@@ -127,7 +127,7 @@ def _shares(arrays: KernelGraph, recompute: Recompute, share: Any) -> tuple[Any,
 def zero_stages(plan: MeshPlan, rules: Rules) -> tuple[Zero, ...]:
     """Return what data-parallel chips of a plan may have shares of."""
     found = _allowed_zeros(plan, rules)
-    framework = None if plan.driven is None else plan.driven.framework
+    framework = plan.framework
     if framework is None or not framework.sharing or len(found) == 1:
         return found
     return tuple(each for each in found if each in framework.sharing)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from crosstack.model.schedule.dual import Part, Parts, came_from, dual_items, known_as, taken_by
 from crosstack.model.schedule.events import PAIR, TaskGraph, TaskGraphBuilder, check_tasks
 from crosstack.model.schedule.passes import Ending, Pass, Stage
+from crosstack.model.schedule.step_tasks import add_updates
 
 
 def dual_graph(
@@ -90,7 +91,4 @@ def _add_ending(build: TaskGraphBuilder, ending: Ending, last: Sequence[int]) ->
         whole = step.sums + step.first * (chip in (0, len(last) - 1))
         own = {"resource": f"sums {chip}", "kind": "transfer"}
         summed.append(build.add("sum of gradients", whole, after=[task], **own))
-    known = build.add("norm of all gradients", after=summed, kind="hand over")
-    for chip in range(len(last)):
-        own = {"resource": f"memory {chip}", "kind": "update"}
-        build.add("update of weights", step.update, after=[known], **own)
+    add_updates(build, ending, summed)

@@ -128,7 +128,7 @@ class _PipelineTasks:
         if self.ending is not None and kind is last and i == self.microbatches - 1:
             deferred = self.schedule.defers_weights
             done = self._slower(
-                s, done, slower_last(self.ending, self.pieces, s, deferred=deferred)
+                s, done, slower_last(self.ending, self.pieces, self.on[s], s, deferred=deferred)
             )
             if s == self.pieces[self.on[s]][0]:  # sums of other pieces are beside later passes
                 self.final[s] = waits, done

@@ -31,13 +31,12 @@ def slower_first(ending: Ending, pieces: Pieces) -> tuple[float, float]:
     return ending.taken * (piece - bucket + heads), ending.taken * (own - piece)
 
 
-def slower_last(ending: Ending, pieces: Pieces, piece: int, *, deferred: bool) -> float:
-    """What the last pass through a piece takes longer beside sums of gradients. [s]
+def slower_last(ending: Ending, pieces: Pieces, chip: int, piece: int, *, deferred: bool) -> float:
+    """What the last pass through a piece of a chip takes longer beside sums of gradients. [s]
 
     ``deferred``: whether gradients of weights wait, so that every chip sums beside its passes.
     """
     step, chips = ending.step, len(pieces)
-    chip = next(chip for chip, own in enumerate(pieces) if piece in own)
     if not step.overlapped or not (deferred or chip == 0):
         return 0.0
     count = sum(map(len, pieces))
@@ -130,7 +129,12 @@ def add_ending(
             rest = bucket + besides[0] * (s == 0)
             task = build.add(f"last sum of stage {s}", rest, after=[task, done], **own)
         summed.append(task)
+    add_updates(build, ending, summed)
+
+
+def add_updates(build: TaskGraphBuilder, ending: Ending, summed: Sequence[int]) -> None:
+    """Add the update of each chip, behind the norm of what all chips have ``summed``."""
     known = build.add("norm of all gradients", after=summed, kind="hand over")
-    for chip in range(chips):
-        resource = f"memory {chip}"
-        build.add("update of weights", step.update, resource=resource, after=[known], kind="update")
+    for chip in range(len(summed)):
+        own = {"resource": f"memory {chip}", "kind": "update"}
+        build.add("update of weights", ending.step.update, after=[known], **own)
