@@ -219,7 +219,7 @@ def _tiled(
     memory = chip.main_memory
     widened = tiles * depth * columns * element_time(chip, WIDENED)
     widened *= row.weight < row.dtype.size
-    return float(np.maximum(inside[0] + widened, moved / memory.speed + memory.latency))
+    return float(np.maximum(inside[0] + widened, moved / memory.speed + memory.delay))
 
 
 def _chosen(row: MeasuredExperts, chip: Chip, each: float) -> bool:
@@ -259,7 +259,7 @@ def _first_listed(
     m, k, n = (np.array([side]) for side in (rows * tiles, depth, max(columns, 1.0)))
     inside = tile_time(chip, row.dtype, clock, FIRST_TILE, (m, k, n))[0]
     moved = groups * depth * columns * row.weight + row.loads.sum() * (depth + columns) * ELEMENT
-    return float(max(inside, fed, moved / memory.speed + memory.latency))
+    return float(max(inside, fed, moved / memory.speed + memory.delay))
 
 
 def _grouped(row: MeasuredExperts, chip: Chip, shape: tuple[float, float, float, float]) -> float:
@@ -277,7 +277,7 @@ def _grouped(row: MeasuredExperts, chip: Chip, shape: tuple[float, float, float,
     moved = groups * depth * columns * row.weight
     moved += many * (depth * max(row.dtype.size, row.weight) + columns * ELEMENT)
     memory = chip.main_memory
-    outside = moved / memory.speed + memory.latency
+    outside = moved / memory.speed + memory.delay
     widened = 0.0
     if (
         row.weight < row.dtype.size and row.dtype is not Dtype.MXFP8

@@ -37,12 +37,7 @@ from crosstack.workload.kernel_graph import Floats
 Rows = Sequence[Any]  # measured kernels of one kind
 
 
-def _all_cast(rows: Sequence[MeasuredProduct]) -> bool:
-    """Whether they are layers that also make numbers of a type of A, by kernels before it."""
-    return len(rows) > 1 and all(row.cast for row in rows)
-
-
-def _in_graphs(rows: Sequence[MeasuredAttention]) -> bool:
+def _in_graphs(rows: Sequence[MeasuredProduct | MeasuredAttention]) -> bool:
     """Whether they are layers of a framework, with what it does beside the kernel."""
     return rows[0].timed is Timed.GRAPH
 
@@ -61,7 +56,7 @@ class _Kind:
 
 
 _KINDS: dict[type, _Kind] = {
-    MeasuredProduct: _Kind(products_said, roofline_said, _all_cast),
+    MeasuredProduct: _Kind(products_said, roofline_said, _in_graphs),
     MeasuredElements: _Kind(elements_said, elements_roofline, lambda rows: True),
     MeasuredAttention: _Kind(attention_said, attention_roofline, _in_graphs),
     MeasuredExperts: _Kind(experts_said, experts_roofline, lambda rows: True),

@@ -15,11 +15,12 @@ import numpy as np
 from crosstack.errors import require
 from crosstack.evaluate.product_tiles import KnownTile, ProductProgram, known_tile
 from crosstack.machine.chip import Chip
+from crosstack.machine.memory import Scope
 from crosstack.model.kernels.clock import product_time
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.model.kernels.tilings import tile_time
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.kernel_graph import Floats
+from crosstack.workload.kernel_graph import Bools, Floats
 
 # Borders of the classes of durations. [s]
 DURATIONS = (1e-5, 1e-4, 1e-3)
@@ -33,7 +34,28 @@ CALLS = (
 # 1024 blocks of 256, computeFP8QuantizeScale (``tensorrt_llm_quantize``) [1]
 SCALING_THREADS = 1024 * 256
 STEADY = 50e-3  # of work until a chip lowers its clock (``flashinfer_2899``, a B200) [s]
+RESULT = 2  # of a number of a result of such layers [B]
 ONE_EFFICIENCY = 0.8  # of the plain roofline, of compute and of main memory [1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turns:
+    """How many products with weights of their own calls take in turn: ``most``. [1]
+
+    ``filling``: no more of them than are larger than the last cache of the chip.
+    """
+
+    most: int
+    filling: bool = False
+
+    def stays(self, chip: Chip, weights: Floats, others: Floats) -> Bools:
+        """Whether all that calls read and write stays in that cache. [B], [B]"""
+        shared = [level.room for level in chip.levels if level.scope is Scope.CHIP]
+        room = shared[-1] if shared else 0.0
+        count = np.full_like(weights, self.most)
+        if self.filling:
+            count = np.clip(np.ceil(room / weights), 1, self.most)
+        return np.asarray(count * weights + others <= room)
 
 
 class Timed(StrEnum):
@@ -49,7 +71,7 @@ class MeasuredProduct:
 
     ``cast`` says whether it includes making numbers of ``dtype`` of A, which comes in 16 bits;
     ``result`` is what moves of each number of C as it is put down, if more than it has itself. [B]
-    ``program``: what multiplies.
+    ``program``: what multiplies. ``turns``: of calls that are repeated, None where not known.
     """
 
     m: int
@@ -61,6 +83,7 @@ class MeasuredProduct:
     cast: bool = False
     result: float = 0.0
     program: ProductProgram = ProductProgram.LIBRARY
+    turns: Turns | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,15 +122,36 @@ def products_said(rows: Sequence[MeasuredProduct], chip: Chip) -> Floats:
     """Return what is said of products on a chip. [s]
 
     In a graph a launch is short, and the clock falls only where calls take long enough. A cast
-    reads A and writes it; a scale that all of A share takes its largest number first.
+    reads A and writes it; a scale that all of A share takes its largest number first. What stays in
+    the last cache from call to call comes from there.
     """
     times = np.zeros(len(rows))
     tiles = [known_tile(row.program, chip, row.m, row.n) for row in rows]
-    kinds = [(row.dtype, row.timed, tile) for row, tile in zip(rows, tiles, strict=True)]
+    near = _near(chip)
+    kinds = [
+        (row.dtype, row.timed, tile, row.turns) for row, tile in zip(rows, tiles, strict=True)
+    ]
     for kind in dict.fromkeys(kinds):
-        here = [i for i, each in enumerate(kinds) if each == kind]
-        times[here] = _said([rows[i] for i in here], chip, kind[-1])
+        here = np.array([i for i, each in enumerate(kinds) if each == kind])
+        some, (dtype, _, tile, turns) = [rows[i] for i in here], kind
+        times[here] = _said(some, chip, tile)
+        if turns is not None:
+            m, k, n = (np.array([getattr(row, side) for row in some], float) for side in "mkn")
+            stays = turns.stays(chip, k * n * dtype.size, (k * dtype.size + n * RESULT) * m)
+            if stays.any():
+                times[here[stays]] = _said(
+                    [row for row, found in zip(some, stays, strict=True) if found], near, tile
+                )
     return times
+
+
+def _near(chip: Chip) -> Chip:
+    """Return a chip whose main memory is as fast and as near as the last cache on it."""
+    shared = [level for level in chip.levels if level.scope is Scope.CHIP]
+    if not shared:
+        return chip
+    last = shared[-1]
+    return chip.with_memory(bandwidth=last.bandwidth, latency=last.latency, ramp=0.0)
 
 
 def _said(rows: Sequence[MeasuredProduct], chip: Chip, tile: KnownTile | None) -> Floats:
@@ -144,7 +188,7 @@ def _multiplied(
     clock = Roofline(sustained=sustained, k_step=tile.k_step, stages=tile.stages)
     inside = tile_time(alone, dtype, clock, (tile.rows, tile.columns), (m, k, n))
     moved = (m * k + k * n + m * n) * dtype.size
-    outside = moved / memory.speed + memory.latency
+    outside = moved / memory.speed + memory.delay
     return np.asarray(chip.launch_overhead + np.maximum(inside, outside))
 
 

@@ -166,9 +166,9 @@ class _LaidOut:
         fed[arrays.target[edges], arrays.operand[edges]] = 1.0
         made = np.tile(made, arrays.n // self.block.graph.n)[row]
         moved = fed[row, 0] * columns.first + fed[row, 1] * columns.second + made * columns.result
-        speed, latency = chip.memory_speed(spilled=self.plan.spilled), chip.main_memory.latency
+        speed, delay = chip.memory_speed(spilled=self.plan.spilled), chip.main_memory.delay
         memory = (columns.own + columns.leaving + moved) / speed
-        waited = np.where(memory > 0, memory + latency / self.microbatch[row], 0.0)
+        waited = np.where(memory > 0, memory + delay / self.microbatch[row], 0.0)
         alone = columns.work + waited
         if chip.overlap is not Overlap.NONE:
             alone = np.maximum(columns.work, waited)

@@ -29,7 +29,7 @@ from crosstack.evaluate.expert_scores import (
 from crosstack.evaluate.expert_searches import search_is_lost
 from crosstack.evaluate.lane_scores import MeasuredElements
 from crosstack.evaluate.product_tiles import ProductProgram
-from crosstack.evaluate.scores import MeasuredProduct, Timed
+from crosstack.evaluate.scores import MeasuredProduct, Timed, Turns
 from crosstack.io import library
 from crosstack.io.files import read_text
 from crosstack.machine.chip import Chip
@@ -74,6 +74,10 @@ SPREADS = ("flashinfer",)  # that share out all keys evenly (``ye2025flashinfer`
 FEW_TOKENS = "min_latency"  # TensorRT-LLM's mode in which generated kernels multiply experts
 # What multiplies in TensorRT-LLM where that is no library (`crosstack.evaluate.product_tiles`).
 PROGRAMS = {Dtype.NVFP4: ProductProgram.FP4, Dtype.FP8_BLOCKS: ProductProgram.DEEPGEMM}
+# Products with weights of their own that the collector takes in turn (collect_gemm.py of each
+# framework): five of TensorRT-LLM, later no more than fill the cache, else six.
+ALL_TURN, FILLING, OTHERS_TURN = Turns(most=5), Turns(most=5, filling=True), Turns(most=6)
+ALL_TURN_IN = " 1.0.0"  # the release of TensorRT-LLM
 LISTED = (Dtype.BF16, Dtype.FP8)  # types of experts whose tiles are searched in a list
 UNSEARCHED = "flashinfer_cutlass"  # experts in vLLM, for which nothing is searched
 SPREAD = "hidden", "expert_ffn", "topk", "experts", "tp", "ep"
@@ -351,7 +355,15 @@ def _product(row: Mapping[str, Any], dtype: Dtype, where: str) -> MeasuredProduc
         cast=framework and dtype.size < Dtype.BF16.size,
         result=_result(row.get("out_dtype"), dtype, adds=bool(row.get("accumulate"))),
         program=known.get(dtype, ProductProgram.LIBRARY),
+        turns=_turns(str(row.get("software", ""))) if framework else None,
     )
+
+
+def _turns(software: str) -> Turns:
+    """Return how many products calls take in turn (``aiconfigurator_collector``)."""
+    if TENSORRT not in software:
+        return OTHERS_TURN
+    return ALL_TURN if software.endswith(ALL_TURN_IN) else FILLING
 
 
 def _result(said: Any, dtype: Dtype, *, adds: bool) -> float:

@@ -27,8 +27,9 @@ class MemoryLevel:
 
     ``scope``: who shares one instance. Of all instances are ``capacity``, None where it is not
     limited [B], ``bandwidth`` after utilization, None where it is not given [B/s], and
-    ``static_power`` [W]. ``latency`` is from the request to the first byte [s], ``energy_per_bit``
-    moves one [J]; ``line_size`` bytes move together, 1 where traffic is not rounded up [B].
+    ``static_power`` [W]. ``latency`` is from the request to the first byte [s], ``ramp`` what a kernel
+    that streams from it takes beyond bytes over bandwidth, 0 where not measured [s];
+    ``energy_per_bit`` moves one [J]; ``line_size`` bytes move together, 1 where traffic is not rounded up [B].
     ``partitions`` each keep what the multiprocessors near them read: data that all of them read
     lies in every part, and passes through two on its way to the far ones. [1] ``spare`` of the
     main memory is left free by whatever is mapped. [B] Where ``banks`` of
@@ -41,6 +42,7 @@ class MemoryLevel:
     capacity: float | None = None
     bandwidth: float | None = None
     latency: float = 0.0
+    ramp: float = 0.0
     energy_per_bit: float = 0.0
     static_power: float = 0.0
     line_size: float = 1.0
@@ -56,6 +58,7 @@ class MemoryLevel:
         for name, unit in units.items():
             if getattr(self, name) is not None:
                 require_quantity(name, getattr(self, name), unit)
+        require_quantity("ramp", self.ramp, "s")
         require_quantity("energy_per_bit", self.energy_per_bit, "J")
         require_quantity("line_size", self.line_size, "B", above_zero=True)
         require_whole("partitions", self.partitions)
@@ -83,6 +86,14 @@ class MemoryLevel:
     def speed(self) -> float:
         """The bandwidth; infinite where it is not given. [B/s]"""
         return math.inf if self.bandwidth is None else self.bandwidth
+
+    @property
+    def delay(self) -> float:
+        """What a kernel that streams from it takes beyond bytes over bandwidth. [s]
+
+        Its ramp, and no less than the first byte takes.
+        """
+        return max(self.latency, self.ramp)
 
 
 def main_memory(

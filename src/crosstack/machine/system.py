@@ -269,7 +269,8 @@ class System:
 
         def slower(level: MemoryLevel) -> MemoryLevel:
             rate = None if level.bandwidth is None else level.bandwidth / times
-            return replace(level, bandwidth=rate, latency=level.latency * times)
+            waits = {"latency": level.latency * times, "ramp": level.ramp * times}
+            return replace(level, bandwidth=rate, **waits)
 
         driven = chip.framework
         if driven is not None and driven.dispatch:

@@ -350,7 +350,7 @@ def _set_terms(temporal: TemporalLoad, sets: _Sets) -> Floats:
         for place, (rows, crosses) in enumerate(sets.crossing(run)):
             times = [run.moves[i][place][1] for i in rows.tolist()]
             moved[rows] += crosses * np.array(times)[:, None]
-        waited = np.where(moved > 0, moved + temporal.latency, 0.0)
+        waited = np.where(moved > 0, moved + temporal.delay, 0.0)
         busy = np.maximum(work, waited) if temporal.hides else work + waited
         share = run.share
         device = device + share * np.where(inside, after + busy, 0.0).sum(axis=0)

@@ -3,10 +3,10 @@
 Each kernel has the whole chip. It takes what the clock says of the device (`KernelTime.work_time`)
 or what it moves of main memory, whichever is longer, and a partition is launched once:
 
-    D(S) = launch + sum over i in S of ( after_i + max(work_i, bytes_i(S) / bandwidth + latency) )
+    D(S) = launch + sum over i in S of ( after_i + max(work_i, bytes_i(S) / bandwidth + delay) )
 
 ``bytes_i(S)`` are those of its operands that no kernel of S makes and of its result if some kernel
-outside reads it; nothing moved takes no latency. ``after_i`` is what follows alone: the sums of a
+outside reads it; nothing moved takes no delay. ``after_i`` is what follows alone: the sums of a
 split K. The network hides behind D, or not, as the chip's `Overlap` says; where nothing hides, the
 two terms of the maximum add up.
 
@@ -206,7 +206,7 @@ def clocked(
     if not streams_memory(workload.placement, rules):
         always = always + apart[row, 0] * first + apart[row, 1] * second + apart[row, 2] * result
     memory = always / chip.memory_speed(spilled=plan.spilled)
-    memory = np.where(memory > 0, memory + chip.main_memory.latency / sequences, 0.0)
+    memory = np.where(memory > 0, memory + chip.main_memory.delay / sequences, 0.0)
     busy = work + memory if chip.overlap is Overlap.NONE else np.maximum(work, memory)
     return Clocked(
         work=work,
@@ -351,14 +351,14 @@ class Run:
 class TemporalLoad:
     """What the kernels of a load take one after the other, for one sequence. [s]
 
-    ``launch`` of a partition, each time that it runs, ``latency`` of main memory; by kernel
+    ``launch`` of a partition, each time that it runs, ``delay`` of main memory; by kernel
     ``work`` and ``after``, each time. ``runs`` are the times that kernels run; all run in the
     first. ``shares`` of a launch are those that each kernel brings to any partition at least.
     ``hides``: whether work and memory hide.
     """
 
     launch: float
-    latency: float
+    delay: float
     work: tuple[float, ...]
     after: tuple[float, ...]
     runs: tuple[Run, ...]
@@ -401,7 +401,7 @@ class TemporalLoad:
                 for mask, time in moves[i]:
                     if mask & outside:
                         moved += time
-                waited = moved + self.latency if moved > 0 else 0.0
+                waited = moved + self.delay if moved > 0 else 0.0
                 busy = max(work[i], waited) if self.hides else work[i] + waited
                 device += share * (after[i] + busy)
                 compute += share * (work[i] + after[i])
@@ -417,7 +417,7 @@ class TemporalLoad:
                 one = KernelRun(
                     name=names[i],
                     compute=run.share * self.work[i],
-                    memory=run.share * (moved + self.latency) if moved > 0 else 0.0,
+                    memory=run.share * (moved + self.delay) if moved > 0 else 0.0,
                     reduction=run.share * self.after[i],
                     again=number > 0,
                 )
@@ -550,7 +550,7 @@ def temporal_load(
         Whether all tensors pass main memory in any case, so that nothing depends on partitions.
     """
     bandwidth = chip.memory_speed(spilled=plan.spilled)
-    latency = chip.main_memory.latency / plan.microbatch_size
+    delay = chip.main_memory.delay / plan.microbatch_size
     hides = chip.overlap is not Overlap.NONE
     operands = np.stack([columns.first, columns.second, columns.result], axis=1)
     tensors = _tensors(arrays, traffic, again)
@@ -576,14 +576,14 @@ def temporal_load(
             always = own + np.bincount(ends.rows[ends.order], times * apart, arrays.n)
         share = plan.again if runs else 1.0
         runs.append(Run(mask, tuple(own.tolist()), moves, share))
-        memory = np.where(always > 0, always + latency, 0.0)
+        memory = np.where(always > 0, always + delay, 0.0)
         # Where nothing hides, main memory is bounded on its own.
         busy = np.maximum(columns.work, memory) if hides else columns.work + memory - always
         inside = np.array([float(mask >> i & 1) for i in range(arrays.n)])
         least = least + share * (columns.after + busy) * inside
     load = TemporalLoad(
         launch=launch,
-        latency=latency,
+        delay=delay,
         work=tuple(columns.work.tolist()),
         after=tuple(columns.after.tolist()),
         runs=tuple(runs),

@@ -41,6 +41,7 @@ _UNITS = {
     "link_bandwidth": "B/s",
     "memory_bandwidth": "B/s",
     "latency": "s",
+    "ramp": "s",
     "latency_per_switch": "s",
     "launch_overhead": "s",
     "dispatch": "s",

@@ -167,6 +167,7 @@ def _levels(
             latency=last_cycles / clock + (cycles - last_cycles) / (boost if outside else clock)
             if "latency_cycles" in given
             else 0.0,
+            ramp=given.get("ramp", 0.0),
             partitions=given.get("partitions", 1),
         )
         (beside if outside else on_chip).append(level)

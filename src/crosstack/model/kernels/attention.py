@@ -375,7 +375,7 @@ def attention_time(chip: Chip, dtype: Dtype, clock: KernelClock, kernels: Attent
     moving = kernels.moved / memory.speed
     waiting = waiting_time(chip, dtype, rounds, kernels.queries, size, tile)
     busy = products + beside + waiting + kernels.lanes
-    found = np.maximum(busy + kernels.waited * moving, moving + memory.latency)
+    found = np.maximum(busy + kernels.waited * moving, moving + memory.delay)
     if not backward:
         return found
     return found + around_time(chip, kernels.heads * kernels.queries, size, value)

@@ -107,7 +107,7 @@ class Roofline(KernelClock):
         operands[:, 1] += np.where(tall, more, 0.0)
         traffic = (*found.traffic[:-1], found.traffic[-1] + more)
         memory, launch = chip.main_memory, chip.launch_overhead
-        moved = traffic[-1] / memory.speed + memory.latency
+        moved = traffic[-1] / memory.speed + memory.delay
         time = np.maximum(found.busiest_time, moved) + found.reduction_time + launch
         moving = [size / rate for size, rate in zip(traffic, found.bandwidths, strict=True)]
         terms = np.stack([found.compute_time, *moving, found.waiting_time + launch])
@@ -161,7 +161,7 @@ class Roofline(KernelClock):
         moved = batch * (m * k + k * n + m * n) * dtype.size
         computing = 2 * batch * m * k * n / (chip.throughput(dtype) * self.reached_share(chip))
         memory = chip.main_memory
-        return chip.launch_overhead + max(computing, moved / memory.speed + memory.latency)
+        return chip.launch_overhead + max(computing, moved / memory.speed + memory.delay)
 
     def check_fit(
         self, chip: Chip, dtype: Dtype, m: Floats, k: Floats, n: Floats, batch: Floats

@@ -161,7 +161,7 @@ def no_less(tiled: Tiled) -> Floats:
     What multiplying takes at the highest clock, or main memory that moves every operand once.
     """
     parts, chip = _parts(tiled), tiled.chip
-    outside = (_once(tiled) + parts.made) / chip.main_memory.speed + chip.main_memory.latency
+    outside = (_once(tiled) + parts.made) / chip.main_memory.speed + chip.main_memory.delay
     busiest = parts.waiting + parts.computing / _highest(chip)
     return np.asarray(np.maximum(busiest, outside) + parts.reduction)
 
@@ -218,7 +218,7 @@ def _clocked(tiled: Tiled, parts: _Parts, reads: list[Floats]) -> _Clocked:
     paired, busy = zip(traffic, bandwidths, strict=True), work.busy
     of_tile = [moved / work.n_tiles * busy / rate for moved, rate in paired]
     traffic.append(reads[-1] + parts.made)
-    outside = traffic[-1] / memory.speed + memory.latency
+    outside = traffic[-1] / memory.speed + memory.delay
     inside = work.most * np.maximum.reduce([parts.each, *of_tile])
     of_all = parts.computing * busy / chip.compute.n_multiprocessors
     share = tiled.clock.clock_share(chip, of_all, inside + parts.waiting, outside)
