@@ -69,7 +69,12 @@ def without_launches(chip: Chip) -> Chip:
 def without_latencies(chip: Chip) -> Chip:
     """Return a chip whose memories answer at once."""
     levels = tuple(replace(level, latency=0.0) for level in chip.levels)
-    return replace(chip, levels=levels).with_memory(latency=0.0)
+    return replace(chip, levels=levels).with_memory(latency=0.0, ramp=0.0)
+
+
+def without_ramp(chip: Chip) -> Chip:
+    """Return a chip whose main memory streams at its bandwidth from the first byte to the last."""
+    return chip.with_memory(ramp=0.0)
 
 
 def without_levels(chip: Chip) -> Chip:
@@ -95,6 +100,7 @@ CHIP = {
     "share of main memory that is reached": with_whole_memory,
     "launches": without_launches,
     "latencies of memories": without_latencies,
+    "ramp of main memory": without_ramp,
     "bandwidth of levels on the chip": without_levels,
     "clusters and pairs": with_(cluster=1, paired=1),
     "operands read from shared memory": with_(operand_rows=0),
@@ -118,7 +124,7 @@ def with_whole_links(level: Dimension) -> Dimension:
 
 def with_whole_buffers(chip: Chip) -> Chip:
     """Return a chip whose memory takes in what arrives in no time."""
-    return chip.with_memory(bandwidth=NONE, latency=0.0)
+    return chip.with_memory(bandwidth=NONE, latency=0.0, ramp=0.0)
 
 
 NETWORK = {
@@ -381,7 +387,10 @@ def tables(folder: Path) -> dict[str, dict[str, Part]]:
     """Return every table, by its heading: how to score it with all, and without each part."""
     narrow = {"results wider than operands, and their sums": partial(with_fields, result=0.0)}
     uncast = {"making narrow numbers of what is read": partial(with_fields, cast=False)} | narrow
-    chosen = {"tiles that libraries name": partial(with_fields, program=ProductProgram.LIBRARY)}
+    chosen = {
+        "tiles that libraries name": partial(with_fields, program=ProductProgram.LIBRARY),
+        "products that stay in the cache": partial(with_fields, turns=None),
+    }
     even = {
         "uneven experts": partial(with_fields, exponent=None),
         "searches of tiles that are lost": partial(with_fields, searched=True),

@@ -18,6 +18,7 @@ from crosstack.evaluate.scores import (
     MeasuredProduct,
     Score,
     Timed,
+    Turns,
     products_said,
     roofline_said,
 )
@@ -106,3 +107,43 @@ def test_rows_are_scored_by_how_long_they_took():
     found = score_kernels(rows, H100)
     assert [part and part.rows for part in found.by_duration] == [1, 2, None, 1]
     assert found.ours.rows == found.roofline.rows == 4
+
+
+A100 = library.chip("a100-sxm-80gb")
+CACHE = 40 * 2**20  # B
+
+
+@pytest.mark.parametrize(
+    ("turns", "weights", "stays"),
+    [
+        (Turns(most=5), CACHE / 5.1, True),
+        (Turns(most=5), CACHE / 4.9, False),
+        (Turns(most=6), CACHE / 5.1, False),
+        (Turns(most=5, filling=True), 0.9 * CACHE, False),  # two of them
+        (Turns(most=5, filling=True), CACHE / 5.1, True),
+        (Turns(most=5, filling=True), CACHE, False),  # one, and what it reads and writes besides
+    ],
+)
+def test_what_calls_take_in_turn_stays_where_all_of_it_fits(turns, weights, stays):
+    assert turns.stays(A100, np.array([weights]), np.array([1e3])).tolist() == [stays]
+
+
+def test_nothing_stays_on_a_chip_without_a_cache():
+    bare = replace(A100, levels=A100.levels[:2])
+    assert not Turns(most=5).stays(bare, np.array([1.0]), np.array([1.0])).any()
+
+
+def test_products_that_stay_in_the_cache_do_not_wait_for_main_memory():
+    sides = {"m": 16, "k": 1024, "n": 2048, "timed": Timed.GRAPH}
+    rows = [product(**sides), product(**sides, turns=Turns(most=6)), product(**sides)]
+    alone, together = products_said(rows, A100)[:2]
+    once = (16 * 1024 + 1024 * 2048 + 16 * 2048) * 2
+    assert alone > GRAPH_LAUNCH + once / A100.main_memory.speed + A100.main_memory.ramp
+    assert together < GRAPH_LAUNCH + once / A100.main_memory.speed + A100.main_memory.ramp
+    assert together > GRAPH_LAUNCH + once / A100.shared_level.speed
+
+
+def test_large_products_come_from_main_memory_however_many_there_are():
+    rows = [product(timed=Timed.GRAPH), product(timed=Timed.GRAPH, turns=Turns(most=6))]
+    first, second = products_said(rows, A100)
+    assert first == second

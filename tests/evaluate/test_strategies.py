@@ -133,6 +133,7 @@ class TestEqualsEvaluate:
         assert compare(drawn, table) < len(drawn)
         assert mapping_of(drawn, 0, table).overlap == hidden
 
+    @pytest.mark.slow
     def test_a_second_memory_takes_what_the_first_does_not_hold(self):
         workload = trained("opt-125m", layers=8, sequence=1024, batch=16)
         two = {"capacity": 4e8, "second_bandwidth": 1e10, "second_capacity": 1e10}
@@ -153,7 +154,9 @@ class TestEqualsEvaluate:
         table = BlockTable(workload=workload, system=system, rules=RULES, work_limit=1e3)
         compare(some(strategies, 10), table)
 
-    @pytest.mark.parametrize("rules", ["dfmodel-e3b", "dfmodel-readme"])
+    @pytest.mark.parametrize(
+        "rules", ["dfmodel-e3b", pytest.param("dfmodel-readme", marks=pytest.mark.slow)]
+    )
     def test_rules_of_a_release(self, rules):
         workload = trained("opt-125m", layers=4, sequence=1024, batch=8)
         chosen, system = rules_named(rules), dataflow(Overlap.ALL)

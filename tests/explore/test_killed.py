@@ -97,8 +97,8 @@ def check_whole(store: Path, log: Path, *, count: int, cut_off: int) -> None:
 
 def test_a_few_killed_sweeps_lose_and_repeat_nothing(tmp_path):
     store, log = tmp_path / "store", tmp_path / "log"
-    cut_off = kill_at_random(store, log, times=2, count=150, seed=1)
-    check_whole(store, log, count=150, cut_off=cut_off)
+    cut_off = kill_at_random(store, log, times=2, count=80, seed=1)
+    check_whole(store, log, count=80, cut_off=cut_off)
 
 
 @pytest.mark.slow

@@ -139,6 +139,7 @@ def _unit_of(path: str, *, part: bool) -> str | None:
         "memory_bandwidth": "B/s",
         "latency": "s",
         "latency_per_switch": "s",
+        "ramp": "s",
         "launch_overhead": "s",
         "dispatch": "s",
         "set_aside": "B",

@@ -46,7 +46,11 @@ def servers(bandwidth: float) -> System:
     ("schedule", "degrees"),
     [
         (Schedule.COMBINED, Degrees(tensor=2, data=4, expert=4)),
-        (Schedule.COMBINED, Degrees(tensor=2, pipeline=2, data=2, expert=2)),
+        pytest.param(
+            Schedule.COMBINED,
+            Degrees(tensor=2, pipeline=2, data=2, expert=2),
+            marks=pytest.mark.slow,
+        ),
         (Schedule.DUALPIPE, Degrees(tensor=2, pipeline=2, data=2, expert=2)),
     ],
 )

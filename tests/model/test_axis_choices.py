@@ -95,6 +95,7 @@ class TestColumns:
             ways = CHIPS if split.along not in (("",), (PARTIAL,)) else 1
             assert choices.work[i] * ways == whole[kernel], (arrays.names[kernel], split)
 
+    @pytest.mark.slow
     def test_an_axis_over_two_dimensions_is_split_into_all_their_parts(self):
         choices, arrays = compiled(gpt_forward(sequence=16, heads=4, head=8), mesh=(2, 4))
         kernel = arrays.names.index("FFN0")

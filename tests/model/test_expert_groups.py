@@ -193,7 +193,9 @@ class TestShares:
         ("said", "same"),
         [
             ("tp=4,pp=1,dp=2,ep=2,etp=2", "tp=4,pp=1,dp=2,ep=4,etp=1"),
-            ("tp=4,pp=1,dp=2,ep=2,etp=2", "tp=4,pp=1,dp=2,ep=1,etp=4"),
+            pytest.param(
+                "tp=4,pp=1,dp=2,ep=2,etp=2", "tp=4,pp=1,dp=2,ep=1,etp=4", marks=pytest.mark.slow
+            ),
             ("tp=4,pp=1,dp=2,ep=4,etp=2", "tp=4,pp=1,dp=2,ep=2,etp=4"),
         ],
     )
@@ -358,7 +360,11 @@ class TestAnswers:
 
     @pytest.mark.parametrize(
         "said",
-        ["tp=4,pp=1,dp=1,ep=2,etp=2", "tp=4,pp=1,dp=2,ep=4,etp=2", "tp=8,pp=1,dp=1,ep=2,etp=4"],
+        [
+            "tp=4,pp=1,dp=1,ep=2,etp=2",
+            pytest.param("tp=4,pp=1,dp=2,ep=4,etp=2", marks=pytest.mark.slow),
+            pytest.param("tp=8,pp=1,dp=1,ep=2,etp=4", marks=pytest.mark.slow),
+        ],
     )
     def test_no_sharding_that_is_drawn_beats_what_is_proved(self, said):
         mapping, found, certificate = planned(said, EVEN)

@@ -27,7 +27,7 @@ def without_digits_that_differ(text: str) -> str:
     return re.sub(r"\d+\.\d{6,}", lambda m: f"{float(m.group()):.6g}", text)
 
 
-LONG = ("figures", "dfmodel")  # suites
+LONG = ("figures", "dfmodel", "memory", "steps")  # suites
 
 
 def section(page: str, suite: str) -> str:

@@ -24,7 +24,11 @@ ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / "shared" / "data" / "dfmodel"
 SLOW = {
     "memory-sweep",
+    "rail-only",
+    "speculation",
     "stacked-memory",
+    "systems-dlrm",
+    "systems-fft",
     "systems-hpl",
     "systems-llm",
     "technology-scaling",
@@ -173,6 +177,7 @@ def test_the_dfmodel_mapping_beats_the_vendors_as_the_paper_says():
     assert row.holds
 
 
+@pytest.mark.slow
 def test_every_factorisation_uses_its_chips_well():
     said = {words(row): row for row in made("systems-hpl").claims}
     assert said["all setups reach high utilization, at least 0.73 as in the logs"].holds

@@ -128,9 +128,7 @@ def products_said(rows: Sequence[MeasuredProduct], chip: Chip) -> Floats:
     times = np.zeros(len(rows))
     tiles = [known_tile(row.program, chip, row.m, row.n) for row in rows]
     near = _near(chip)
-    kinds = [
-        (row.dtype, row.timed, tile, row.turns) for row, tile in zip(rows, tiles, strict=True)
-    ]
+    kinds = [(row.dtype, row.timed, tile, row.turns) for row, tile in zip(rows, tiles, strict=True)]
     for kind in dict.fromkeys(kinds):
         here = np.array([i for i, each in enumerate(kinds) if each == kind])
         some, (dtype, _, tile, turns) = [rows[i] for i in here], kind

@@ -27,9 +27,10 @@ class MemoryLevel:
 
     ``scope``: who shares one instance. Of all instances are ``capacity``, None where it is not
     limited [B], ``bandwidth`` after utilization, None where it is not given [B/s], and
-    ``static_power`` [W]. ``latency`` is from the request to the first byte [s], ``ramp`` what a kernel
+    ``static_power`` [W]. ``latency`` is from the request to the first byte, ``ramp`` what a kernel
     that streams from it takes beyond bytes over bandwidth, 0 where not measured [s];
-    ``energy_per_bit`` moves one [J]; ``line_size`` bytes move together, 1 where traffic is not rounded up [B].
+    ``energy_per_bit`` moves one [J]; ``line_size`` bytes move together, 1 where traffic is not
+    rounded up [B].
     ``partitions`` each keep what the multiprocessors near them read: data that all of them read
     lies in every part, and passes through two on its way to the far ones. [1] ``spare`` of the
     main memory is left free by whatever is mapped. [B] Where ``banks`` of

@@ -269,8 +269,8 @@ class System:
 
         def slower(level: MemoryLevel) -> MemoryLevel:
             rate = None if level.bandwidth is None else level.bandwidth / times
-            waits = {"latency": level.latency * times, "ramp": level.ramp * times}
-            return replace(level, bandwidth=rate, **waits)
+            latency, ramp = level.latency * times, level.ramp * times
+            return replace(level, bandwidth=rate, latency=latency, ramp=ramp)
 
         driven = chip.framework
         if driven is not None and driven.dispatch:

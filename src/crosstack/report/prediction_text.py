@@ -175,6 +175,9 @@ def _kernel_pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
         ("waiting", time_words(data["waiting_time"])),
         ("launch", time_words(data["launch_time"])),
     ]
+    if data["delay_time"]:
+        memory = list(data["levels"])[-1]
+        found.append((f"{memory} beyond its bytes", time_words(data["delay_time"])))
     if data["split"] > 1:
         found.append(("sum of a split K", time_words(data["reduction_time"])))
         found.append(("parts of K", f"{data['split']:,.0f}"))
@@ -193,7 +196,10 @@ def _kernel_pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
 
 def kernel_data(kernel: KernelTime, shape: tuple[int, int, int]) -> dict[str, Any]:
     """Return the terms of one product as JSON holds them; times in seconds, traffic in bytes."""
-    numbers = ("launch_time", "compute_time", "waiting_time", "reduction_time", "split", "n_tiles")
+    numbers = (
+        "launch_time", "delay_time", "compute_time", "waiting_time", "reduction_time", "split",
+        "n_tiles",
+    )  # fmt: skip
     return {
         **dict(zip("mkn", shape, strict=True)),
         "time": float(kernel.time),

@@ -249,7 +249,7 @@ def test_what_moves_may_take_longer():
     moved = 1e9
     found = attention_time(H100, Dtype.BF16, FAST, attention(8, 1, 4096, moved=moved))
     memory = H100.main_memory
-    assert found == pytest.approx(moved / memory.speed + memory.latency)
+    assert found == pytest.approx(moved / memory.speed + memory.delay)
 
 
 def test_a_product_runs_at_the_clock_that_its_arrays_allow():

@@ -42,7 +42,7 @@ def test_twice_the_special_units_halve_what_is_special_alone():
 
 def test_a_softmax_of_its_own_is_bound_by_its_instructions_and_a_sum_by_memory():
     n, memory = 1e9, A100.main_memory
-    moved = 4 * n / memory.speed + memory.latency
+    moved = 4 * n / memory.speed + memory.delay
     assert function_time(A100, Function.ADD, n, 4 * n) == pytest.approx(moved)
     by_hand = n * (31 / LANES + 3 / (16 * 108 * 1.41e9))
     found = function_time(A100, Function.SOFTMAX, n, 4 * n)
@@ -53,7 +53,7 @@ def test_a_softmax_of_its_own_is_bound_by_its_instructions_and_a_sum_by_memory()
 def test_a_chip_without_lanes_of_its_own_is_bound_by_memory():
     chip, memory = A100.with_compute(relative_vector_rates=()), A100.main_memory
     found = function_time(chip, Function.SOFTMAX, 1e6, 4e6)
-    assert found == pytest.approx(4e6 / memory.speed + memory.latency)
+    assert found == pytest.approx(4e6 / memory.speed + memory.delay)
 
 
 def test_what_is_read_again_comes_from_a_part_of_the_cache_if_all_that_moves_meanwhile_fits():
@@ -64,14 +64,14 @@ def test_what_is_read_again_comes_from_a_part_of_the_cache_if_all_that_moves_mea
         passes = Passes(again=2 * n, between=between)
         return function_time(A100, Function.ADD, n, moved, passes)
 
-    assert found(part) == pytest.approx(moved / memory.speed + memory.latency)
-    assert found(1.01 * part) == pytest.approx(1.5 * moved / memory.speed + memory.latency)
+    assert found(part) == pytest.approx(moved / memory.speed + memory.delay)
+    assert found(1.01 * part) == pytest.approx(1.5 * moved / memory.speed + memory.delay)
 
 
 def test_a_row_that_fills_a_multiprocessor_waits_for_its_bytes():
     n, memory = 1e9, A100.main_memory
     computing = function_time(A100, Function.SOFTMAX, n, 4 * n)
-    moving = 4 * n / memory.speed + memory.latency
+    moving = 4 * n / memory.speed + memory.delay
     alone = function_time(A100, Function.SOFTMAX, n, 4 * n, Passes(alone=True))
     assert alone == pytest.approx(computing + moving)
 

@@ -114,4 +114,4 @@ def test_a_step_takes_what_its_sums_take():
     speed = chip.main_memory.speed
     more = 3 / 4 * (numbers * 10 / speed + summed * chip.launch_overhead) - numbers * 6 / NEAR
     # Elementwise kernels write gradients of norms, too; those products wait for main memory less.
-    assert behind - fused == pytest.approx(more, rel=0.1)
+    assert behind - fused == pytest.approx(more, rel=0.15)

@@ -81,7 +81,7 @@ def test_no_product_beats_compute_or_main_memory(sides):
 )
 def test_the_least_time_of_little_work_is_that_of_moving_its_operands_once(shape, elements):
     memory = A100.main_memory
-    moving = 3 * elements * 2 / memory.speed + memory.latency  # three of them, 2 B an element
+    moving = 3 * elements * 2 / memory.speed + memory.delay  # three of them, 2 B an element
     least = Roofline().least(A100, BF16, *shape, batch=3)
     assert least == pytest.approx(A100.launch_overhead + moving)
 
@@ -106,7 +106,7 @@ def test_more_multiprocessors_are_never_slower(count):
 
 def test_a_chip_twice_as_fast_takes_half():
     fast = replace(
-        with_levels(A100, bandwidth=2.0, latency=0.5),
+        with_levels(A100, bandwidth=2.0, latency=0.5, ramp=0.5),
         compute=replace(A100.compute, frequency=2 * A100.compute.frequency),
         launch_overhead=A100.launch_overhead / 2,
     )
@@ -185,7 +185,7 @@ def test_what_a_level_takes_is_its_traffic_over_its_bandwidth(clock, shape, vect
 def test_a_kernel_takes_its_longest_term_and_what_nothing_hides(shape):
     found = gemm_time(A100, *shape)
     within = [*list(found.level_times.values())[:-1], found.compute_time]
-    memory = found.level_times["HBM2e"] + A100.main_memory.latency
+    memory = found.level_times["HBM2e"] + A100.main_memory.delay
     least = max(memory, found.waiting_time + max(within)) + found.launch_time
     # A level is the slowest tile by tile, so that the sum of the longest ones may be more.
     assert found.time == pytest.approx(float(least + found.reduction_time), rel=1e-9)
@@ -269,7 +269,7 @@ def test_a_measured_vector_product_is_within_a_quarter_at_the_usual_launch(k, n,
 def test_elementwise_kernels_are_bound_by_main_memory_or_compute():
     memory = A100.main_memory
     times = Roofline().times(A100)
-    assert times.elementwise(1e6, 1e9) == pytest.approx(1e9 / memory.bandwidth + memory.latency)
+    assert times.elementwise(1e6, 1e9) == pytest.approx(1e9 / memory.bandwidth + memory.delay)
     assert times.elementwise(1e15, 1e6) == pytest.approx(1e15 / A100.vector_throughput(BF16))
     assert times.elementwise(0, 0) == 0
 
@@ -399,7 +399,7 @@ def test_operands_that_the_l2_holds_are_read_once_and_long_rows_again():
 @given(shape=sides_of_a_batch, batch=st.integers(1, 8))
 def test_a_kernel_is_its_work_or_main_memory_and_what_follows(shape, batch):
     found = gemm_time(A100, *shape, batch=batch)
-    moved = found.operands.sum() / A100.main_memory.bandwidth + A100.main_memory.latency
+    moved = found.operands.sum() / A100.main_memory.bandwidth + A100.main_memory.delay
     after = found.launch_time + found.reduction_time
     assert found.time == pytest.approx(max(found.work_time, moved) + after, rel=1e-12)
 

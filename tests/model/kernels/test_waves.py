@@ -251,7 +251,7 @@ def time_of(chip, tile, split, m, k, n):
         waiting += most * stall
     kept = cached[-1].capacity if cached else 0
     spilled = 2 * sums if sums > kept else 0
-    outside = (reads[-1] + out + spilled) / memory.bandwidth + memory.latency
+    outside = (reads[-1] + out + spilled) / memory.bandwidth + memory.delay
     inside = most * slowest
     working = most * computing * (n_tiles / most) / compute.n_multiprocessors
     inside /= clock_of(compute, working, inside + waiting, outside)

@@ -31,6 +31,8 @@ ROOM = 3.0  # experts that have room for all that may choose them drop nothing
 # Latent attention has two ways to keep tokens.
 WAYS = [(k, a) for k, m in SMALL.items() for a in (True, False) if a or m.latent is not None]
 
+LONG = ("taking-turns", "deepseek-v3")  # differences of many weights
+
 every_kind = pytest.mark.parametrize("model", SMALL.values(), ids=SMALL)
 every_model = pytest.mark.parametrize("name", REGISTRY)
 
@@ -170,7 +172,13 @@ class TestWindows:
 
 
 class TestGradients:
-    @every_kind
+    @pytest.mark.parametrize(
+        "model",
+        [
+            pytest.param(model, marks=pytest.mark.slow if name in LONG else (), id=name)
+            for name, model in SMALL.items()
+        ],
+    )
     def test_the_derived_gradient_is_that_of_differences(self, model):
         graph = forward(model, sequence=3, batch=2, loss=True, capacity=ROOM)
         values = weights_of(graph) | outside_of(model, graph)

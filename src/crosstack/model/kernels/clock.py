@@ -37,9 +37,10 @@ class KernelTime:
     and the result move [B]; ``traffic``: bytes that each level hands over or takes in, on the whole
     chip [B]; ``bandwidths``: what each level gives to the multiprocessors that work, on average: a
     level of the chip all of its bandwidth, one of the multiprocessors their share [B/s];
-    ``level_times``: what the traffic of each level takes: traffic over bandwidth [s]; ``passing``:
-    bytes that pass from one part of a level to another, besides; the measured bandwidth of a level
-    in parts holds with them [B]; ``tiles``: M, K and N of the product that each level serves at a
+    ``level_times``: what the traffic of each level takes: traffic over bandwidth [s];
+    ``delay_time``: what main memory takes beyond that, where it is not in ``waiting_time`` [s];
+    ``passing``: bytes that pass from one part of a level to another, besides; the measured
+    bandwidth of a level in parts holds with them [B]; ``tiles``: M, K and N of the product that each level serves at a
     time [1]; ``split``: parts of K that different multiprocessors work on [1]; ``n_tiles``: tiles
     of C times parts of K [1]; ``dataflow``: what stays in the arrays; ``utilization``: ``2 M K N``
     over what the chip could do in ``time`` [1].
@@ -49,6 +50,7 @@ class KernelTime:
     work_time: Floats
     bound: NDArray[Any]
     launch_time: float
+    delay_time: float
     compute_time: Floats
     waiting_time: Floats
     reduction_time: Floats

@@ -44,6 +44,7 @@ class ConstantShare(KernelClock):
             work_time=work_time,
             bound=np.where(moving > work_time, memory.name, COMPUTE),
             launch_time=launch,
+            delay_time=memory.latency,
             compute_time=work_time,
             waiting_time=zero,
             reduction_time=zero,

@@ -117,6 +117,7 @@ class Roofline(KernelClock):
             work_time=found.busiest_time,
             bound=labels[terms.argmax(axis=0)],
             launch_time=launch,
+            delay_time=memory.delay,
             compute_time=found.compute_time,
             waiting_time=found.waiting_time,
             reduction_time=found.reduction_time,

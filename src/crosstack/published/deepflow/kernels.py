@@ -94,6 +94,7 @@ class DrawnTiles(Checked):
             work_time=np.maximum.reduce([computing, *times[:-1]]),
             bound=labels[np.stack([computing, *times]).argmax(axis=0)],
             launch_time=chip.launch_overhead,
+            delay_time=0.0,
             compute_time=computing,
             # The latency, where memory binds.
             waiting_time=np.maximum(found.time - np.maximum.reduce([computing, *moving]), 0.0),
