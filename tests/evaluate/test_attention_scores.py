@@ -48,7 +48,7 @@ def test_pairs_are_those_that_a_mask_leaves(query, kv, window):
 def test_a_token_takes_what_reading_its_keys_takes():
     moved = 64 * 8 * 8192 * 256 * 2 + 64 * 32 * 256 * 2
     memory = H100.main_memory
-    assert said(TOKEN) == pytest.approx(moved / memory.speed + memory.latency)
+    assert said(TOKEN) == pytest.approx(moved / memory.speed + memory.delay)
     assert said(replace(TOKEN, kv_element=1)) < 0.6 * said(TOKEN)
 
 

@@ -127,7 +127,7 @@ def test_tokens_of_an_expert_fill_whole_tiles():
     rows = [replace(fused, tokens=tokens) for tokens in (512, 1024, 1040)]  # 32, 64, 65 each
     half, full, more = (said(row) for row in rows)
     assert full == pytest.approx(half, rel=0.06)
-    assert more == pytest.approx(2 * full, rel=0.1)
+    assert more == pytest.approx(2 * full, rel=0.12)
 
 
 def test_a_chip_of_fused_experts_has_rows_of_all():

@@ -62,7 +62,7 @@ def product_time(m: int, k: int, n: int, *, adds: float = 0.0) -> float:
     found = kernel_clock(chip, RULES).products(chip, WORKLOAD.graph.dtype, *shape)
     made = found.operands[0, 2] * (1 + adds)
     moved = found.operands[0, :2].sum() + made
-    memory = moved / chip.main_memory.bandwidth + chip.main_memory.latency
+    memory = moved / chip.main_memory.bandwidth + chip.main_memory.delay
     after = float(found.reduction_time[0])
     return chip.launch_overhead + after + max(float(found.work_time[0]), float(memory))
 
@@ -71,7 +71,7 @@ def words_time(elements: int, tensors: int) -> float:
     """Time of a function that reads and writes ``tensors``, bound by main memory. [s]"""
     chip = SYSTEM.chip
     moved = tensors * elements * 2 / chip.main_memory.bandwidth
-    return chip.launch_overhead + moved + chip.main_memory.latency
+    return chip.launch_overhead + moved + chip.main_memory.delay
 
 
 def all_reduce_time(elements: int) -> float:

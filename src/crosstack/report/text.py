@@ -293,10 +293,7 @@ def _machine_words(task: Task) -> tuple[tuple[str, str], ...]:
     clock = format_quantity(chip.compute.frequency, "Hz")
     capacity = chip.main_memory.capacity
     memory = "unlimited" if capacity is None else format_quantity(capacity, "B")
-    if spare := chip.main_memory.spare:
-        memory += f", of which {format_quantity(spare, 'B')} are left free,"
-    if chip.set_aside:
-        memory += f", of which the framework has {format_quantity(chip.set_aside, 'B')},"
+    memory += wording.reserved_words(chip)
     for level in chip.memories[1:]:
         memory += (
             f" and {format_quantity(level.room, 'B')} at {format_quantity(level.speed, 'B/s')}"

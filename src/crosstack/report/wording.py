@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from crosstack.evaluate.evaluation import Evaluation, PartitionTerms
 from crosstack.evaluate.plan import Plan
+from crosstack.machine.chip import Chip
 from crosstack.machine.compute import Compute
 from crosstack.machine.prices import Bill
 from crosstack.machine.system import Dimension, Parallelism, System
@@ -348,11 +349,15 @@ def offload_words(kinds: tuple[Offload, ...]) -> str:
 
 def room_words(answer: Plan) -> str:
     """Say how much of the main memory of a chip there is for a mapping, and what is not."""
-    chip = answer.task.system.chip
+    capacity = format_quantity(answer.evaluation.memory_capacity, "B")
+    return capacity + reserved_words(answer.task.system.chip)
+
+
+def reserved_words(chip: Chip) -> str:
+    """Say in brackets what of the main memory is not for mappings; nothing where all is."""
     rest = {"are left free": chip.main_memory.spare, "are the framework's": chip.set_aside}
     words = [f"{format_quantity(size, 'B')} {what}" for what, size in rest.items() if size]
-    besides = f" ({', '.join(words)})" if words else ""
-    return format_quantity(answer.evaluation.memory_capacity, "B") + besides
+    return f" ({', '.join(words)})" if words else ""
 
 
 def memory_rows(answer: Plan) -> Table:

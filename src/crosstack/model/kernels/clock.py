@@ -40,10 +40,10 @@ class KernelTime:
     ``level_times``: what the traffic of each level takes: traffic over bandwidth [s];
     ``delay_time``: what main memory takes beyond that, where it is not in ``waiting_time`` [s];
     ``passing``: bytes that pass from one part of a level to another, besides; the measured
-    bandwidth of a level in parts holds with them [B]; ``tiles``: M, K and N of the product that each level serves at a
-    time [1]; ``split``: parts of K that different multiprocessors work on [1]; ``n_tiles``: tiles
-    of C times parts of K [1]; ``dataflow``: what stays in the arrays; ``utilization``: ``2 M K N``
-    over what the chip could do in ``time`` [1].
+    bandwidth of a level in parts holds with them [B]; ``tiles``: M, K and N of the product that
+    each level serves at a time [1]; ``split``: parts of K that different multiprocessors work on
+    [1]; ``n_tiles``: tiles of C times parts of K [1]; ``dataflow``: what stays in the arrays;
+    ``utilization``: ``2 M K N`` over what the chip could do in ``time`` [1].
     """
 
     time: Floats
