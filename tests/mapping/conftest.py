@@ -393,7 +393,7 @@ def _slow_temporal_step(load: ChipLoad, members: set[int]) -> Step:
         for i in here:
             moved = run.own[i]
             moved += sum(time for mask, time in run.moves[i] if not _members(mask) <= members)
-            wait = moved + t.latency if moved > 0 else 0.0
+            wait = moved + t.delay[i] if moved > 0 else 0.0
             hides = load.overlap is not Overlap.NONE
             busy = max(t.work[i], wait) if hides else t.work[i] + wait
             device += run.share * (t.after[i] + busy)

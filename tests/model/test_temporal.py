@@ -332,7 +332,7 @@ def a_temporal_load(*members, hides=True):
     """Two kernels that share a tensor; by hand."""
     whole = load_of(gpt(1, 64, 4, 32)).temporal.of((0, 1))
     return replace(
-        whole, launch=1.0, latency=0.5, work=(2.0, 3.0), after=(0.25, 0.5), hides=hides,
+        whole, launch=1.0, delay=(0.5, 0.5), work=(2.0, 3.0), after=(0.25, 0.5), hides=hides,
         runs=tuple(Run(mask, (1.0, 0.0), (((0b10, 4.0),), ((0b01, 4.0),))) for mask in members),
     )  # fmt: skip
 

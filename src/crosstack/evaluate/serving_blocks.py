@@ -22,6 +22,7 @@ from crosstack.model.memory import copy_memory, keeps_cache
 from crosstack.model.mesh_plan import MeshPlan, make_plan
 from crosstack.model.partition import ROUNDING, combine_arrays, network_times
 from crosstack.model.rules import Rules
+from crosstack.model.temporal import delays
 from crosstack.model.tiles import divisors
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
 from crosstack.workload.passes.routing import touched_share
@@ -166,7 +167,7 @@ class _LaidOut:
         fed[arrays.target[edges], arrays.operand[edges]] = 1.0
         made = np.tile(made, arrays.n // self.block.graph.n)[row]
         moved = fed[row, 0] * columns.first + fed[row, 1] * columns.second + made * columns.result
-        speed, delay = chip.memory_speed(spilled=self.plan.spilled), chip.main_memory.delay
+        speed, delay = chip.memory_speed(spilled=self.plan.spilled), delays(arrays, chip)[row]
         memory = (columns.own + columns.leaving + moved) / speed
         waited = np.where(memory > 0, memory + delay / self.microbatch[row], 0.0)
         alone = columns.work + waited

@@ -165,7 +165,7 @@ def _device_excess(
     def busy(c: Clocked) -> Floats:
         moved = c.own + c.leaving + operands[:, :1] * c.first + operands[:, 1:] * c.second
         moved = (moved + results[:, None] * c.result) / load.bandwidth
-        memory = np.where(moved > 0, moved + temporal.delay, 0.0)
+        memory = np.where(moved > 0, moved + np.array(temporal.delay)[row], 0.0)
         return np.maximum(c.work, memory) if temporal.hides else c.work + memory
 
     more = np.where(possible[:, row], busy(columns) - busy(least), np.inf).min(axis=0)

@@ -339,7 +339,8 @@ def _set_terms(temporal: TemporalLoad, sets: _Sets) -> Floats:
     others are as `TemporalLoad.terms` has them: sums are over kernels one after the other, as
     there, so that the same comes out.
     """
-    work, after = np.array(temporal.work)[:, None], np.array(temporal.after)[:, None]
+    by_kernel = temporal.work, temporal.after, temporal.delay
+    work, after, delay = (np.array(each)[:, None] for each in by_kernel)
     device, memory, launches = np.zeros((3, sets.member.shape[1]))
     n = len(temporal.work)
     for run in temporal.runs:
@@ -350,7 +351,7 @@ def _set_terms(temporal: TemporalLoad, sets: _Sets) -> Floats:
         for place, (rows, crosses) in enumerate(sets.crossing(run)):
             times = [run.moves[i][place][1] for i in rows.tolist()]
             moved[rows] += crosses * np.array(times)[:, None]
-        waited = np.where(moved > 0, moved + temporal.delay, 0.0)
+        waited = np.where(moved > 0, moved + delay, 0.0)
         busy = np.maximum(work, waited) if temporal.hides else work + waited
         share = run.share
         device = device + share * np.where(inside, after + busy, 0.0).sum(axis=0)

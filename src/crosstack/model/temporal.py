@@ -3,12 +3,12 @@
 Each kernel has the whole chip. It takes what the clock says of the device (`KernelTime.work_time`)
 or what it moves of main memory, whichever is longer, and a partition is launched once:
 
-    D(S) = launch + sum over i in S of ( after_i + max(work_i, bytes_i(S) / bandwidth + delay) )
+    D(S) = launch + sum over i in S of ( after_i + max(work_i, bytes_i(S) / bandwidth + delay_i) )
 
 ``bytes_i(S)`` are those of its operands that no kernel of S makes and of its result if some kernel
-outside reads it; nothing moved takes no delay. ``after_i`` is what follows alone: the sums of a
-split K. The network hides behind D, or not, as the chip's `Overlap` says; where nothing hides, the
-two terms of the maximum add up.
+outside reads it; nothing moved takes no ``delay_i`` (`delays`). ``after_i`` is what follows alone:
+the sums of a split K. The network hides behind D, or not, as the chip's `Overlap` says; where
+nothing hides, the two terms of the maximum add up.
 
 A microbatch of b sequences is one launch of each kernel: weights multiply b times as many columns,
 gradients of weights add up over b times as many rows, other products are b times as many; of groups
@@ -206,7 +206,7 @@ def clocked(
     if not streams_memory(workload.placement, rules):
         always = always + apart[row, 0] * first + apart[row, 1] * second + apart[row, 2] * result
     memory = always / chip.memory_speed(spilled=plan.spilled)
-    memory = np.where(memory > 0, memory + chip.main_memory.delay / sequences, 0.0)
+    memory = np.where(memory > 0, memory + delays(arrays, chip)[row] / sequences, 0.0)
     busy = work + memory if chip.overlap is Overlap.NONE else np.maximum(work, memory)
     return Clocked(
         work=work,
@@ -256,6 +256,16 @@ def _per_byte(chip: Chip) -> Floats:
 
 
 @lru_cache(maxsize=256)
+def delays(arrays: KernelGraph, chip: Chip) -> Floats:
+    """What main memory takes of each kernel beyond bytes over bandwidth, (kernels,). [s]
+
+    Products read weights, or keys, which no cache holds until they are read again: they stream.
+    What other kernels read was made just before; they wait for the first byte.
+    """
+    memory = chip.main_memory
+    return np.where(arrays.gemm, memory.delay, memory.latency)
+
+
 def _caches(arrays: KernelGraph) -> tuple[Bools, Floats]:
     """Which kernels add to a cache that others read, (n,), and operands that are one, (n, 2)."""
     keeps, read = keeps_cache(arrays), np.zeros((arrays.n, 2))
@@ -351,14 +361,14 @@ class Run:
 class TemporalLoad:
     """What the kernels of a load take one after the other, for one sequence. [s]
 
-    ``launch`` of a partition, each time that it runs, ``delay`` of main memory; by kernel
-    ``work`` and ``after``, each time. ``runs`` are the times that kernels run; all run in the
+    ``launch`` of a partition, each time that it runs; by kernel ``delay`` of main memory, ``work``
+    and ``after``, each time. ``runs`` are the times that kernels run; all run in the
     first. ``shares`` of a launch are those that each kernel brings to any partition at least.
     ``hides``: whether work and memory hide.
     """
 
     launch: float
-    delay: float
+    delay: tuple[float, ...]
     work: tuple[float, ...]
     after: tuple[float, ...]
     runs: tuple[Run, ...]
@@ -401,7 +411,7 @@ class TemporalLoad:
                 for mask, time in moves[i]:
                     if mask & outside:
                         moved += time
-                waited = moved + self.delay if moved > 0 else 0.0
+                waited = moved + self.delay[i] if moved > 0 else 0.0
                 busy = max(work[i], waited) if self.hides else work[i] + waited
                 device += share * (after[i] + busy)
                 compute += share * (work[i] + after[i])
@@ -417,7 +427,7 @@ class TemporalLoad:
                 one = KernelRun(
                     name=names[i],
                     compute=run.share * self.work[i],
-                    memory=run.share * (moved + self.delay) if moved > 0 else 0.0,
+                    memory=run.share * (moved + self.delay[i]) if moved > 0 else 0.0,
                     reduction=run.share * self.after[i],
                     again=number > 0,
                 )
@@ -444,6 +454,7 @@ class TemporalLoad:
         """Return what some of the kernels take, numbered anew; the others are left out."""
         return replace(
             self,
+            delay=tuple(self.delay[i] for i in kernels),
             work=tuple(self.work[i] for i in kernels),
             after=tuple(self.after[i] for i in kernels),
             runs=tuple(run.of(kernels) for run in self.runs),
@@ -550,7 +561,7 @@ def temporal_load(
         Whether all tensors pass main memory in any case, so that nothing depends on partitions.
     """
     bandwidth = chip.memory_speed(spilled=plan.spilled)
-    delay = chip.main_memory.delay / plan.microbatch_size
+    delay = delays(arrays, chip) / plan.microbatch_size
     hides = chip.overlap is not Overlap.NONE
     operands = np.stack([columns.first, columns.second, columns.result], axis=1)
     tensors = _tensors(arrays, traffic, again)
@@ -583,7 +594,7 @@ def temporal_load(
         least = least + share * (columns.after + busy) * inside
     load = TemporalLoad(
         launch=launch,
-        delay=delay,
+        delay=tuple(delay.tolist()),
         work=tuple(columns.work.tolist()),
         after=tuple(columns.after.tolist()),
         runs=tuple(runs),

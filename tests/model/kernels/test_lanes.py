@@ -53,7 +53,14 @@ def test_a_softmax_of_its_own_is_bound_by_its_instructions_and_a_sum_by_memory()
 def test_a_chip_without_lanes_of_its_own_is_bound_by_memory():
     chip, memory = A100.with_compute(relative_vector_rates=()), A100.main_memory
     found = function_time(chip, Function.SOFTMAX, 1e6, 4e6)
-    assert found == pytest.approx(4e6 / memory.speed + memory.delay)
+    assert found == pytest.approx(4e6 / memory.speed + memory.latency)
+
+
+def test_what_a_cache_holds_was_just_made_and_what_it_does_not_streams():
+    memory, room = A100.main_memory, A100.shared_level.room
+    for traffic, waits in ((room, memory.latency), (1.01 * room, memory.ramp)):
+        found = function_time(A100, Function.ADD, traffic / 100, traffic)
+        assert found == pytest.approx(traffic / memory.speed + waits)
 
 
 def test_what_is_read_again_comes_from_a_part_of_the_cache_if_all_that_moves_meanwhile_fits():

@@ -269,7 +269,7 @@ def test_a_measured_vector_product_is_within_a_quarter_at_the_usual_launch(k, n,
 def test_elementwise_kernels_are_bound_by_main_memory_or_compute():
     memory = A100.main_memory
     times = Roofline().times(A100)
-    assert times.elementwise(1e6, 1e9) == pytest.approx(1e9 / memory.bandwidth + memory.delay)
+    assert times.elementwise(1e6, 1e9) == pytest.approx(1e9 / memory.bandwidth + memory.latency)
     assert times.elementwise(1e15, 1e6) == pytest.approx(1e15 / A100.vector_throughput(BF16))
     assert times.elementwise(0, 0) == 0
 

@@ -91,12 +91,12 @@ class KernelClock(Protocol):
     def elementwise(self, chip: Chip, dtype: Dtype, work: Floats, traffic: Floats) -> Floats:
         """Time of ``work`` [FLOP] on ``traffic`` bytes that are used once, without a launch. [s]
 
-        By default ``max(work / throughput, traffic / bandwidth + delay)`` of main memory, where
+        By default ``max(work / throughput, traffic / bandwidth + latency)`` of main memory, where
         the data is (``williams2009roofline``); no traffic takes no time.
         """
         memory = chip.main_memory
         computing = work / chip.vector_throughput(dtype)
-        moving = np.where(traffic > 0, traffic / memory.speed + memory.delay, 0.0)
+        moving = np.where(traffic > 0, traffic / memory.speed + memory.latency, 0.0)
         return np.asarray(np.maximum(computing, moving))
 
     def result_time(self, chip: Chip, dtype: Dtype, numbers: Floats, moved: Floats) -> Floats:

@@ -203,7 +203,9 @@ def function_time(
     memory, cache = chip.main_memory, chip.shared_level
     kept = cache is not None and passes.between <= cache.room / cache.partitions
     outside = traffic + (0.0 if kept else passes.again)
-    moving = outside / memory.speed + memory.delay if outside > 0 else 0.0
+    streams = cache is None or outside > cache.room  # what is less was just made, and is there
+    waits = memory.delay if streams else memory.latency
+    moving = outside / memory.speed + waits if outside > 0 else 0.0
     if cache is not None:
         moving = max(moving, (traffic + passes.again) / cache.speed)
     if not has_lanes(chip):
