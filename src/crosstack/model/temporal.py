@@ -39,7 +39,7 @@ import numpy as np
 
 from crosstack.machine.chip import Chip, Execution, Overlap
 from crosstack.model.boundary import factor_order, streams_memory
-from crosstack.model.flows import Ends, read_again, tensor_ends
+from crosstack.model.flows import Ends, read_again, read_beside, tensor_ends
 from crosstack.model.kernels.attention import products_in_attention
 from crosstack.model.kernels.results import results_of
 from crosstack.model.legality import Legality, legality_on, renumbered
@@ -257,10 +257,15 @@ def _per_byte(chip: Chip) -> Floats:
 
 @lru_cache(maxsize=256)
 def _caches(arrays: KernelGraph) -> tuple[Bools, Floats]:
-    """Which kernels add to a cache that others read, (n,), and operands that are one, (n, 2)."""
+    """Which kernels add to a cache that others read, (n,), and operands that are one, (n, 2).
+
+    Of several readers the first; the others read it where that is in another partition.
+    """
     keeps, read = keeps_cache(arrays), np.zeros((arrays.n, 2))
     kept = arrays.elided & keeps[arrays.source]
     read[arrays.target[kept], arrays.operand[kept]] = 1.0
+    for reader, place, _ in read_beside(arrays):
+        read[reader, place] = 0.0
     return keeps, read
 
 
@@ -280,6 +285,9 @@ def crossing(arrays: KernelGraph, traffic: Traffic, legality: Legality) -> tuple
             if not legality.may_meet(ends.producer, reader):
                 least[reader, list(places)] = 1.0
                 least[ends.producer, 2] = 1.0
+    for reader, place, first in read_beside(arrays):
+        most[reader, place] = 1.0
+        least[reader, place] = float(not legality.may_meet(first, reader))
     return least, most
 
 
@@ -561,6 +569,7 @@ def temporal_load(
         read = anew.sizes(operands) * (anew.parts[:, 2] == 0)
         owns.append(columns.own + np.bincount(anew.rows, read, arrays.n))
         members.append(again)
+    beside = [(i, 1 << first, float(operands[i, p])) for i, p, first in read_beside(arrays)]
     shares = _launch_shares(legality)
     launch = chip.launch_overhead / plan.microbatch_size
     runs, lightest, least = list[Run](), list[float](), launch * shares
@@ -569,11 +578,15 @@ def temporal_load(
         moves: tuple[tuple[tuple[int, float], ...], ...] = ((),) * arrays.n
         if passes:
             lightest += [0.0] * len(ends.starts)
+            for i, _, size in beside:
+                own[i] += size / bandwidth
         elif len(sizes):
             lightest += np.minimum.reduceat(sizes, ends.starts).tolist()
             times = sizes[ends.order] / bandwidth
             moves = ends.moves(times.tolist())
             always = own + np.bincount(ends.rows[ends.order], times * apart, arrays.n)
+        for i, first, size in () if passes else beside:
+            moves = (*moves[:i], (*moves[i], (first, size / bandwidth)), *moves[i + 1 :])
         share = plan.again if runs else 1.0
         runs.append(Run(mask, tuple(own.tolist()), moves, share))
         memory = np.where(always > 0, always + latency, 0.0)
