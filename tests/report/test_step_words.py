@@ -66,6 +66,7 @@ def account(**spent):
         spent=tuple(times.items()),
         bound=tuple(times.items()),
         at_peak=spent["compute"] / 2,
+        saved_at_peak=spent["compute"] / 2,
     )
 
 
