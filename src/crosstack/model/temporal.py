@@ -43,7 +43,7 @@ from crosstack.model.flows import Ends, read_again, read_beside, tensor_ends
 from crosstack.model.kernels.attention import products_in_attention
 from crosstack.model.kernels.results import results_of
 from crosstack.model.legality import Legality, legality_on, renumbered
-from crosstack.model.memory import keeps_cache
+from crosstack.model.memory import cache_reads
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.layer import KernelRun
@@ -182,7 +182,7 @@ def clocked(
     first, second = first * stored[:, 0], second * stored[:, 1]
     result = made * stored[:, 2] * written * counted[:, 2]
     repeats = np.where(product, arrays.repeats[row], 1.0)
-    keeps, read = _caches(arrays)
+    keeps, read = cache_reads(arrays)
     own = arrays.memory_traffic[row] + moved + np.where(keeps[row], result, cache)
     own = own + (read[row, 0] + passes_besides(arrays, chip)[row]) * first + read[row, 1] * second
     leaving = np.zeros(len(row))
@@ -253,20 +253,6 @@ def _shapes(
 def _per_byte(chip: Chip) -> Floats:
     """Return what a byte takes of every level on a chip. [J/B]"""
     return np.array([8 * level.energy_per_bit for level in chip.levels])
-
-
-@lru_cache(maxsize=256)
-def _caches(arrays: KernelGraph) -> tuple[Bools, Floats]:
-    """Which kernels add to a cache that others read, (n,), and operands that are one, (n, 2).
-
-    Of several readers the first; the others read it where that is in another partition.
-    """
-    keeps, read = keeps_cache(arrays), np.zeros((arrays.n, 2))
-    kept = arrays.elided & keeps[arrays.source]
-    read[arrays.target[kept], arrays.operand[kept]] = 1.0
-    for reader, place, _ in read_beside(arrays):
-        read[reader, place] = 0.0
-    return keeps, read
 
 
 @lru_cache(maxsize=256)
