@@ -284,6 +284,24 @@ def test_what_was_saved_of_a_task_that_does_not_fit_is_shown_again(infeasible, r
 
 
 @pytest.mark.parametrize(
+    ("option", "name", "own"),
+    [
+        ("--svg", "map.png", ".svg"),
+        ("--html", "map.json", ".html"),
+        ("--json", "map.yaml", ".json"),
+    ],
+)
+def test_no_file_is_named_after_another_format(run, tmp_path, small, option, name, own):
+    out = tmp_path / name
+    outcome = run("map", small, option, out)
+    assert outcome.code == 2
+    assert outcome.problems == [
+        f"{option} {out}: cannot be written: it is written as {own}, not as {out.suffix}."
+    ]
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
     ("option", "value", "says"),
     [
         ("--gap", "1.5", "--gap: got 1.5; allowed: 0 to below 1"),

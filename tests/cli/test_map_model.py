@@ -133,6 +133,13 @@ def test_a_config_is_mapped_as_the_library_has_it(mapped, tmp_path):
     assert found["time_s"] == mapped(*READ)[1]["time_s"]
 
 
+def test_a_start_that_is_missing_is_named_once(mapped, tmp_path):
+    missing = tmp_path / "nothing.json"
+    outcome, _ = mapped(*READ, "--start", missing)
+    assert outcome.code == 2
+    assert [line.split(" Did you")[0] for line in outcome.problems] == [f"{missing}: no such file."]
+
+
 def test_what_is_saved_is_mapped_and_priced_again(mapped, run, tmp_path):
     _, found = mapped(*READ)
     again, same = mapped(*READ, "--start", tmp_path / "result.json")

@@ -82,6 +82,12 @@ def test_what_makes_no_machine_is_named_by_its_path(workload, change, line):
     ("arguments", "says"),
     [
         (("--on", "h100-dgxx"), '--on: no node or chip is called "h100-dgxx"'),
+        (
+            ("--on", "h100"),
+            '--on: got "h100", whose main memory is not in the library; allowed: '
+            "chips and nodes that have one, such as h100-sxm,",
+        ),
+        (("--on", "cs-3"), '--on: got "cs-3", whose main memory is not in the library;'),
         (("--on", "h100-dgx", "--chips", 12), "--chips: got 12"),
         (("--on", "h100-dgx", "--chips", 0), "--chips: got 0"),
         (("--chips", 8), "--chips: allowed with --on"),

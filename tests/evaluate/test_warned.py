@@ -58,6 +58,7 @@ def test_a_usual_step_gets_no_warning():
         ("tp=8,pp=11", {"microbatch_size": 1}, "stages hold 1 to 2 of 16 layers: "),
         ("pp=32", {"microbatch_size": 1}, "16 of 32 stages hold no layer"),
         ("pp=4", {"microbatch_size": 8}, "2 microbatches for 4 stages: some idle at any time"),
+        ("pp=4", {"microbatch_size": 16}, "1 microbatch for 4 stages: some idle at any time"),
         # (p - 1) / m = 3 / 4, the head apart
         ("pp=4", {"microbatch_size": 4, "interleave": 1, "schedule": Schedule.ONE_F_ONE_B},
          "stages idle for"),

@@ -114,7 +114,7 @@ def test_a_chip_by_its_name_is_alone():
         ("h100-sxm", {"chips": 8}, "got 8, but h100-sxm is one chip. Nodes of it: h100-dgx"),
         ("h100-dgx", {"chips": 64, "fabric": "tree"}, 'fabric: no fabric is called "tree"'),
         ("h100-dgx", {"chips": 64, "port": "ib"}, 'link: no link is called "ib"'),
-        ("cs-2", {}, '"wse2" has none; give it one'),
+        ("cs-2", {}, '"cs-2", whose main memory is not in the library'),
     ],
 )  # fmt: skip
 def test_what_the_library_does_not_have_is_refused(name, given, says):

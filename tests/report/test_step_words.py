@@ -58,6 +58,13 @@ def test_utilizations_are_said_by_their_names(staged):
     assert said["HFU, of what is executed"].startswith(f"{100 * e.hardware_utilization:.3g} %")
 
 
+def test_more_than_the_peak_says_what_it_counts(staged):
+    long = replace(staged.evaluation, utilization=1.2, executed_work=0.6 * staged.evaluation.work)
+    said = dict(step_numbers(replace(staged, evaluation=long)))["MFU, of the model's FLOP"]
+    assert said.startswith("120 %")
+    assert said.endswith(", as it counts scores that a mask leaves out")
+
+
 def account(**spent):
     times = {name: spent.get(name.value, 0.0) for name in Spent}
     return StepAccount(
@@ -66,6 +73,7 @@ def account(**spent):
         spent=tuple(times.items()),
         bound=tuple(times.items()),
         at_peak=spent["compute"] / 2,
+        saved_at_peak=spent["compute"] / 2,
     )
 
 

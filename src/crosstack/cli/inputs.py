@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 MACHINE = {"on": "--on", "n_chips": "--chips", "fabric": "--fabric", "link": "--on"}
 MACHINE |= {"framework": "--framework"}
 YAML_SUFFIXES = (".yaml", ".yml")
+# What an option writes, by its name; no file is named after another of these formats.
+WRITTEN = {"--json": (".json",), "--html": (".html", ".htm"), "--svg": (".svg",)}
+WRITTEN |= {"--csv": (".csv",), "--trace": (".json",)}
+_FORMATS = {*YAML_SUFFIXES, ".png", ".pdf", ".jpg", ".jpeg", ".md", ".txt"}
+_FORMATS |= {suffix for several in WRITTEN.values() for suffix in several}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,12 +265,18 @@ def check_outputs(
         if path is None:
             continue
         real = os.path.realpath(path)
-        reason = _why_not(path, real, taken.get(real), folders)
+        reason = _other_format(option, path) or _why_not(path, real, taken.get(real), folders)
         if reason:
             problems.append(Problem(f"{option} {path}", f"cannot be written: {reason}."))
         taken[real] = f"what {option} writes"
     if problems:
         raise InputError(problems)
+
+
+def _other_format(option: str, path: Path) -> str:
+    own, suffix = WRITTEN.get(option, ()), path.suffix.lower()
+    other = own and suffix not in own and suffix in _FORMATS
+    return f"it is written as {own[0]}, not as {suffix}" if other else ""
 
 
 def _why_not(path: Path, real: str, taken: str | None, folders: bool) -> str:

@@ -50,8 +50,9 @@ def map_(
     if start is not None:
         from crosstack.evaluate.saved import mapping_from_dict
 
+        data = saved.read_result(start)
         with inputs.in_file(start):
-            first = mapping_from_dict(saved.read_result(start), task)
+            first = mapping_from_dict(data, task)
     try:
         with outputs.watching() as update, said_by(file):
             answer = crosstack.optimise(

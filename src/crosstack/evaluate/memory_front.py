@@ -111,7 +111,7 @@ def front_metric(metrics: Sequence[str], system: System) -> Objective:
         If they are no two that trade against each other, or the memory of a chip has no one limit.
     """
     allowed = (Objective.TIME, Objective.ENERGY, Objective.PRICE, MEMORY)
-    names = tuple(str(one) for one in metrics)
+    names = (metrics,) if isinstance(metrics, str) else tuple(str(one) for one in metrics)
     known = all(one in allowed for one in names) and len(set(names)) == len(names) >= 2
     require(known, "front", ",".join(names), f"two or more of {', '.join(allowed)}")
     moves = {Objective.TIME, Objective.PRICE}

@@ -18,6 +18,7 @@ from crosstack.machine.system import System
 from crosstack.model.choice_index import sharding_codes
 from crosstack.model.choices import Choices, make_choices
 from crosstack.model.cores import staircase
+from crosstack.model.flows import read_beside
 from crosstack.model.memory import copy_memory, keeps_cache
 from crosstack.model.mesh_plan import MeshPlan, make_plan
 from crosstack.model.partition import ROUNDING, combine_arrays, network_times
@@ -165,6 +166,8 @@ class _LaidOut:
         row, made = self.choices.index.kernel, self.block.makes.sum(axis=1)
         fed, edges = np.zeros((arrays.n, 2)), ~arrays.elided
         fed[arrays.target[edges], arrays.operand[edges]] = 1.0
+        for reader, place, _ in read_beside(self.block.graph):
+            fed[reader :: self.block.graph.n, place] = 1.0
         made = np.tile(made, arrays.n // self.block.graph.n)[row]
         moved = fed[row, 0] * columns.first + fed[row, 1] * columns.second + made * columns.result
         speed, delay = chip.memory_speed(spilled=self.plan.spilled), delays(arrays, chip)[row]

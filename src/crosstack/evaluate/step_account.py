@@ -8,8 +8,8 @@ where nothing runs beside it, a sum of gradients behind the last backward pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +69,8 @@ class StepAccount:
 
     ``spent`` adds up to the time, and so does ``bound``, in which a kernel counts as a whole for
     the longer of its work and its memory, again or not; ``at_peak`` is what ``compute`` of the
-    former would take at the peak rate of a chip. [s]
+    former would take at the peak rate of a chip, and ``saved_at_peak`` what the time would be less
+    then, where memory that the work hides would be waited for. [s]
     """
 
     stage: int
@@ -77,6 +78,7 @@ class StepAccount:
     spent: tuple[tuple[Spent, float], ...]
     bound: tuple[tuple[Spent, float], ...]
     at_peak: float
+    saved_at_peak: float
 
     @property
     def bound_by(self) -> Spent:
@@ -85,9 +87,11 @@ class StepAccount:
 
     @property
     def savings(self) -> tuple[tuple[Spent, float], ...]:
-        """What each would save at most, the largest first: all of it; of compute above the peak."""
-        least = {Spent.COMPUTE: self.at_peak}
-        saved = [(name, max(time - least.get(name, 0.0), 0.0)) for name, time in self.spent]
+        """What each would save at most, the largest first: all of it; compute, at the peak."""
+        saved = [
+            (name, self.saved_at_peak if name is Spent.COMPUTE else time)
+            for name, time in self.spent
+        ]
         return tuple(sorted(saved, key=lambda one: -one[1]))
 
     @property
@@ -119,6 +123,28 @@ def bound_times(partition: PartitionTerms, overlap: Overlap) -> Iterator[tuple[S
     for run in _runs(partition):
         both = sum(_device_times([run], overlap))
         yield (Spent.MEMORY if run.bound_by == "memory" else Spent.COMPUTE), both
+
+
+def saved_at_peak(
+    partition: PartitionTerms, at_peak: Mapping[str, float], overlap: Overlap
+) -> float:
+    """Time that a partition takes less where its kernels compute at the peak rate. [s]
+
+    Parameters
+    ----------
+    at_peak : mapping
+        What each kernel would compute, each time that it runs. [s]
+    """
+    if not partition.kernel_runs:  # they run together
+        at_peak = {"": sum(at_peak[name] for name in partition.kernels)}
+    saved = 0.0
+    for run in _runs(partition):
+        if not run.again:
+            least = replace(run, compute=min(at_peak[run.name], run.compute), reduction=0.0)
+            saved += sum(_device_times([run], overlap)) - sum(_device_times([least], overlap))
+    if overlap is Overlap.ALL:  # what it hides beside is waited for
+        saved = min(saved, max(partition.time - partition.network_time, 0.0))
+    return saved
 
 
 def _runs(partition: PartitionTerms) -> tuple[KernelRun, ...]:
@@ -198,7 +224,13 @@ def step_account(answer: Plan) -> StepAccount:
     hidden = hidden_of(answer, stages, most)  # tokens on their way while others are computed
     spent[Spent.NETWORK] -= hidden
     bound[Spent.NETWORK] -= hidden
-    at_peak = sum(_at_peak(answer, block) for block in blocks)
+    peaks = [_at_peak(answer, block) for block in blocks]
+    at_peak = sum(sum(each.values()) * b.runs for b, each in zip(blocks, peaks, strict=True))
+    saved = sum(
+        saved_at_peak(partition, each, system.chip.overlap) * block.runs
+        for block, each in zip(blocks, peaks, strict=True)
+        for partition in block.partitions
+    )
     spent = {name: time / system.copies for name, time in spent.items()}
     ended = {
         Spent.SUMS: found.sums_time,
@@ -217,6 +249,7 @@ def step_account(answer: Plan) -> StepAccount:
         spent=tuple(spent.items()),
         bound=tuple(bound.items()),
         at_peak=min(at_peak / system.copies, spent[Spent.COMPUTE]),
+        saved_at_peak=saved / system.copies,
     )
 
 
@@ -259,14 +292,13 @@ def _blocks(answer: Plan, stage: int, stages: int) -> Iterator[_Block]:
             )
 
 
-def _at_peak(answer: Plan, block: _Block) -> float:
+def _at_peak(answer: Plan, block: _Block) -> dict[str, float]:
     """Time of a block's kernels at the peak rate of what each computes with, each once. [s]"""
     clock, chip, graph = answer.rules.clock, answer.task.system.chip, block.graph
     peak, slower = clock.peak_rate(chip, graph.dtype), clock.slower(chip, graph)
     again = computed_again(graph, block.recompute)
-    each = (
-        kernel.work * float(slower[graph.index[kernel.name]])
-        / (2 if again[graph.index[kernel.name]] else 1)
-        for kernel in block.kernels
-    )  # fmt: skip
-    return sum(each) / peak * block.runs
+    found = {}
+    for kernel in block.kernels:
+        i = graph.index[kernel.name]
+        found[kernel.name] = kernel.work * float(slower[i]) / (2 if again[i] else 1) / peak
+    return found

@@ -127,7 +127,8 @@ class _Warned:
             return
         count = found.n_microbatches
         if count < stages:
-            yield f"{count:,} microbatches for {stages:,} stages: some idle at any time."
+            word = "microbatch" if count == 1 else "microbatches"
+            yield f"{count:,} {word} for {stages:,} stages: some idle at any time."
         elif found.bubble_factor > 1 + MOST_IDLE:
             share = f"{found.bubble_factor - 1:.0%}"
             yield f"stages idle for {share} of their work; more microbatches or pieces idle less."

@@ -183,7 +183,8 @@ def _allowed(arrays: KernelGraph, placement: Placement, named: bool) -> Bools:
 
     A batched kernel is split along its batch; no axis of extent 1, none that is tiled; a kernel
     with a weight is always split, where it can be. Source: ``dfmodel_code``. By names of axes, rows
-    that are looked at as a whole are not split, and kernels without a weight along tokens, too.
+    that are looked at as a whole are not split, kernels without a weight along tokens, too, and
+    products along what lies beside the tokens that tiles are cut of, as heads that share a key.
     """
     n = arrays.n
     allowed = np.ones((n, len(AXES)), dtype=np.bool_)
@@ -194,10 +195,11 @@ def _allowed(arrays: KernelGraph, placement: Placement, named: bool) -> Bools:
     extents = np.stack([arrays.outer, arrays.m, arrays.k, arrays.columns], axis=1)
     allowed[:, :NONE] = extents > 1
     allowed[~arrays.gemm, K] = False
-    tiled = arrays.tiling != NONE
     if named and arrays.layouts:
         allowed[:, :NONE] &= arrays.splits[:, :, 2] >= 0
-        tiled &= arrays.gemm | (arrays.tiling != N)
+        tiled = np.zeros(n, dtype=np.bool_)
+    else:
+        tiled = arrays.tiling != NONE
     allowed[np.nonzero(tiled)[0], arrays.tiling[tiled]] = False
     allowed[arrays.has_weight, NONE] = False
     batched = allowed[:, OUTER].copy()

@@ -24,7 +24,13 @@ from crosstack.model.collectives import NOTHING
 from crosstack.model.context import context_sent, hides_blocks
 from crosstack.model.conversions import PARTIAL, SETS, Conversions, Edges, changes_by_set, edges_of
 from crosstack.model.expert_cut import exchange_times, inside_experts
-from crosstack.model.memory import MASK, activation_sizes, computed_again, masks_moved
+from crosstack.model.memory import (
+    MASK,
+    activation_sizes,
+    computed_again,
+    keeps_cache,
+    masks_moved,
+)
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.temporal import Clocked, clocked
@@ -203,7 +209,10 @@ def make_choices(
         index,
         edges,
         twice,
-        size=rules.traffic.converted_size(output_total, elements * element),
+        size=rules.traffic.converted_size(
+            output_total,
+            np.where(keeps_cache(arrays)[row], arrays.output_size[row], elements * element),
+        ),
         together=np.broadcast_to(as_one, row.shape),
         shared=rules.traffic.shares_conversions,
     )

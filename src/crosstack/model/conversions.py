@@ -13,7 +13,8 @@ needed for nothing: what a kernel pays is a table over sets of layouts. Sets are
 layout. Where the backward pass runs kernels again, they need what they read a second time. What is
 gathered and kept split is gathered once more in the backward pass, hidden behind a product
 (``korthikanti2023reducing``, section 4.2.2): that is not counted. Joins between one copy of a graph
-and the next are edges like any other, but for the order that kernels run in.
+and the next are edges like any other, but for the order that kernels run in. Keys and values of
+tokens before lie as their readers are split, and are gathered whole for one that reads all of them.
 
 Sources: ``xu2021gspmd`` (layouts and what lies between them), ``korthikanti2023reducing`` (an
 all-reduce as a reduce-scatter here and an all-gather there), ``dfmodel_code`` (what kernels need).
@@ -101,7 +102,9 @@ def edges_of(arrays: KernelGraph, index: ChoiceIndex, traffic: Traffic) -> Edges
     made = produced[index.before]
     # What is whole, or split, is the one part of a sum that is not zero.
     settled = (made == needed) | (made == REPLICATED) | (needed == PARTIAL)
-    change = ~settled & ~elided[index.edge]
+    # Keys and values of before lie in main memory as readers split them; who reads all gathers all.
+    passes = traffic.traces_layouts & (needed == REPLICATED)
+    change = ~settled & (passes | ~elided[index.edge])
     return Edges(
         produced=produced,
         need=np.where(change, 1 << needed, 0),

@@ -77,6 +77,25 @@ def tensor_ends(graph: KernelGraph, traffic: Traffic) -> tuple[Ends, ...]:
     )
 
 
+@lru_cache(maxsize=64)
+def read_beside(graph: KernelGraph) -> tuple[tuple[int, int, int], ...]:
+    """Return later readers of what is kept: kernel, operand, and the first kernel that reads it.
+
+    Keys and values that are one, as a latent vector of attention is, are read once by a kernel that
+    does both (``deepseek2024v2``, section 2.1.2).
+    """
+    readers: dict[int, list[tuple[int, int]]] = {}
+    columns = graph.source, graph.target, graph.operand, graph.elided
+    for source, target, operand, elided in zip(*(c.tolist() for c in columns), strict=True):
+        if elided:
+            readers.setdefault(source, []).append((target, operand))
+    found = []
+    for several in readers.values():
+        (first, _), *others = sorted(several)
+        found += [(reader, operand, first) for reader, operand in others if reader != first]
+    return tuple(found)
+
+
 def read_again(
     graph: KernelGraph, traffic: Traffic, again: int
 ) -> tuple[tuple[Ends, ...], tuple[Ends, ...]]:

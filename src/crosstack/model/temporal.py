@@ -39,11 +39,11 @@ import numpy as np
 
 from crosstack.machine.chip import Chip, Execution, Overlap
 from crosstack.model.boundary import factor_order, streams_memory
-from crosstack.model.flows import Ends, read_again, tensor_ends
+from crosstack.model.flows import Ends, read_again, read_beside, tensor_ends
 from crosstack.model.kernels.attention import products_in_attention
 from crosstack.model.kernels.results import results_of
 from crosstack.model.legality import Legality, legality_on, renumbered
-from crosstack.model.memory import keeps_cache
+from crosstack.model.memory import cache_reads
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.layer import KernelRun
@@ -182,7 +182,7 @@ def clocked(
     first, second = first * stored[:, 0], second * stored[:, 1]
     result = made * stored[:, 2] * written * counted[:, 2]
     repeats = np.where(product, arrays.repeats[row], 1.0)
-    keeps, read = _caches(arrays)
+    keeps, read = cache_reads(arrays)
     own = arrays.memory_traffic[row] + moved + np.where(keeps[row], result, cache)
     own = own + (read[row, 0] + passes_besides(arrays, chip)[row]) * first + read[row, 1] * second
     leaving = np.zeros(len(row))
@@ -255,7 +255,6 @@ def _per_byte(chip: Chip) -> Floats:
     return np.array([8 * level.energy_per_bit for level in chip.levels])
 
 
-@lru_cache(maxsize=256)
 def delays(arrays: KernelGraph, chip: Chip) -> Floats:
     """What main memory takes of each kernel beyond bytes over bandwidth, (kernels,). [s]
 
@@ -264,14 +263,6 @@ def delays(arrays: KernelGraph, chip: Chip) -> Floats:
     """
     memory = chip.main_memory
     return np.where(arrays.gemm, memory.delay, memory.latency)
-
-
-def _caches(arrays: KernelGraph) -> tuple[Bools, Floats]:
-    """Which kernels add to a cache that others read, (n,), and operands that are one, (n, 2)."""
-    keeps, read = keeps_cache(arrays), np.zeros((arrays.n, 2))
-    kept = arrays.elided & keeps[arrays.source]
-    read[arrays.target[kept], arrays.operand[kept]] = 1.0
-    return keeps, read
 
 
 @lru_cache(maxsize=256)
@@ -290,6 +281,9 @@ def crossing(arrays: KernelGraph, traffic: Traffic, legality: Legality) -> tuple
             if not legality.may_meet(ends.producer, reader):
                 least[reader, list(places)] = 1.0
                 least[ends.producer, 2] = 1.0
+    for reader, place, first in read_beside(arrays):
+        most[reader, place] = 1.0
+        least[reader, place] = float(not legality.may_meet(first, reader))
     return least, most
 
 
@@ -572,6 +566,7 @@ def temporal_load(
         read = anew.sizes(operands) * (anew.parts[:, 2] == 0)
         owns.append(columns.own + np.bincount(anew.rows, read, arrays.n))
         members.append(again)
+    beside = [(i, 1 << first, float(operands[i, p])) for i, p, first in read_beside(arrays)]
     shares = _launch_shares(legality)
     launch = chip.launch_overhead / plan.microbatch_size
     runs, lightest, least = list[Run](), list[float](), launch * shares
@@ -580,11 +575,15 @@ def temporal_load(
         moves: tuple[tuple[tuple[int, float], ...], ...] = ((),) * arrays.n
         if passes:
             lightest += [0.0] * len(ends.starts)
+            for i, _, size in beside:
+                own[i] += size / bandwidth
         elif len(sizes):
             lightest += np.minimum.reduceat(sizes, ends.starts).tolist()
             times = sizes[ends.order] / bandwidth
             moves = ends.moves(times.tolist())
             always = own + np.bincount(ends.rows[ends.order], times * apart, arrays.n)
+        for i, first, size in () if passes else beside:
+            moves = (*moves[:i], (*moves[i], (first, size / bandwidth)), *moves[i + 1 :])
         share = plan.again if runs else 1.0
         runs.append(Run(mask, tuple(own.tolist()), moves, share))
         memory = np.where(always > 0, always + delay, 0.0)

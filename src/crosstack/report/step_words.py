@@ -95,6 +95,7 @@ def step_numbers(answer: Plan) -> Pairs:
     tokens = None if rate is None else f"{grouped(rate)}, {grouped(rate / chips)} a chip"
     skipped = "; scores that a mask leaves out are not executed"
     less = skipped if e.executed_work < 0.999 * e.work else ""
+    every = ", as it counts scores that a mask leaves out" if less and e.utilization > 1 else ""
     memory = format_quantity(e.memory_used, "B")
     if math.isfinite(e.memory_capacity):
         share = percent(e.memory_used / e.memory_capacity)
@@ -106,7 +107,7 @@ def step_numbers(answer: Plan) -> Pairs:
         ("tokens a second", tokens),
         (
             "MFU, of the model's FLOP",
-            f"{percent(e.utilization)} of {peak_words(task, answer.rules)}",
+            f"{percent(e.utilization)} of {peak_words(task, answer.rules)}{every}",
         ),
         ("HFU, of what is executed", f"{percent(e.hardware_utilization)}{less}"),
         (f"memory of a chip{fullest}", memory),

@@ -311,10 +311,15 @@ def _elements(graph: Graph, operation: Operation, read: Sequence[str]) -> dict[s
     }
 
 
-def _tiling(graph: Graph, nest: LoopNest, product: ProductAxes) -> Axis:
-    """Return what is cut into tiles: axes of tokens, if there are any, of more than one."""
+def _streams(graph: Graph) -> set[str]:
+    """Return the axes that tiles are cut of: those of tokens, of more than one if there are any."""
     tokens = {axis for axis, use in graph.uses.items() if use is AxisUse.TOKEN}
-    streams = {axis for axis in tokens if graph.sizes[axis] > 1} or tokens
+    return {axis for axis in tokens if graph.sizes[axis] > 1} or tokens
+
+
+def _tiling(graph: Graph, nest: LoopNest, product: ProductAxes) -> Axis:
+    """Return what is cut into tiles, where anything is."""
+    streams = _streams(graph)
     whole = nest.operation.kind is OperationKind.REDUCTION
     if whole and streams & {*nest.operation.over}:
         return Axis.NONE
@@ -325,7 +330,13 @@ def _tiling(graph: Graph, nest: LoopNest, product: ProductAxes) -> Axis:
 def _splits(
     graph: Graph, block: Block, nest: LoopNest, product: ProductAxes, operands: tuple[int, ...]
 ) -> dict[str, tuple[str, ...]]:
+    """Return how tensors lie where the first axis of a group that may be split is.
+
+    Of a product no axis is split that tiles are cut of; heads beside it in the same group are.
+    """
     along = {split.along[0]: split for split in splits(graph, block, nest, (1,))}
+    if product.uses_twice:
+        along = {axis: split for axis, split in along.items() if axis not in _streams(graph)}
     found = {}
     for group in TILING:
         axis = next((axis for axis in getattr(product, group) if axis in along), None)

@@ -112,6 +112,7 @@ def _stored(own: Axes, seen: Axes, sizes: Mapping[str, int]) -> Stored:
     """
     if [sizes[a] for a in own] == [sizes[a] for a in seen]:
         return {name: (axis, True) for name, axis in zip(seen, own, strict=True)}
+    own, seen = (tuple(a for a in axes if sizes[a] > 1) for axes in (own, seen))
     found: dict[str, tuple[str, bool]] = {}
     i = j = 0
     while i < len(own) and j < len(seen):

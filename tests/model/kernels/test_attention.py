@@ -232,7 +232,7 @@ def test_kernels_around_a_backward_one_move_results_and_gradients_of_queries():
 def test_one_product_of_a_backward_attention_of_a_step_tells_the_kernels_around_it(monkeypatch):
     no, yes = np.zeros(3, dtype=bool), np.ones(3, dtype=bool)
     telling, backward = np.array([True, True, False]), np.array([True, False, True])
-    inside = Attended(inside=yes, scores=yes, across=no, tells=telling, again=no)
+    inside = Attended(inside=yes, scores=yes, across=no, tells=telling, again=no, past=no)
     shapes = np.tile([4096.0, 128.0, 4096.0, 32.0], (3, 1))  # keys by queries, of 32 heads
 
     def found():

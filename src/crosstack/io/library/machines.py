@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from crosstack.errors import InputError, Problem, require_quantity, require_whole, unknown_name
+from crosstack.errors import (
+    InputError,
+    Problem,
+    nearest,
+    require_quantity,
+    require_whole,
+    unknown_name,
+)
 from crosstack.io.files import under
 from crosstack.io.library.entries import Entry, entry, names
 from crosstack.machine.chip import Chip, Execution, Link, Overlap
@@ -374,16 +381,30 @@ def system_on(
             nodes = ", ".join(chip_names()[name]) or "none in the library"
             message = f"got {chips}, but {name} is one chip. Nodes of it: {nodes}."
             raise InputError(Problem("n_chips", message))
-        return system_of_chip(_chip_named(name))
+        return system_of_chip(_with_memory(name, _chip_named(name)))
     if name not in names("nodes"):
         known = (*names("nodes"), *names("chips"))
         raise unknown_name("on", "node or chip is", name, known, "In the library")
     found = _node_named(name)
+    _with_memory(name, found.chip)
     joined, ends = joined_by(found, fabric, port)
     wide = replace(found, port_bandwidth=found.port_bandwidth if port is None else ends.bandwidth)
     return system_of_nodes(
         wide, found.n_chips if chips is None else chips, fabric=joined, port=ends
     )
+
+
+def _with_memory(name: str, alone: Chip) -> Chip:
+    """Return the chip of a machine; `InputError` if it is described without main memory."""
+    if not alone.memories:
+        known = [each for each in names("chips") if _chip_named(each).memories]
+        near = ", ".join(nearest(name, known)) or ", ".join(known)
+        message = (
+            f'got "{name}", whose main memory is not in the library; allowed: chips and nodes that '
+            f"have one, such as {near}, or a file with system.chip and system.memory."
+        )
+        raise InputError(Problem("on", message))
+    return alone
 
 
 def driven(system: System, framework: str) -> System:

@@ -7,8 +7,8 @@ each pair the arrays have both products, and the special units an exponential th
 first and that the second waits for. What lanes do besides runs beside the arrays where these read
 operands from memory by themselves (Hopper and later, ``shah2024flashattention3``), and after them
 elsewhere; there one tile fills a multiprocessor, so that nothing hides its first scores and its
-last values, as long as a block. Where queries are few (a token at a time) their keys are split over
-multiprocessors.
+last values, as long as a block. Where queries are few (a token at a time), or those of all heads
+that share a kept vector (``flashmla2025``), their keys are split over multiprocessors.
 
 Backward, five products of a pair read their operands from the memory of the multiprocessor, which
 may take longer than multiplying, and gradients of queries are added up in the cache, in single
@@ -271,7 +271,8 @@ class Attended:
     ``scores``: products whose result has an element for each pair, the others of those ``inside``
     add up over keys, or over queries; ``across``: what they make has its terms as columns.
     ``tells``: which one of an attention tells what tiles wait for and what softmax takes;
-    ``again``: it makes scores once more, in a backward pass.
+    ``again``: it makes scores once more, in a backward pass; ``past``: keys of tokens before are
+    read as they are kept, by queries of the newest tokens alone.
     """
 
     inside: Bools
@@ -279,12 +280,13 @@ class Attended:
     across: Bools
     tells: Bools
     again: Bools
+    past: Bools
 
     @classmethod
     def none(cls, n: int) -> Attended:
         """Return that no one of n kernels is."""
         no = np.zeros(n, dtype=np.bool_)
-        return cls(inside=no, scores=no, across=no, tells=no, again=no)
+        return cls(inside=no, scores=no, across=no, tells=no, again=no, past=no)
 
     def of(self, kernels: Ints) -> Attended:
         """Return that of some kernels, in their order."""
@@ -294,6 +296,7 @@ class Attended:
             across=self.across[kernels],
             tells=self.tells[kernels],
             again=self.again[kernels],
+            past=self.past[kernels],
         )
 
 
@@ -306,17 +309,21 @@ def attended(chip: Chip, graph: KernelGraph) -> Attended:
     found = Attended.none(graph.n)
     if Fusion.ATTENTION not in chip.fused or not has_lanes(chip):
         return found
-    inside, scores, across, tells, again = np.zeros((5, graph.n), dtype=np.bool_)
+    inside, scores, across, tells, again, past = np.zeros((6, graph.n), dtype=np.bool_)
+    kept = {*graph.target[graph.elided].tolist()}
     for first, held in attentions(graph):
         begins = bits(first)
         remade = [i for i in begins if graph.remade[i] >= 0]
         inside[bits(held)], scores[begins], tells[(remade or begins)[0]] = True, True, True
         again[remade[:1]] = True
+        past[bits(held)] = not kept.isdisjoint(bits(held))
         others = [i for i in bits(held & ~first) if graph.gemm[i]]
         softmax = next(i for i in bits(held) if graph.row_wise[i])
         pairs = float(graph.rows[softmax] * graph.columns[softmax])
         across[others] = 2 * pairs * graph.columns[others] == graph.work[others]
-    return Attended(inside=inside, scores=scores, across=across, tells=tells, again=again)
+    return Attended(
+        inside=inside, scores=scores, across=across, tells=tells, again=again, past=past
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -423,7 +430,7 @@ def products_in_attention(
     queries, keys = np.where(across, rows, columns), np.where(scores, rows, depth)
     terms = np.where(scores, depth, np.where(across, columns, rows))
     forward = Tile.of(chip, terms).rows
-    tile = Tile(rows=np.where(backward, ROWS, forward))
+    tile = Tile(rows=np.where(backward, ROWS, forward), spread=attended.past)
     pairs, rounds = busiest_pairs(chip, heads, queries, keys, counted.min(axis=1), tile)
     beside = pair_time(chip) * (~backward | attended.again)
     beside = beside + backward * (pair_time(chip, backward=True) + summing(chip, terms))
