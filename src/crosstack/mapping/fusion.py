@@ -46,13 +46,13 @@ from crosstack.mapping.large_graphs import (
     core_of,
     improve,
     make_deferred,
-    segment,
     triggered_masks,
     triggers_from,
 )
 from crosstack.mapping.layouts import only_choice
 from crosstack.mapping.merging import joined_partitions
 from crosstack.mapping.reordering import reordered
+from crosstack.mapping.segments import Segments, segment
 from crosstack.mapping.series_parallel import least_moved_in_series
 from crosstack.mapping.set_partitioning import least_moved_of_sets
 from crosstack.mapping.slots import Slots
@@ -464,7 +464,8 @@ def quick_sequence(
     load = problem.load
     if load.n > LONG_GRAPH and problem.slots is None:
         sequences = dict.fromkeys(map(tuple, topological_chains(problem.order)[-2:]))
-        found = [segment(load, sequence, budget=budget)[0] for sequence in sequences]
+        segments = Segments(load)
+        found = [segments.cut(sequence, budget=budget)[0] for sequence in sequences]
         good = [f for f in found if f is not None and f[0] < limit]
         return min(good, default=None)
     key = ("chains", graph_shape(load, problem.order))
