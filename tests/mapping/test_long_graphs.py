@@ -15,7 +15,7 @@ from builders.series_parallel import flow_of, load_of
 
 from crosstack import optimise
 from crosstack.machine.chip import Overlap
-from crosstack.mapping import fusion, series_parallel
+from crosstack.mapping import fusion, series_parallel, spreading
 from crosstack.mapping.annealing import anneal
 from crosstack.mapping.budget import UNLIMITED, Budget
 from crosstack.mapping.fusion import fuse, make_problem, sequence_cost, simple_bound
@@ -103,9 +103,11 @@ class TestSeriesParallelGraphs:
 
 
 class TestWhatTensorsMoveAtLeast:
-    def test_no_sequence_moves_less(self, random_load, seeds):
-        found = 0
+    def test_no_sequence_moves_less(self, monkeypatch, random_load, seeds):
+        found, late = 0, spreading.LATE
         for seed in seeds:
+            # Steps without length from the start, and late.
+            monkeypatch.setattr(spreading, "LATE", seed // 5 % 2 * late)
             load = moving_alone(random_load(seed, 3 + seed % 6, tight=seed % 5 / 4))
             least, bound = fuse(make_problem(load)), moved_at_least(load)
             assert least is not None
@@ -113,6 +115,32 @@ class TestWhatTensorsMoveAtLeast:
             assert bound <= least.time * (1 + 1e-9), seed
             found += bound > 0.25 * least.time > 0
         assert found >= len(seeds) / 12  # it says something
+
+    def test_no_sequence_of_layered_graphs_moves_less(self, monkeypatch, seeds):
+        monkeypatch.setattr(spreading, "LATE", 0)
+        found = 0
+        for seed in seeds[::3]:
+            load = moving_alone(long_problem("layered", 10.0 + seed % 3, 13 + seed % 4, seed).load)
+            least = fuse(make_problem(load))
+            if least is None:  # some kernel does not fit, alone
+                continue
+            bound = moved_at_least(load)
+            assert bound <= least.time * (1 + 1e-9), seed
+            found += bound > 0.25 * least.time > 0
+        assert found >= 1
+
+    def test_a_kernel_between_two_others_is_with_both(self, monkeypatch, chain_load):
+        # The last reads the first, too; what lies between holds more than fits beside either.
+        links = [(0, 3), (0, 1), (1, 2), (2, 3)]
+        tensors = [flow_of(a, {b: 2}, tile=1.0, total=1.0 if a else 9.0) for a, b in links]
+        load = chain_load([1, 5, 5, 1], tensors, 12.0)
+        best = fuse(make_problem(load))
+        assert best is not None
+        found = []
+        for late in (0, spreading.ROUNDS):
+            monkeypatch.setattr(spreading, "LATE", late)
+            found.append(moved_at_least(load))
+        assert found[1] * 1.05 < found[0] <= best.time * (1 + 1e-9)
 
     def test_the_time_is_bounded_whatever_hides_behind_what(self, random_load, seeds):
         for seed in seeds:

@@ -22,10 +22,10 @@ from crosstack.io.native import read_task
 from crosstack.machine.system import Parallelism
 from crosstack.mapping import search as search_module
 from crosstack.mapping.budget import Budget
-from crosstack.mapping.large_graphs import STEP, segment
 from crosstack.mapping.mapping import Constraints, Status, Stop, Task
 from crosstack.mapping.search import search
 from crosstack.mapping.search_node import SearchState
+from crosstack.mapping.segments import STEP, segment
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.workload.kernels import Axis

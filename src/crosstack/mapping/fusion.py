@@ -46,13 +46,13 @@ from crosstack.mapping.large_graphs import (
     core_of,
     improve,
     make_deferred,
-    segment,
     triggered_masks,
     triggers_from,
 )
 from crosstack.mapping.layouts import only_choice
 from crosstack.mapping.merging import joined_partitions
 from crosstack.mapping.reordering import reordered
+from crosstack.mapping.segments import Segments, segment
 from crosstack.mapping.series_parallel import least_moved_in_series
 from crosstack.mapping.set_partitioning import least_moved_of_sets
 from crosstack.mapping.slots import Slots
@@ -79,8 +79,8 @@ MANY_IDEALS = 8_000  # above which one round of them has to do
 WIDE = "wide graph"  # what is found of the last one, in the cache
 WIDE_GRAPH = 64  # kernels above which a search looks for better partitions of its first mapping
 SHARE = 0.5  # of what is left, for that
-QUICK, BOUNDING, ANNEALING, REORDERING = 0.5, 0.5, 0.6, 0.9  # shares of what is left, in turn
-SETTLING = 0.3  # the same of annealing from partitions that are nearly the best
+QUICK, BOUNDING, ANNEALING, REORDERING = 0.5, 0.5, 0.75, 0.9  # shares of what is left, in turn
+CUTTING, SETTLING = 0.6, 0.3  # the same of cutting anew and annealing what is nearly the best
 SERIES = 0.75  # the same of bounding a series-parallel graph, whose partitions are nearly the best
 SLIGHT = 1e-3  # relative; a bound of a long graph that is better by less is not looked for
 PRICES = (1.0, 0.8)  # of the scarcest idle resource, in the bound for deferrable kernels
@@ -399,16 +399,21 @@ def _annealed(
     found = [best] if near is None else [min(best, near)]
     if load.temporal is None and not load.unmixed:
         share, how = (ANNEALING, HOT) if near is None else (SETTLING, COOL)
-        spent = budget.part(share)
-        masks = anneal(load, order, found[0][1], temperatures=how, budget=spent)
-        budget.spend(spent.used)
-        if _has_room(load, masks):
-            found.append((sequence_cost(load, masks), masks))
-        spent = budget.part(REORDERING)
-        masks = reordered(load, order, min(found)[1], budget=spent)
-        budget.spend(spent.used)
-        if _has_room(load, masks):
-            found.append((sequence_cost(load, masks), masks))
+
+        def annealed(masks: tuple[int, ...], spent: Budget) -> tuple[int, ...]:
+            return anneal(load, order, masks, temperatures=how, budget=spent)
+
+        def cut_anew(masks: tuple[int, ...], spent: Budget) -> tuple[int, ...]:
+            return reordered(load, order, masks, budget=spent)
+
+        # Partitions that are nearly the best are cut anew first: moves only settle them.
+        first = [] if near is None else [(CUTTING, cut_anew)]
+        for part, better in [*first, (share, annealed), (REORDERING, cut_anew)]:
+            spent = budget.part(part)
+            masks = better(min(found)[1], spent)
+            budget.spend(spent.used)
+            if _has_room(load, masks):
+                found.append((sequence_cost(load, masks), masks))
     if load.n <= LONG_GRAPH or len(found) == 1:
         found += [improve(load, order, masks, every, budget=budget) for _, masks in found]
     return min(found)
@@ -464,7 +469,8 @@ def quick_sequence(
     load = problem.load
     if load.n > LONG_GRAPH and problem.slots is None:
         sequences = dict.fromkeys(map(tuple, topological_chains(problem.order)[-2:]))
-        found = [segment(load, sequence, budget=budget)[0] for sequence in sequences]
+        segments = Segments(load)
+        found = [segments.cut(sequence, budget=budget)[0] for sequence in sequences]
         good = [f for f in found if f is not None and f[0] < limit]
         return min(good, default=None)
     key = ("chains", graph_shape(load, problem.order))

@@ -7,12 +7,12 @@ bound; with a *trigger* for each (core kernels after which it runs at once) the 
 the ideals of the rest is exact; and single kernels are moved to other partitions while that helps,
 whose partitions give new triggers.
 
-Very long graphs fall back to cutting topological orders into segments, also exactly.
+Very long graphs fall back to cutting topological orders into segments, also exactly
+(`crosstack.mapping.segments`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -21,24 +21,19 @@ from typing import Any
 
 import numpy as np
 
-from crosstack.mapping.budget import DEAL, UNLIMITED, Budget
+from crosstack.mapping.budget import DEAL, Budget
 from crosstack.mapping.ideals import IdealTables, Order, make_order
 from crosstack.mapping.slots import Slots
 from crosstack.mapping.steps import Deferred, least_compute, least_memory_time
 from crosstack.model.flows import Flow
 from crosstack.model.partition import (
     PER_KERNEL,
-    STREAM_DEPTH,
     ChipLoad,
-    combine,
-    live_size,
     live_sizes,
     partition_cost,
 )
 from crosstack.workload.kernel_graph import Bools, bits
 
-SHORTEST_REACH = 32
-MOST_EXTENSIONS = 2_000_000  # of all partitions tried along one order
 STEP = 20  # units of work of one kernel more in a partition, see `Budget`
 
 
@@ -184,127 +179,6 @@ def triggered_masks(
         inside[:, i] = holds
     rows = np.packbits(inside, axis=1, bitorder="little")
     return [*(int.from_bytes(row.tobytes(), "little") for row in rows), (1 << order.n) - 1]
-
-
-# ---------------------------------------------------------------- segments of one order
-
-
-class _Growing:
-    """Terms of a set that grows kernel by kernel along an order."""
-
-    def __init__(self, load: ChipLoad, area: Sequence[float]) -> None:
-        self.load, self.area, self.everything = load, area, load.everything
-        self.mask = 0
-        self.compute = self.network = self.data = self.own = self.weights = self.held = 0.0
-        self.into: dict[int, None] = {}
-        self.made: dict[int, tuple[int, int]] = {}  # flow: readers inside, deepest
-        # What tensors take [B], and what of it they give back once all their readers are inside.
-        self.moved = self.streams = self.spare = 0.0
-
-    def add(self, i: int) -> None:
-        load = self.load
-        self.compute += self.area[i]
-        self.network += load.network[i]
-        self.data += load.data[i]
-        self.own += load.own_memory[i]
-        self.weights += load.weight_time[i]
-        self.held += load.sram[i]
-        self.mask |= 1 << i
-        for f in load.flows_of[i]:
-            flow = load.flows[f]
-            if flow.producer == i:
-                self.made[f] = (0, STREAM_DEPTH)
-                self.moved += flow.moved
-                self.streams += STREAM_DEPTH * flow.tile
-                self.spare += max(STREAM_DEPTH - _deepest(flow), 0) * flow.tile
-            elif f in self.made:
-                inside, deepest = self.made[f]
-                left = len(flow.readers) - inside - 1
-                now = max(deepest, dict(flow.readers)[i]) if left else _deepest(flow)
-                self.streams += (now - deepest) * flow.tile
-                self.made[f] = (inside + 1, now)
-                if not left:
-                    self.moved -= flow.moved
-                    self.spare -= max(STREAM_DEPTH - now, 0) * flow.tile
-            elif f not in self.into:
-                self.into[f] = None
-                self.moved += flow.moved
-                self.streams += STREAM_DEPTH * flow.tile
-
-    def time(self) -> float:
-        load, network = self.load, self.network + self.data
-        if load.network_takes_maximum:
-            network = max(self.network, self.data)
-        weights = 0.0 if load.resident_alone and self.mask == self.everything else self.weights
-        memory = self.moved / load.bandwidth + self.own + weights
-        taken = combine(self.compute, memory, network, load.overlap)
-        return taken + load.memory_price * memory + load.network_price * network
-
-
-def _deepest(flow: Flow) -> int:
-    """Tiles of a tensor on the chip where all its readers are in the partition of its producer."""
-    return max(depth for _, depth in flow.readers)
-
-
-def segment(
-    load: ChipLoad, sequence: Sequence[int], *, budget: Budget = UNLIMITED
-) -> tuple[tuple[float, tuple[int, ...]] | None, bool]:
-    """Cut one topological order into partitions; None if some kernel does not fit.
-
-    Also returns whether every cut was tried, so that the best is exact for this order.
-
-    Stops growing a partition when its SRAM is full whatever buffers it may give back, when the chip
-    runs nothing that holds it as one, and on long orders after `MOST_EXTENSIONS` / n kernels.
-    """
-    n, temporal = len(sequence), load.temporal
-    area = least_compute(load).tolist()
-    plain = load.staircases is None and load.unit is None
-    plain = plain and temporal is None and not load.unmixed
-    binds = sum(flow.held for flow in load.flows) > load.memory_limit
-    room, sram = (limit * (1 + 1e-12) for limit in (load.memory_limit, load.sram_capacity))
-    best = [math.inf] * (n + 1)
-    before: list[tuple[int, int]] = [(0, 0)] * (n + 1)
-    best[0] = 0.0
-    prefix = 0
-    longest = max(SHORTEST_REACH, MOST_EXTENSIONS // n)
-    each = STEP if load.unit is None or load.staircases is None else DEAL
-    exact = True
-    for start in range(n):
-        if best[start] < math.inf:
-            growing = _Growing(load, area)
-            for end in range(start + 1, min(n, start + longest) + 1):
-                growing.add(sequence[end - 1])
-                if budget.spend(each) and end > start + 1:
-                    longest, exact = 1, False
-                    break
-                taken = growing.held + growing.streams
-                if taken - growing.spare > sram and end > start + 1:
-                    break
-                if temporal is not None and not temporal.legality.may_grow(growing.mask):
-                    break
-                exact = exact and (end < start + longest or end == n)
-                if best[start] + growing.time() >= best[end]:
-                    continue
-                if taken > sram and end > start + 1:
-                    continue
-                if plain and end > start + 1:
-                    time_taken = growing.time()
-                else:
-                    cost = partition_cost(load, growing.mask)
-                    time_taken = cost.cost if cost.fits else math.inf
-                if binds and live_size(load, prefix, growing.mask) > room:
-                    continue
-                if best[start] + time_taken < best[end]:
-                    best[end] = best[start] + time_taken
-                    before[end] = (start, growing.mask)
-        prefix |= 1 << sequence[start]
-    if math.isinf(best[n]):
-        return None, exact
-    masks, end = list[int](), n
-    while end:
-        end, mask = before[end]
-        masks.append(mask)
-    return (best[n], tuple(reversed(masks))), exact
 
 
 # ---------------------------------------------------------------- moving single kernels

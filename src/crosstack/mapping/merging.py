@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.ideals import Order
-from crosstack.mapping.large_graphs import segment
+from crosstack.mapping.segments import segment
 from crosstack.model.partition import ChipLoad, partition_cost
 from crosstack.workload.kernel_graph import bits
 

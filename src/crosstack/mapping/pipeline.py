@@ -57,7 +57,7 @@ from crosstack.mapping.ideals import (
     make_tables,
     topological_chains,
 )
-from crosstack.mapping.large_graphs import segment
+from crosstack.mapping.segments import segment
 from crosstack.mapping.stage_times import StageChoices, StageTimes, make_stage_choices, on_one_chip
 from crosstack.mapping.steps import TOLERANCE
 from crosstack.model.iteration import last_transfer

@@ -4,7 +4,7 @@ Moves of single kernels (`crosstack.mapping.annealing`) do not get past a tensor
 those around it. Here partitions are put in another order that they may run in, a few that follow
 one another are chosen, and their kernels are put in an order where each comes as soon after what it
 reads as it may; along that order the best cut into partitions is found
-(`crosstack.mapping.large_graphs.segment`). Where the order keeps each partition together, the
+(`crosstack.mapping.segments`). Where the order keeps each partition together, the
 partitions that are there are one such cut, so that none is worse.
 """
 
@@ -15,7 +15,7 @@ from random import Random
 
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.ideals import Order
-from crosstack.mapping.large_graphs import segment
+from crosstack.mapping.segments import Segments
 from crosstack.model.partition import ChipLoad, partition_cost
 from crosstack.workload.kernel_graph import bits
 
@@ -54,6 +54,7 @@ class _Sequence:
         self, load: ChipLoad, order: Order, partitions: Sequence[int], rng: Random
     ) -> None:
         self.load, self.rng, self.masks = load, rng, list(partitions)
+        self.segments = Segments(load)
         self.preds = [bits(mask) for mask in order.preds]
         self.succs = [bits(mask) for mask in order.succs]
         self.costs: dict[int, float] = {}
@@ -96,7 +97,7 @@ class _Sequence:
             few = self.masks[max(start, 0) : start + size]
             if len(few) > 1 and not budget.spend(CALL):
                 before = sum(map(self.cost, few))
-                cut, _ = segment(self.load, self._kernels(few, joined), budget=budget)
+                cut, _ = self.segments.cut(self._kernels(few, joined), budget=budget)
                 if cut is not None and cut[0] <= before * (1 + 1e-12):
                     saves = saves or cut[0] < before * (1 - 1e-9)
                     few = list(cut[1])

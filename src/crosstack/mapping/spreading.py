@@ -25,7 +25,10 @@ comes from multiplicative weights (`garg2007faster`): the ways to part a tensor 
 the ball with the least sum of s_u x distance over s(U_v) - C_v, and lengths grow exponentially with
 what is sent. Of all that is sent, group of kernels by group and time by time, the best mixture is
 the answer (`crosstack.mapping.packing`). The kernels of a tensor that has many are parted in every
-way at once.
+way at once. As a partition holds every path between its kernels, what is sent to one that runs
+between v and another may go by way of that other, and from there without passing a tensor
+(`crosstack.mapping.between`): if it is parted from v, so is the other. These steps take time, and
+only pay late.
 """
 
 from __future__ import annotations
@@ -33,11 +36,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from crosstack.mapping.between import Precedence, Step
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.ideals import Order, topological_chains
 from crosstack.mapping.packing import most_packed
@@ -48,7 +52,8 @@ ROUNDS = 160  # of sending from all kernels
 SOURCES = 500  # kernels from which is sent at a time, about
 FIRST = 8  # times at first
 STEPS = (1.0, 0.3)  # how much the fullest tensor grows at first and later, in its logarithm
-NEAR = 0.1  # balls so much worse than the best are used exp(-1) as much
+LATE = 40  # times that all kernels have sent; from there on ways have steps without length
+NEAR = (0.1, 0.05)  # balls so much worse than the best are used exp(-1) as much, at first and late
 CAPACITIES = 2.5  # of tensors on either side of a kernel among which its ball is looked for
 CELLS = 20_000  # of one table of distances, so that it stays near the processor
 CELLS_A_UNIT = 500  # of array operations; see `crosstack.mapping.budget`
@@ -100,7 +105,7 @@ class _Window:
     groups of them of which no two lead to one node: where they lead, where they begin, and their
     numbers in the window. Tensors of many kernels are nodes behind the kernels. Links of depths are
     listed by depth (``of_depth``: its first; ``ends``: numbers in the window). ``weight`` are those
-    of tensors, kernels and depths.
+    of tensors, kernels and depths, ``steps`` those of `crosstack.mapping.between`.
     """
 
     sources: Ints
@@ -114,6 +119,7 @@ class _Window:
     layers: tuple[tuple[Ints, Ints, Ints], ...]
     of_depth: Ints
     ends: Ints
+    steps: tuple[Step, ...]
 
 
 def least_moved(
@@ -141,9 +147,10 @@ def least_moved(
     ratio, reach, sending = math.inf, 0.0, budget.part(SENDING)
     for number in range(ROUNDS * every):
         lengths, least, sets = links.lengths(length), math.inf, list[tuple[float, Floats]]()
+        late = number >= LATE * every
         for window in windows:
             some = slice(number % every, None, every)
-            gained, through, near = _send(window, lengths, ratio, some, parts, sending)
+            gained, through, near = _send(window, lengths, ratio, some, parts, late, sending)
             least = min(least, near)
             for brings, sent in zip(gained, through, strict=True):
                 sets.append((brings, links.passed(sent, window.link, len(cuts))))
@@ -252,7 +259,7 @@ def _depths(load: ChipLoad, links: _Links, place: Ints) -> _Depths:
 
 def _windows(load: ChipLoad, links: _Links, depths: _Depths, place: Ints) -> Iterator[_Window]:
     """Yield kernels by their places, some at a time, with what is around them."""
-    n, depth = load.n, load.stream_depth
+    n, depth, precedence = load.n, load.stream_depth, Precedence.of(load, place)
     sequence = np.argsort(place)
     deepest = [max(d for _, d in flow.readers) for flow in load.flows]
     touched = np.array(
@@ -302,6 +309,7 @@ def _windows(load: ChipLoad, links: _Links, depths: _Depths, place: Ints) -> Ite
             layers=_layers(tail, head),
             of_depth=of_depth,
             ends=here[depths.link[known]],
+            steps=precedence.steps(np.arange(first, last), low, high),
         )
         first = last
 
@@ -315,7 +323,13 @@ def _layers(tail: Ints, head: Ints) -> tuple[tuple[Ints, Ints, Ints], ...]:
 
 
 def _send(
-    window: _Window, lengths: Floats, reference: float, some: slice, parts: int, budget: Budget
+    window: _Window,
+    lengths: Floats,
+    reference: float,
+    some: slice,
+    parts: int,
+    late: bool,
+    budget: Budget,
 ) -> tuple[list[float], Floats, float]:
     """Send from some sources of a window what is best along these lengths.
 
@@ -327,7 +341,8 @@ def _send(
     none = list[float](), np.zeros((0, len(length))), math.inf
     if not len(sources):
         return none
-    to_tensor, to_node = _distances(window, length, sources, budget)
+    steps = [(head, tail, more[:, some]) for head, tail, more in window.steps if late]
+    to_tensor, to_node = _distances(window, length, sources, steps, budget)
     kernels = len(weight) - to_tensor.shape[1] - len(window.of_depth)
     distance = np.concatenate(
         [to_tensor, to_node[:, :kernels], _to_depths(window, length, to_node)], axis=1
@@ -345,19 +360,19 @@ def _send(
         return none
     good = np.isfinite(ratio)
     worse = np.where(good, ratio, least) / min(least, reference) - 1
-    amount = np.where(good, np.exp(-worse / NEAR) / np.where(good, benefit, 1.0), 0.0)
+    amount = np.where(good, np.exp(-worse / NEAR[late]) / np.where(good, benefit, 1.0), 0.0)
     sent = np.zeros(distance.shape)
     inside = np.arange(distance.shape[1])[None, :] <= ends[:, None]
     np.put_along_axis(sent, rank, inside * sizes * amount[:, None], axis=1)
     parts = min(parts, len(sources))
     part = np.arange(len(sources)) * parts // len(sources)
-    through = _through(window, length, sources, (to_tensor, to_node), sent, part)
+    through = _through(window, length, steps, sources, (to_tensor, to_node), sent, part)
     gained = np.bincount(part, weights=amount * np.where(good, benefit, 0.0), minlength=parts)
     return gained.tolist(), through, least
 
 
 def _distances(
-    window: _Window, length: Floats, sources: Ints, budget: Budget
+    window: _Window, length: Floats, sources: Ints, steps: Sequence[Step], budget: Budget
 ) -> tuple[Floats, Floats]:
     """Return lengths of ways from sources to tensors, where a kernel of theirs is, and to nodes.
 
@@ -367,11 +382,12 @@ def _distances(
     away = np.full((window.nodes, rows), np.inf)  # a node's are beside each other
     away[sources, np.arange(rows)] = 0.0
     layers = [(head, tail, length[link][:, None]) for head, tail, link in window.layers]
+    ways = rows * (len(length) + sum(len(head) for head, _, _ in steps))
     shorter = True
     while shorter:
-        budget.spend(CALL + rows * len(length) // CELLS_A_UNIT)
+        budget.spend(CALL + ways // CELLS_A_UNIT)
         before = away.copy()
-        for head, tail, more in layers:
+        for head, tail, more in (*layers, *steps):
             away[head] = np.minimum(away[head], away[tail] + more)
         shorter = bool((away < before).any())
     to_node = np.ascontiguousarray(away.T)
@@ -402,6 +418,7 @@ def _last_links(window: _Window, length: Floats, to_node: Floats) -> Ints:
 def _through(
     window: _Window,
     length: Floats,
+    steps: Sequence[Step],
     sources: Ints,
     distances: tuple[Floats, Floats],
     sent: Floats,
@@ -423,7 +440,13 @@ def _through(
     for head, tail, last in window.layers:
         here = away[tail] + length[last][:, None] == away[head]
         entered[head] = np.where(here, last[:, None], entered[head])
-    shape = int(part[-1]) + 1, len(length)
+    tails, links = [window.tail], len(length)
+    for head, tail, more in steps:  # numbered behind the links
+        last = links + np.arange(len(head))
+        entered[head] = np.where(away[tail] + more == away[head], last[:, None], entered[head])
+        tails.append(tail)
+        links += len(head)
+    begins, shape = np.concatenate(tails), (int(part[-1]) + 1, links)
     through = np.zeros(shape[0] * shape[1])
 
     def arrive(row: Ints, at: Ints, amount: Floats) -> Floats:
@@ -447,8 +470,8 @@ def _through(
     while True:
         row, node = np.nonzero(waiting)
         if not len(row):
-            return through.reshape(shape)
+            return through.reshape(shape)[:, : len(length)]
         link, amount = entered[node, row], waiting[row, node]
         at = part[row] * shape[1] + link
         through += np.bincount(at, weights=amount, minlength=len(through))
-        waiting = arrive(row, window.tail[link], amount)
+        waiting = arrive(row, begins[link], amount)
