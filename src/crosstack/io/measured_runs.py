@@ -63,6 +63,13 @@ FUSED_LOSS = ("Megatron-Bridge", "Megatron-LM / TE")
 DEEPSPEED = "Megatron-DeepSpeed"
 JOINED = 6.0  # passes of gradients that are joined, scaled and copied back (``deepspeed_code``) [1]
 OLDER_SUMS = "megatron-selene"
+# Megatron's softmax is one kernel, scale and mask in it, where matrices of scores on a chip, of all
+# heads and sequences, are a multiple of four (`is_kernel_available`, ``nvidia_megatron_softmax``).
+# Else PyTorch casts, scales, masks, sums and casts back: four kernels more each way. Per score they
+# move 36 bytes, not 4, and back 40, not 6, in units of the 2 of the first operand.
+MATRICES = 4
+APART = {"softmax": "4", "softmax_gradient": "4"}
+MOVED = {"softmax": "16", "softmax_gradient": "17"}
 # What sums gradients beside the backward pass, and waits until all have the weights that each chip
 # updates a share of (`ZeroDistributedOptimizer.step`, ``nanotron_code``).
 SUMS_ALONE = "nanotron"
@@ -243,6 +250,9 @@ def _as_set(framework: Framework, row: Mapping[str, Any]) -> Framework:
         counts.pop(LOSS, None)
     if recipe.fused_experts:
         counts = {word: counts[word] for word in counts if word not in NARROW_WEIGHTS}
+    if _has_plain_softmax(row):
+        counts |= MOVED
+        changes["launches"] = tuple(f"{word} {count}" for word, count in APART.items())
     changes["passes"] = tuple(f"{word} {count}" for word, count in counts.items())
     if recipe.fused_experts:
         changes["experts_apart"] = False
@@ -254,6 +264,12 @@ def _as_set(framework: Framework, row: Mapping[str, Any]) -> Framework:
     if deepspeed:
         changes["sent_passes"] = JOINED
     return replace(framework, **changes)
+
+
+def _has_plain_softmax(row: Mapping[str, Any]) -> bool:
+    """Whether Megatron has no kernel of its own for a softmax of these shapes."""
+    apart = _software(row).startswith("Megatron") and not row.get("flash_attention")
+    return apart and row["micro_batch"] * row["heads"] // row["tp"] % MATRICES > 0
 
 
 def _recipe(row: Mapping[str, Any]) -> Recipe:

@@ -87,6 +87,9 @@ class Framework:
         operand to or from main memory beyond one that reads operands and writes its result:
         ``cross_entropy 7``. Besides functions ``expert_bias``, the addition of a bias to what
         experts make, and ``expert_bias_gradient``, that of what comes back to it. [1]
+    launches : tuple of str
+        Functions that several kernels compute, and how many more its host launches for each than
+        one: ``softmax 4``. [1]
     keeps : tuple of str
         Functions of which kernels keep more for the backward pass than that needs, and how many
         tensors as large as the result that is: ``gated_silu 1``. [1]
@@ -113,6 +116,7 @@ class Framework:
     buckets: bool = False
     set_aside: float = 0.0
     passes: tuple[str, ...] = ()
+    launches: tuple[str, ...] = ()
     keeps: tuple[str, ...] = ()
     sharing: tuple[Zero, ...] = ()
     schedules: tuple[Schedule, ...] = ()
@@ -131,7 +135,8 @@ class Framework:
             allowed = "two functions or more, such as bias gelu, a product at the start alone"
             require(good, f"chains[{i}]", chain, allowed)
         functions = known - {BIAS}
-        for name, allows in (("passes", functions | apart), ("keeps", functions)):
+        counted = {"passes": functions | apart, "launches": functions, "keeps": functions}
+        for name, allows in counted.items():
             for i, text in enumerate(getattr(self, name)):
                 word, _, count = text.partition(" ")
                 good = word in allows and count.isdecimal() and len(count) < DIGITS
@@ -146,6 +151,6 @@ class Framework:
 
 @lru_cache(maxsize=64)
 def counts_of(texts: tuple[str, ...]) -> dict[str, float]:
-    """Return the number behind each function of `Framework.passes` or `Framework.keeps`. [1]"""
+    """Return the number behind each function of ``passes``, ``launches`` or ``keeps``. [1]"""
     pairs = (text.split() for text in texts)
     return {function: float(count) for function, count in pairs}
