@@ -73,6 +73,16 @@ MOVED = {"softmax": "16", "softmax_gradient": "17"}
 # What sums gradients beside the backward pass, and waits until all have the weights that each chip
 # updates a share of (`ZeroDistributedOptimizer.step`, ``nanotron_code``).
 SUMS_ALONE = "nanotron"
+# Jobs of Nanotron from January 2025 on, of several servers: their script had come to ask PyTorch to
+# check every collective (TORCH_DISTRIBUTED_DEBUG=DETAIL in run_multinode.sh, which an earlier one
+# has not, ``nanotron_code``). Which jobs did is not written: those of one server show none of it.
+CHECKED_FROM = 14_090_000
+# Before each, chips meet at the first of them (a message there and one back) and gather what they
+# are about to send twice around a ring of n: ``2 n`` messages one after the other, by TCP
+# (``pytorch_checks``). A layer has ten: four forward, and backward those and the inputs of two
+# products gathered again. A barrier takes 250 us (``pytorch_127179``), two messages one after the
+# other if among four processes, which is not said. [1], [s]
+CHECKED, MESSAGES, MESSAGE = 10, 2, 125e-6
 SHARED_STATE = "Megatron-Bridge"  # whose recipes use the distributed optimizer
 # Whose launcher dispatches tokens by an all-to-all of every copy (``simumax_code``,
 # run_pretrain_deepseekv2.sh).
@@ -263,7 +273,17 @@ def _as_set(framework: Framework, row: Mapping[str, Any]) -> Framework:
         changes["fused_sums"] = False
     if deepspeed:
         changes["sent_passes"] = JOINED
+    if _is_checked(row):
+        changes["checks"] = CHECKED * MESSAGES * MESSAGE
     return replace(framework, **changes)
+
+
+def _is_checked(row: Mapping[str, Any]) -> bool:
+    """Whether a run had PyTorch check its collectives."""
+    if not _software(row).startswith("nanotron") or row["gpus"] <= row["gpus_per_node"]:
+        return False
+    job = re.match(r"nanotron/(\d+)/", str(row["id"]))
+    return job is not None and int(job[1]) >= CHECKED_FROM
 
 
 def _has_plain_softmax(row: Mapping[str, Any]) -> bool:

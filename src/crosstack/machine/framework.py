@@ -58,6 +58,9 @@ class Framework:
     dispatch : float or None
         Time that its host takes to launch a kernel; None: launches are recorded once and replayed
         (CUDA graphs), and the host does not matter. [s]
+    checks : float
+        Time that its host takes to check that tensor-parallel chips agree on what they send, in a
+        layer, forward and backward, for each of those chips. [s]
     uneven_stages : bool
         Whether stages of a pipeline may hold different numbers of layers.
     ends_as_layers : int
@@ -106,6 +109,7 @@ class Framework:
     fusions: tuple[Fusion, ...] = ()
     chains: tuple[str, ...] = ()
     dispatch: float | None = None
+    checks: float = 0.0
     uneven_stages: bool = False
     ends_as_layers: int = 0
     attention: AttentionProgram = AttentionProgram.NEWEST
@@ -143,6 +147,7 @@ class Framework:
                 require(good, f"{name}[{i}]", text, "a function and a number, as gated_silu 2")
         require_quantity("sent_passes", self.sent_passes, "1")
         require_quantity("set_aside", self.set_aside, "B")
+        require_quantity("checks", self.checks, "s")
         require_whole("ends_as_layers", self.ends_as_layers, minimum=0)
         require(self.ends_as_layers <= BOTH, "ends_as_layers", self.ends_as_layers, "0, 1 or 2")
         if self.dispatch is not None:

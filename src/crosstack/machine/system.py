@@ -279,7 +279,8 @@ class System:
 
         driven = chip.framework
         if driven is not None and driven.dispatch:
-            driven = replace(driven, dispatch=driven.dispatch * times)
+            dispatch, checks = driven.dispatch * times, driven.checks * times
+            driven = replace(driven, dispatch=dispatch, checks=checks)
         made = replace(
             chip.with_compute(frequency=chip.compute.frequency / times),
             levels=tuple(map(slower, chip.levels)),

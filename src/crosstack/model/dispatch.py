@@ -16,6 +16,7 @@ recorded and replayed).
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -103,6 +104,16 @@ def host_time(
         biases = launches_of_biases(arrays, chip).items()
         count += sum(each * max(arrays.experts[i] // expert_parts, 1) for i, each in biases)
     return count * dispatch
+
+
+def check_time(chip: Chip, tensor: Any) -> Any:
+    """Time that the host takes to check collectives of tensor-parallel chips, in a layer. [s]
+
+    Nothing of one chip, and where launches are replayed. ``tensor``: how many those are. [1]
+    """
+    if chip.framework is None or not chip.framework.dispatch:
+        return 0.0
+    return np.where(np.greater(tensor, 1), chip.framework.checks * np.asarray(tensor), 0.0)
 
 
 def _more_of_functions(arrays: KernelGraph, groups: tuple[int, ...], chip: Chip) -> float:

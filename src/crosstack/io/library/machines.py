@@ -210,7 +210,6 @@ def framework(name: str) -> Framework:
         buckets=values.get("buckets", False),
         set_aside=values.get("set_aside", 0.0),
         passes=values.get("passes", ()),
-        launches=values.get("launches", ()),
         keeps=values.get("keeps", ()),
         attention=AttentionProgram(values.get("attention", AttentionProgram.NEWEST)),
         sharing=tuple(Zero(each) for each in values.get("sharing", ())),
