@@ -280,7 +280,8 @@ def _as_set(framework: Framework, row: Mapping[str, Any]) -> Framework:
 
 def _is_checked(row: Mapping[str, Any]) -> bool:
     """Whether a run had PyTorch check its collectives."""
-    if not _software(row).startswith("nanotron") or row["gpus"] <= row["gpus_per_node"]:
+    alone = row["gpus"] <= row.get("gpus_per_node", row["gpus"])
+    if alone or not _software(row).startswith("nanotron"):
         return False
     job = re.match(r"nanotron/(\d+)/", str(row["id"]))
     return job is not None and int(job[1]) >= CHECKED_FROM
