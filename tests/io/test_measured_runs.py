@@ -9,6 +9,7 @@ import pytest
 from crosstack.errors import InputError
 from crosstack.io import library
 from crosstack.io.measured_runs import is_of_runs, read_runs
+from crosstack.machine.calibration import Calibration
 from crosstack.machine.framework import Fusion
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.transformer_training import Hidden
@@ -127,6 +128,15 @@ def test_later_jobs_of_nanotron_on_several_servers_check_their_collectives(read,
     row = ROW | {"software": "nanotron", "family": "llama", "gpus_per_node": 8} | changes
     (run,) = read(row).sets["own"]
     assert run.system.chip.framework.checks == pytest.approx(messages * 125e-6)
+
+
+def test_a_machine_runs_at_the_clock_that_its_source_says_products_have(read):
+    def clock(source):
+        (run,) = read(ROW | {"hardware": "B200-SXM", "source": source}).sets[source]
+        assert run.under(Calibration(products=0.5)).sustained is None  # measured, so not said
+        return run.machine.chip.compute.sustained
+
+    assert clock("simumax") == 0.484 < clock("own") == library.chip("b200").compute.sustained
 
 
 EXPERTS = {

@@ -84,6 +84,11 @@ CHECKED_FROM = 14_090_000
 # other if among four processes, which is not said. [1], [s]
 CHECKED, MESSAGES, MESSAGE = 10, 2, 125e-6
 SHARED_STATE = "Megatron-Bridge"  # whose recipes use the distributed optimizer
+# Clocks at which arrays may be busy all the time over that of their rates, where a source says how
+# long products take on its machine: SimuMax's system file (``simumax_code``,
+# configs/system/b200_bf16_ceperm.json) has 51 of 4 ms and more, which take that long at 0.45 to
+# 0.52, as at a limit on power that it does not say. Their mean. [1]
+SUSTAINED = {"simumax": 0.484}
 # Whose launcher dispatches tokens by an all-to-all of every copy (``simumax_code``,
 # run_pretrain_deepseekv2.sh).
 EVERY_COPY = "Megatron-LM / TE"
@@ -167,6 +172,7 @@ def _run(row: Mapping[str, Any]) -> MeasuredRun:
         release=_release(row),
         overlap=_overlap(row),
         exchange=_exchange(row),
+        sustained=SUSTAINED.get(str(row["source"])),
     )
 
 
