@@ -158,16 +158,18 @@ def test_kernels_that_add_biases_are_launched_for_every_expert():
     assert host(128) < host(32)
 
 
+AGAIN = Recompute.NONE, Recompute.FULL
+
+
 def test_functions_of_several_kernels_are_launched_as_often():
     def more(**changes):
         chip = driven("megatron", dispatch=1.0, fusions=(), launches=("softmax 4",), **changes)
         one = driven("megatron", dispatch=1.0, fusions=(), **changes)
-        return [host_time(GPT.graph, chip, each) - host_time(GPT.graph, one, each) for each in AGAIN]
+        return [
+            host_time(GPT.graph, chip, each) - host_time(GPT.graph, one, each) for each in AGAIN
+        ]
 
     assert more() == [4.0, 8.0]  # once, and once again
-
-
-AGAIN = Recompute.NONE, Recompute.FULL
 
 
 @pytest.mark.parametrize(("tensor", "count"), [(1, 0), (2, 2), (8, 8)])
