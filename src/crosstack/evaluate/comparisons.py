@@ -84,7 +84,7 @@ COMPARISONS = (
         experts=False,
         runs=31,
         sources=("megatron-bridge", "simumax"),
-        ratios=Ratios(low=0.916, middle=1.201, high=1.297),
+        ratios=Ratios(low=0.916, middle=0.99, high=1.096),
     ),
     Comparison(
         framework="megatron",
@@ -92,7 +92,7 @@ COMPARISONS = (
         experts=True,
         runs=22,
         sources=("megatron-bridge", "simumax"),
-        ratios=Ratios(low=0.886, middle=1.135, high=1.816),
+        ratios=Ratios(low=0.886, middle=1.067, high=1.816),
     ),
     Comparison(
         framework="megatron",
