@@ -9,6 +9,7 @@ import pytest
 from crosstack.errors import InputError
 from crosstack.io import library
 from crosstack.io.measured_runs import is_of_runs, read_runs
+from crosstack.machine.calibration import Calibration
 from crosstack.machine.framework import Fusion
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.transformer_training import Hidden
@@ -94,6 +95,48 @@ def test_loss_and_sums_are_as_the_software_of_a_run_has_them(read, changes, pass
     framework = run.system.chip.framework
     apart = any(text.startswith("cross_entropy ") for text in framework.passes)
     assert (apart, framework.fused_sums) == (passes, fused)
+
+
+@pytest.mark.parametrize(
+    ("changes", "apart"),
+    [
+        ({}, False),  # two sequences of two heads
+        ({"micro_batch": 1}, True),
+        ({"tp": 4, "dp": 2}, True),
+        ({"micro_batch": 1, "flash_attention": True}, False),
+        ({"micro_batch": 1, "software": "nanotron"}, False),
+    ],
+)
+def test_softmax_is_one_kernel_of_four_matrices_or_a_multiple(read, changes, apart):
+    (run,) = read(ROW | changes).sets["own"]
+    framework = run.system.chip.framework
+    launches = ("softmax 4", "softmax_gradient 4") if apart else ()
+    assert framework.launches == launches
+    assert ("softmax 16" in framework.passes) == apart
+
+
+@pytest.mark.parametrize(
+    ("changes", "messages"),
+    [
+        ({"id": "nanotron/14098605/1"}, 20),
+        ({"id": "nanotron/13505375/1"}, 0),  # of 2024
+        ({"id": "nanotron/14098605/1", "gpus": 8, "dp": 2}, 0),  # one server
+        ({"id": "nanotron/14098605/1", "software": "Megatron-LM"}, 0),
+    ],
+)
+def test_later_jobs_of_nanotron_on_several_servers_check_their_collectives(read, changes, messages):
+    row = ROW | {"software": "nanotron", "family": "llama", "gpus_per_node": 8} | changes
+    (run,) = read(row).sets["own"]
+    assert run.system.chip.framework.checks == pytest.approx(messages * 125e-6)
+
+
+def test_a_machine_runs_at_the_clock_that_its_source_says_products_have(read):
+    def clock(source):
+        (run,) = read(ROW | {"hardware": "B200-SXM", "source": source}).sets[source]
+        assert run.under(Calibration(products=0.5)).sustained is None  # measured, so not said
+        return run.machine.chip.compute.sustained
+
+    assert clock("simumax") == 0.484 < clock("own") == library.chip("b200").compute.sustained
 
 
 EXPERTS = {

@@ -15,7 +15,7 @@ from crosstack.evaluate.timeline import LAUNCHING
 from crosstack.io import library
 from crosstack.io.native import read_task, write_task
 from crosstack.machine.framework import Framework, Fusion
-from crosstack.model.dispatch import host_time, launched
+from crosstack.model.dispatch import check_time, host_time, launched
 from crosstack.model.legality import legality_on
 from crosstack.model.runnable import runs_schedule, unrunnable
 from crosstack.model.several_kernels import passes_besides
@@ -158,6 +158,38 @@ def test_kernels_that_add_biases_are_launched_for_every_expert():
     assert host(128) < host(32)
 
 
+AGAIN = Recompute.NONE, Recompute.FULL
+
+
+def test_functions_of_several_kernels_are_launched_as_often():
+    def more(**changes):
+        chip = driven("megatron", dispatch=1.0, fusions=(), launches=("softmax 4",), **changes)
+        one = driven("megatron", dispatch=1.0, fusions=(), **changes)
+        return [
+            host_time(GPT.graph, chip, each) - host_time(GPT.graph, one, each) for each in AGAIN
+        ]
+
+    assert more() == [4.0, 8.0]  # once, and once again
+
+
+@pytest.mark.parametrize(("tensor", "count"), [(1, 0), (2, 2), (8, 8)])
+def test_checks_of_collectives_take_the_host_a_time_for_every_chip_of_a_group(tensor, count):
+    chip = driven("nanotron", checks=1e-3)
+    assert check_time(chip, tensor) == pytest.approx(count * 1e-3)
+    assert check_time(driven("nanotron", checks=1e-3, dispatch=None), tensor) == 0.0
+    assert check_time(A100, tensor) == 0.0
+
+
+def test_a_layer_is_checked_once_a_microbatch():
+    def host(**changes):
+        framework = replace(library.framework("nanotron"), **changes)
+        system = crosstack.system("h100-dgx", chips=16).driven_by(framework)
+        given = "tp=8,pp=2,dp=1,microbatch=2,recompute=none"
+        return predict_job(SMALL, system, given).plan.evaluation.host_time
+
+    assert host(checks=1e-3) - host() == pytest.approx(8e-3)
+
+
 def test_replayed_launches_take_the_host_no_time():
     assert host_time(LLAMA.graph, driven("eager", dispatch=None)) == 0.0
     assert host_time(LLAMA.graph, A100) == 0.0
@@ -269,7 +301,7 @@ def test_gradients_that_products_make_lie_beside_single_ones_where_chips_sum_the
     assert gradients(2, buckets=True) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("field", ["passes", "keeps"])
+@pytest.mark.parametrize("field", ["passes", "launches", "keeps"])
 @pytest.mark.parametrize("said", ["gelu", "gelu many", "gleu 1", "bias 2", "gelu 1 2"])
 def test_counts_name_a_function_and_a_number(field, said):
     with pytest.raises(InputError, match=rf"{field}\[0\]: got '{said}'; allowed: a function and"):
@@ -425,7 +457,8 @@ def test_serving_kernel_by_kernel_has_no_framework():
     "said",
     ["megatron", "{library: megatron, dispatch: null}",
      "{name: mine, fusions: [attention], chains: [bias gelu, bias dropout add], dispatch: 9 us}",
-     "{name: mine, passes: [gelu 2], keeps: [gelu 1], buckets: true, sent_passes: 6}"],
+     "{name: mine, passes: [gelu 2], launches: [gelu 1], keeps: [gelu 1], buckets: true,"
+     " sent_passes: 6, dispatch: 9 us, checks: 1 ms}"],
 )  # fmt: skip
 def test_a_framework_of_a_file_is_written_and_read_again(said):
     text = f"""

@@ -43,6 +43,7 @@ MODULES = (
     "model/dispatch.py",
     "model/fused_attention.py",
     "model/optimizer_step.py",
+    "machine/slowest.py",
     "evaluate/*scores.py",
     "evaluate/attention_programs.py",
     "evaluate/expert_loads.py",

@@ -68,7 +68,7 @@ COMPARISONS = (
         experts=False,
         runs=40,
         sources=("mpt",),
-        ratios=Ratios(low=1.014, middle=1.122, high=1.25),
+        ratios=Ratios(low=1.0, middle=1.106, high=1.228),
     ),
     Comparison(
         framework="megatron",
@@ -76,7 +76,7 @@ COMPARISONS = (
         experts=False,
         runs=91,
         sources=("megatron-selene", "megatron-table5", "vtrain-multi", "vtrain-single"),
-        ratios=Ratios(low=0.965, middle=1.03, high=1.183),
+        ratios=Ratios(low=0.943, middle=1.016, high=1.134),
     ),
     Comparison(
         framework="megatron",
@@ -84,7 +84,7 @@ COMPARISONS = (
         experts=False,
         runs=31,
         sources=("megatron-bridge", "simumax"),
-        ratios=Ratios(low=0.935, middle=1.228, high=1.317),
+        ratios=Ratios(low=0.916, middle=0.99, high=1.096),
     ),
     Comparison(
         framework="megatron",
@@ -92,7 +92,7 @@ COMPARISONS = (
         experts=True,
         runs=22,
         sources=("megatron-bridge", "simumax"),
-        ratios=Ratios(low=0.9, middle=1.146, high=1.838),
+        ratios=Ratios(low=0.886, middle=1.067, high=1.816),
     ),
     Comparison(
         framework="megatron",
@@ -100,7 +100,7 @@ COMPARISONS = (
         experts=False,
         runs=4,
         sources=("megatron-bridge",),
-        ratios=Ratios(low=1.115, middle=1.159, high=1.182),
+        ratios=Ratios(low=1.091, middle=1.142, high=1.158),
     ),
     Comparison(
         framework="megatron",
@@ -108,7 +108,7 @@ COMPARISONS = (
         experts=True,
         runs=4,
         sources=("megatron-bridge",),
-        ratios=Ratios(low=1.032, middle=1.128, high=1.255),
+        ratios=Ratios(low=1.028, middle=1.121, high=1.248),
     ),
     Comparison(
         framework="nanotron",
@@ -116,7 +116,7 @@ COMPARISONS = (
         experts=False,
         runs=18,
         sources=("nanotron",),
-        ratios=Ratios(low=0.693, middle=1.157, high=3.163),
+        ratios=Ratios(low=0.677, middle=0.997, high=1.648),
     ),
 )
 

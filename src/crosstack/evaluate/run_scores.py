@@ -40,7 +40,9 @@ class MeasuredRun:
     ``time`` is None where it ran out of memory. Runs of a ``group`` train the same model on the
     same chips, spread in different ways; of those with a ``release`` of the framework the newest
     counts. ``overlap`` is what of communication runs beside the work of chips, ``exchange`` what
-    tensor-parallel chips send one another; None: what may, and what is best.
+    tensor-parallel chips send one another; None: what may, and what is best. ``sustained`` is the
+    clock at which arrays may be busy all the time over that of their rates, by what its source says
+    of products; None: as the library has it. [1]
     """
 
     name: str
@@ -53,6 +55,14 @@ class MeasuredRun:
     release: tuple[int, ...] = ()
     overlap: tuple[Hidden, ...] | None = None
     exchange: Exchange | None = None
+    sustained: float | None = None
+
+    @property
+    def machine(self) -> System:
+        """Its machine at the clock that its source says."""
+        if self.sustained is None:
+            return self.system
+        return replace(self.system, chip=self.system.chip.with_compute(sustained=self.sustained))
 
     @property
     def changes(self) -> dict[str, Any]:
@@ -71,11 +81,11 @@ class MeasuredRun:
         return self.system.name.split(" x ")[-1]
 
     def under(self, calibration: Calibration) -> MeasuredRun:
-        """Return the run on its machine as it was measured."""
+        """Return the run on its machine as it was measured, whatever its source says of that."""
         job = self.job
         if self.has_experts:
             job = replace(job, expert_imbalance=job.expert_imbalance * calibration.imbalance)
-        return replace(self, system=calibration.applied(self.system), job=job)
+        return replace(self, system=calibration.applied(self.system), job=job, sustained=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +222,7 @@ def time_as_mapped(run: MeasuredRun, said: Said) -> float:
 def _predicted(run: MeasuredRun, given: str, mapping: Mapping | None = None) -> Prediction:
     settings = StepSettings(enforces_capacity=False)
     return predict_job(
-        run.job, run.system, given, settings=settings, mapping=mapping, **run.changes
+        run.job, run.machine, given, settings=settings, mapping=mapping, **run.changes
     )
 
 

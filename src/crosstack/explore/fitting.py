@@ -461,7 +461,8 @@ def _grown(system: System, times: int, library: tuple[str, str] | None) -> Syste
     *inner, last = system.network
     size = None if last.size is None else last.size * times
     try:
-        return replace(system, n_chips=count, network=(*inner, replace(last, size=size)))
+        grown = replace(system, n_chips=count, network=(*inner, replace(last, size=size)))
+        return grown.driven_by(system.chip.framework)
     except InputError:  # of a shape of its own
         return None
 

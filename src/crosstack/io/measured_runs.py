@@ -63,10 +63,32 @@ FUSED_LOSS = ("Megatron-Bridge", "Megatron-LM / TE")
 DEEPSPEED = "Megatron-DeepSpeed"
 JOINED = 6.0  # passes of gradients that are joined, scaled and copied back (``deepspeed_code``) [1]
 OLDER_SUMS = "megatron-selene"
+# Megatron's softmax is one kernel, scale and mask in it, where matrices of scores on a chip, of all
+# heads and sequences, are a multiple of four (`is_kernel_available`, ``nvidia_megatron_softmax``).
+# Else PyTorch casts, scales, masks, sums and casts back: four kernels more each way. Per score they
+# move 36 bytes, not 4, and back 40, not 6, in units of the 2 of the first operand.
+MATRICES = 4
+APART = {"softmax": "4", "softmax_gradient": "4"}
+MOVED = {"softmax": "16", "softmax_gradient": "17"}
 # What sums gradients beside the backward pass, and waits until all have the weights that each chip
 # updates a share of (`ZeroDistributedOptimizer.step`, ``nanotron_code``).
 SUMS_ALONE = "nanotron"
+# Jobs of Nanotron from January 2025 on, of several servers: their script had come to ask PyTorch to
+# check every collective (TORCH_DISTRIBUTED_DEBUG=DETAIL in run_multinode.sh, which an earlier one
+# has not, ``nanotron_code``). Which jobs did is not written: those of one server show none of it.
+CHECKED_FROM = 14_090_000
+# Before each, chips meet at the first of them (a message there and one back) and gather what they
+# are about to send twice around a ring of n: ``2 n`` messages one after the other, by TCP
+# (``pytorch_checks``). A layer has ten: four forward, and backward those and the inputs of two
+# products gathered again. A barrier takes 250 us (``pytorch_127179``), two messages one after the
+# other if among four processes, which is not said. [1], [s]
+CHECKED, MESSAGES, MESSAGE = 10, 2, 125e-6
 SHARED_STATE = "Megatron-Bridge"  # whose recipes use the distributed optimizer
+# Clocks at which arrays may be busy all the time over that of their rates, where a source says how
+# long products take on its machine: SimuMax's system file (``simumax_code``,
+# configs/system/b200_bf16_ceperm.json) has 51 of 4 ms and more, which take that long at 0.45 to
+# 0.52, as at a limit on power that it does not say. Their mean. [1]
+SUSTAINED = {"simumax": 0.484}
 # Whose launcher dispatches tokens by an all-to-all of every copy (``simumax_code``,
 # run_pretrain_deepseekv2.sh).
 EVERY_COPY = "Megatron-LM / TE"
@@ -150,6 +172,7 @@ def _run(row: Mapping[str, Any]) -> MeasuredRun:
         release=_release(row),
         overlap=_overlap(row),
         exchange=_exchange(row),
+        sustained=SUSTAINED.get(str(row["source"])),
     )
 
 
@@ -243,6 +266,9 @@ def _as_set(framework: Framework, row: Mapping[str, Any]) -> Framework:
         counts.pop(LOSS, None)
     if recipe.fused_experts:
         counts = {word: counts[word] for word in counts if word not in NARROW_WEIGHTS}
+    if _has_plain_softmax(row):
+        counts |= MOVED
+        changes["launches"] = tuple(f"{word} {count}" for word, count in APART.items())
     changes["passes"] = tuple(f"{word} {count}" for word, count in counts.items())
     if recipe.fused_experts:
         changes["experts_apart"] = False
@@ -253,7 +279,24 @@ def _as_set(framework: Framework, row: Mapping[str, Any]) -> Framework:
         changes["fused_sums"] = False
     if deepspeed:
         changes["sent_passes"] = JOINED
+    if _is_checked(row):
+        changes["checks"] = CHECKED * MESSAGES * MESSAGE
     return replace(framework, **changes)
+
+
+def _is_checked(row: Mapping[str, Any]) -> bool:
+    """Whether a run had PyTorch check its collectives."""
+    alone = row["gpus"] <= row.get("gpus_per_node", row["gpus"])
+    if alone or not _software(row).startswith("nanotron"):
+        return False
+    job = re.match(r"nanotron/(\d+)/", str(row["id"]))
+    return job is not None and int(job[1]) >= CHECKED_FROM
+
+
+def _has_plain_softmax(row: Mapping[str, Any]) -> bool:
+    """Whether Megatron has no kernel of its own for a softmax of these shapes."""
+    apart = _software(row).startswith("Megatron") and not row.get("flash_attention")
+    return apart and row["micro_batch"] * row["heads"] // row["tp"] % MATRICES > 0
 
 
 def _recipe(row: Mapping[str, Any]) -> Recipe:

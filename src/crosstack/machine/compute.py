@@ -58,7 +58,8 @@ class Compute:
     a multiprocessor has each cycle, 0 where these are instructions like others [1]; ``functions``:
     the library that makes functions of them. ``boost`` is
     the highest clock over ``frequency``, ``sustained`` that at which arrays that are all busy take
-    the power that the chip may take; None: always ``frequency``. [1]
+    the power that the chip may take; None: always ``frequency``. ``slowest``: of the slowest of
+    chips that wait for one another, over that (`crosstack.machine.slowest`). [1]
     """
 
     n_units: int
@@ -83,6 +84,7 @@ class Compute:
     functions: MathLibrary = MathLibrary.CUDA
     boost: float = 1.0
     sustained: float | None = None
+    slowest: float = 1.0
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -104,6 +106,8 @@ class Compute:
             require_quantity("sustained", self.sustained, "1", above_zero=True)
             allowed = f"above 0, at most boost, {self.boost:g}"
             require(self.sustained <= self.boost, "sustained", self.sustained, allowed)
+        require_quantity("slowest", self.slowest, "1", above_zero=True)
+        require(self.slowest <= 1, "slowest", self.slowest, "above 0, at most 1")
         for name in ("relative_rates", "relative_vector_rates"):
             for dtype, share in getattr(self, name):
                 require_quantity(f"{name}.{dtype}", share, "1", above_zero=True)

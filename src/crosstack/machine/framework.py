@@ -58,6 +58,9 @@ class Framework:
     dispatch : float or None
         Time that its host takes to launch a kernel; None: launches are recorded once and replayed
         (CUDA graphs), and the host does not matter. [s]
+    checks : float
+        Time that its host takes to check that tensor-parallel chips agree on what they send, in a
+        layer, forward and backward, for each of those chips. [s]
     uneven_stages : bool
         Whether stages of a pipeline may hold different numbers of layers.
     ends_as_layers : int
@@ -87,6 +90,9 @@ class Framework:
         operand to or from main memory beyond one that reads operands and writes its result:
         ``cross_entropy 7``. Besides functions ``expert_bias``, the addition of a bias to what
         experts make, and ``expert_bias_gradient``, that of what comes back to it. [1]
+    launches : tuple of str
+        Functions that several kernels compute, and how many more its host launches for each than
+        one: ``softmax 4``. [1]
     keeps : tuple of str
         Functions of which kernels keep more for the backward pass than that needs, and how many
         tensors as large as the result that is: ``gated_silu 1``. [1]
@@ -103,6 +109,7 @@ class Framework:
     fusions: tuple[Fusion, ...] = ()
     chains: tuple[str, ...] = ()
     dispatch: float | None = None
+    checks: float = 0.0
     uneven_stages: bool = False
     ends_as_layers: int = 0
     attention: AttentionProgram = AttentionProgram.NEWEST
@@ -113,6 +120,7 @@ class Framework:
     buckets: bool = False
     set_aside: float = 0.0
     passes: tuple[str, ...] = ()
+    launches: tuple[str, ...] = ()
     keeps: tuple[str, ...] = ()
     sharing: tuple[Zero, ...] = ()
     schedules: tuple[Schedule, ...] = ()
@@ -131,13 +139,15 @@ class Framework:
             allowed = "two functions or more, such as bias gelu, a product at the start alone"
             require(good, f"chains[{i}]", chain, allowed)
         functions = known - {BIAS}
-        for name, allows in (("passes", functions | apart), ("keeps", functions)):
+        counted = {"passes": functions | apart, "launches": functions, "keeps": functions}
+        for name, allows in counted.items():
             for i, text in enumerate(getattr(self, name)):
                 word, _, count = text.partition(" ")
                 good = word in allows and count.isdecimal() and len(count) < DIGITS
                 require(good, f"{name}[{i}]", text, "a function and a number, as gated_silu 2")
         require_quantity("sent_passes", self.sent_passes, "1")
         require_quantity("set_aside", self.set_aside, "B")
+        require_quantity("checks", self.checks, "s")
         require_whole("ends_as_layers", self.ends_as_layers, minimum=0)
         require(self.ends_as_layers <= BOTH, "ends_as_layers", self.ends_as_layers, "0, 1 or 2")
         if self.dispatch is not None:
@@ -146,6 +156,6 @@ class Framework:
 
 @lru_cache(maxsize=64)
 def counts_of(texts: tuple[str, ...]) -> dict[str, float]:
-    """Return the number behind each function of `Framework.passes` or `Framework.keeps`. [1]"""
+    """Return the number behind each function of ``passes``, ``launches`` or ``keeps``. [1]"""
     pairs = (text.split() for text in texts)
     return {function: float(count) for function, count in pairs}

@@ -262,14 +262,14 @@ def part_of(system: System, n_chips: int) -> System:
     Raises `InputError` if no part of its network has so many.
     """
     if n_chips == system.n_chips or any(d.size is None for d in system.network):
-        return replace(system, n_chips=n_chips)
+        return replace(system, n_chips=n_chips).driven_by(system.chip.framework)
     _, fits = _parts(system.name, system.network, n_chips)
     kept = [
         d if extent == d.size else _cut(d, extent)
         for d, extent in zip(system.network, max(fits), strict=True)
     ]
     network = tuple(d for d in kept if d.size != 1) or system_of_chip(system.chip).network
-    return replace(system, network=network, n_chips=n_chips)
+    return replace(system, network=network, n_chips=n_chips).driven_by(system.chip.framework)
 
 
 def _parts(

@@ -17,6 +17,7 @@ from crosstack.machine.framework import Framework
 from crosstack.machine.host import HostShare
 from crosstack.machine.memory import MemoryLevel
 from crosstack.machine.network import KINDS, DimensionKind, Joint, Medium, NetworkLevel
+from crosstack.machine.slowest import slowest_share
 from crosstack.records import brief, require_types
 
 __all__ = [
@@ -251,9 +252,14 @@ class System:
     def driven_by(self, framework: Framework | None) -> System:
         """Return the system with a framework that drives its chips; None: with none.
 
+        Chips that are driven wait for one another; without a framework all are as usual ones.
+
         Raises `InputError` if the chips do not run kernels one by one.
         """
-        return replace(self, chip=replace(self.chip, framework=framework))
+        slowest = 1.0 if framework is None else slowest_share(self.n_chips)
+        return replace(
+            self, chip=replace(self.chip.with_compute(slowest=slowest), framework=framework)
+        )
 
     def sparing(self, spare: float) -> System:
         """Return the system of whose chips' main memory so much is left free. [B]"""
@@ -274,7 +280,8 @@ class System:
 
         driven = chip.framework
         if driven is not None and driven.dispatch:
-            driven = replace(driven, dispatch=driven.dispatch * times)
+            dispatch, checks = driven.dispatch * times, driven.checks * times
+            driven = replace(driven, dispatch=dispatch, checks=checks)
         made = replace(
             chip.with_compute(frequency=chip.compute.frequency / times),
             levels=tuple(map(slower, chip.levels)),

@@ -7,7 +7,8 @@ The host runs ahead of the chip: kernels wait in a queue. Over layers that are a
 A framework fuses all that it can (`crosstack.model.legality`), so that launches are those of its
 own kernels and do not depend on how a mapping groups them. What the backward pass computes again
 is launched again. Where products of experts are launched apart (`Framework.experts_apart`), there
-is one for every expert that a chip has, and so are kernels that add their biases. Sources:
+is one for every expert that a chip has, and so are kernels that add their biases. What a framework
+says that it has more kernels for is launched as often (`Framework.launches`). Sources:
 ``pytorch_gpt_fast`` (a host that the chip waits for), ``gray2019graphs`` (launches that are
 recorded and replayed).
 """
@@ -15,10 +16,12 @@ recorded and replayed).
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from crosstack.machine.chip import Chip
+from crosstack.machine.framework import counts_of
 from crosstack.model.legality import legality_on, mask_of
 from crosstack.model.memory import computed_again
 from crosstack.model.several_kernels import launches_of_biases
@@ -95,11 +98,31 @@ def host_time(
     again = mask_of(np.asarray(computed_again(arrays, recompute)))
     repeated = tuple(group for group in groups if group & again)
     count: float = len(groups) + len(repeated)
+    count += sum(_more_of_functions(arrays, some, chip) for some in (groups, repeated))
     if chip.framework is not None and chip.framework.experts_apart:
         count += sum(_more_of_experts(arrays, some, expert_parts) for some in (groups, repeated))
         biases = launches_of_biases(arrays, chip).items()
         count += sum(each * max(arrays.experts[i] // expert_parts, 1) for i, each in biases)
     return count * dispatch
+
+
+def check_time(chip: Chip, tensor: Any) -> Any:
+    """Time that the host takes to check collectives of tensor-parallel chips, in a layer. [s]
+
+    Nothing of one chip, and where launches are replayed. ``tensor``: how many those are. [1]
+    """
+    if chip.framework is None or not chip.framework.dispatch:
+        return 0.0
+    return np.where(np.greater(tensor, 1), chip.framework.checks * np.asarray(tensor), 0.0)
+
+
+def _more_of_functions(arrays: KernelGraph, groups: tuple[int, ...], chip: Chip) -> float:
+    """Return how many launches there are besides one a group: `Framework.launches`. [1]"""
+    if chip.framework is None or not chip.framework.launches:
+        return 0.0
+    more = counts_of(chip.framework.launches)
+    functions = (arrays.functions[i] for group in groups for i in bits(group))
+    return sum(more.get(function, 0.0) for function in functions)
 
 
 def _more_of_experts(arrays: KernelGraph, groups: tuple[int, ...], parts: int) -> float:

@@ -45,6 +45,7 @@ _UNITS = {
     "latency_per_switch": "s",
     "launch_overhead": "s",
     "dispatch": "s",
+    "checks": "s",
     "set_aside": "B",
     "link_power": "W/(B/s)",
     "switch_power": "W/(B/s)",

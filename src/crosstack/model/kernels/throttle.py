@@ -4,7 +4,8 @@ A circuit at the voltage V that its clock f needs takes ``P ~ a V^2 f``, where `
 the time that it is busy (`crosstack.technology.voltage`). A chip whose arrays all multiply at
 ``Compute.sustained`` takes all the power it may take; where they are busy for a share ``a`` of the
 time, the clock rises until ``a V^2 f`` is as large, up to ``Compute.boost``. What else draws power
-is left out. Where the two clocks are not known, the chip always runs at that of its rates.
+is left out. Where the two clocks are not known, the chip always runs at that of its rates. Where
+chips wait for one another, it is the slowest of them (`crosstack.machine.slowest`).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def clock_share(compute: Compute, work: Floats, chip: Floats, memory: Floats) ->
     if compute.sustained is None:
         return np.ones_like(work)
     (rates, squares, powers), boost = _curve(), compute.boost
-    allowed = np.interp(compute.sustained / boost, rates, powers)
+    allowed = np.interp(compute.sustained * compute.slowest / boost, rates, powers)
     busy = np.maximum(work, 1e-30)
     by_chip = np.interp(allowed * chip / busy, powers, rates)
     by_memory = np.interp(allowed * memory / busy * boost, squares, rates)
@@ -61,4 +62,4 @@ def reached_share(compute: Compute, *, sustained: bool = True) -> float:
     """
     if compute.sustained is None:
         return 1.0
-    return compute.sustained if sustained else compute.boost
+    return compute.sustained * compute.slowest if sustained else compute.boost

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from crosstack.machine.chip import Chip, Execution, Overlap
-from crosstack.model.dispatch import host_time
+from crosstack.model.dispatch import check_time, host_time
 from crosstack.model.memory import computed_again, weight_gradients
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
@@ -173,7 +173,7 @@ def with_recompute(
             host_time(arrays, plan.driven, kind, plan.expert_parts)
             for kind in (Recompute.NONE, recompute)
         )
-        host = none + again * (all_ - none)
+        host = none + again * (all_ - none) + check_time(plan.driven, plan.tensor)
     return with_tokens(
         plan,
         arrays,
