@@ -50,6 +50,7 @@ from crosstack.model.partition import ROUNDING as FITTING
 from crosstack.model.partition import (
     ChipLoad,
     alone_sram,
+    least_live,
     live_sizes,
     partition_cost,
     relaxed_load,
@@ -427,17 +428,20 @@ class SearchState(SearchProblem):
             given = self.workload, self.system, self.arrays, plan, choices
             return temporal_choices(*given, shardings, legality, self.rules)
 
-        graph, held = plan.graph(self.arrays), self._held(plan, choices, node.domains)
+        graph, held = plan.graph(self.arrays), self._held(plan, choices, node.domains, load)
         given = load, problem.order, choices, node.domains, graph, plan, loads
         known: KnownLeast = {}
         if self.pricing.weights.only_time:
             known = self.known.covered.at(self.key_of(node), dict)
         return least_of_choices(*given, held=held, limit=limit, known=known)
 
-    def _held(self, plan: MeshPlan, choices: Choices, domains: Domains) -> Held | None:
+    def _held(
+        self, plan: MeshPlan, choices: Choices, domains: Domains, load: ChipLoad
+    ) -> Held | None:
         """Return what choices keep in main memory beyond the least; None where that is not known.
 
-        Of sizes that the model of memory adds up; what else it holds is at its least.
+        Of sizes that the model of memory adds up; what else it holds is at its least, and what is
+        alive under ``load``, the least of the choices.
         """
         capacity = self.room.capacity(plan)
         if self.roomy or math.isinf(capacity) or not self.workload.training:
@@ -452,7 +456,8 @@ class SearchState(SearchProblem):
         row = choices.index.kernel
         sizes = slopes.kept * (columns["kept"] - least["kept"][row])
         sizes = sizes + slopes.again * (columns["again"] - least["again"][row])
-        room = capacity * (1 + FITTING) - slopes.least
+        alive = least_live(load) * plan.microbatch_size * plan.schedule.at_once
+        room = capacity * (1 + FITTING) - slopes.least - alive
         return Held(sizes, room, (slopes.kept, slopes.again))
 
     def _joint(
