@@ -352,6 +352,8 @@ class SearchState(SearchProblem):
         if math.isinf(found.bound):
             return math.inf
         bound = max(bound, self.pricing.least_of(plan, node.bend, found.bound))
+        if not found.bound < limit:
+            return max(bound, self.target())
         if root and found.codes:  # the sharding that the bound was reached with
             reached = {i: (code,) for i, code in found.codes.items()}
             domains = [reached.get(i, d) for i, d in enumerate(node.domains)]
@@ -361,19 +363,18 @@ class SearchState(SearchProblem):
         return bound
 
     def _least_layer(self, node: SearchNode, load: ChipLoad, limit: float, *, root: bool) -> Joint:
-        """Bound what a layer of a node takes: infinite, if that is not below ``limit``. [s]
+        """Bound what a layer of a node takes: infinite, where it is only known not to be less. [s]
 
-        With the sharding that it is the least of, as far as that is known; ``root`` as in
-        `fuse_node`.
+        Less than ``limit``, or of interest no more. With the sharding that it is the least of, as
+        far as that is known; ``root`` as in `fuse_node`.
         """
         assert node.domains is not None
         (_, choices), domains = self.bounding(node), node.domains
         covered = self._covered(node, load, limit - load.extra)
         if covered is not None:
             bound, node.apart = covered.bound + load.extra, covered.apart
-            if not bound < limit:
-                return Joint(math.inf, {})
-            return Joint(bound, dict(enumerate(covered.codes.tolist())))
+            known = covered.codes.tolist() if bound < limit else ()
+            return Joint(bound, dict(enumerate(known)))
         more = choices_excess(choices, domains, load, self.arrays, self.rules.traffic)
         found = self.fused(load, limit - more, bound_only=True)
         if found is None:
@@ -400,9 +401,14 @@ class SearchState(SearchProblem):
         single = all(len(d) == 1 for d in node.domains)
         if single or not bound < target or not self.covers(node):
             return bound
-        limit = self.pricing.below(self.bounding(node)[0], node.bend, target)
+        plan = self.bounding(node)[0]
+        limit = self.pricing.below(plan, node.bend, target)
         found = self._least_layer(node, self.relaxed(node), limit, root=False)
-        return math.inf if math.isinf(found.bound) else bound
+        if found.bound < limit:
+            return bound
+        if math.isinf(found.bound):
+            return math.inf
+        return max(target, self.pricing.least_of(plan, node.bend, found.bound))
 
     def covers(self, node: SearchNode) -> bool:
         """Whether choices and partitions of a node are looked at together."""

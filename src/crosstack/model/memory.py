@@ -409,8 +409,8 @@ def kept_slopes(workload: Workload, plan: MeshPlan, memory: CopyMemory) -> KeptS
     flying, waits = float(microbatches_kept(plan, stage)), plan.schedule.defers_weights
     each = plan.microbatch_size * float(count > 0)
     if both_ends:  # all layers compute again, or none
-        sizes = (x.sum(axis=-1) for x in (memory.kept, memory.waiting))
-        slope = float(kept_slope(plan, *sizes, stage))
+        own, waiting = (x.sum(axis=-1) for x in (memory.kept, memory.waiting))
+        slope = float(kept_slope(plan, own, waiting, stage))
         return KeptSlopes(
             least=size + float(_kept_together(workload, plan, memory)),
             kept=plan.microbatch_size * slope,
