@@ -148,10 +148,13 @@ class Pricing:
         Of plans for which `exact_matters`; of passes that run together, ``layer`` leaves out what
         they hide.
         """
+        own, alone = plan, 0.0
         if plan.schedule.pairs:
-            plan = plan_together(plan)
-        pipeline = pipeline_of(plan, self.system.chip.overlap, self.rules)
-        whole, less = (self._exactly(plan, pipeline, x) for x in (layer, layer * (1 - STEP)))
+            own, longer = plan_together(plan, layer)
+            alone = float(longer) - layer
+        pipeline = pipeline_of(own, self.system.chip.overlap, self.rules)
+        some = (layer, layer * (1 - STEP))
+        whole, less = (self._exactly(plan, pipeline, x + alone) for x in some)
         slope = max(whole - less, 0.0) / (layer * STEP) if layer else 0.0
         if not self.weights.only_time:  # of a cost, some is what the objective adds besides time
             price = self.of(plan)
