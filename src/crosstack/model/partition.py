@@ -487,10 +487,12 @@ def live_sizes(load: ChipLoad, partitions: Sequence[int]) -> list[float]:
 def least_live(load: ChipLoad) -> float:
     """Main-memory bytes of one sequence's tensors that are alive at least at some time. [B]
 
-    On a temporal chip, whatever the partitions: while a kernel runs, what it reads of kernels that
-    are never in one partition with it, and its result where a reader never is.
+    Whatever the partitions of a temporal chip: while a kernel runs, what it reads of kernels that
+    are never in one partition with it, and its result where a reader never is. Nothing is known of
+    a spatial one.
     """
-    assert load.temporal is not None
+    if load.temporal is None:
+        return 0.0
     meets, alive = load.temporal.legality.may_meet, [0.0] * load.n
     for flow in load.flows:
         apart = {reader for reader, _ in flow.readers if not meets(flow.producer, reader)}
