@@ -12,7 +12,7 @@ from crosstack.mapping import fusion
 from crosstack.mapping.covering import in_sequence, least_cover
 from crosstack.mapping.fusion import fuse, make_problem, sequence_cost
 from crosstack.mapping.ideals import make_order
-from crosstack.model.partition import live_sizes
+from crosstack.model.partition import least_live, live_sizes
 from crosstack.workload.kernel_graph import bits
 
 
@@ -56,6 +56,9 @@ def test_the_least_cover_is_the_best_sequence_over_ideals(
         assert follows(cover.partitions, problem.order), seed
         assert sequence_cost(problem.load, cover.partitions) == pytest.approx(cover.bound)
         assert max(live_sizes(load, cover.partitions)) <= load.memory_limit * (1 + 1e-9)
+        alone = [1 << i for i in load.order]
+        for partitions in (cover.partitions, alone):
+            assert least_live(load) <= max(live_sizes(load, partitions))
     assert met > len(seeds) / 4
     assert several
 

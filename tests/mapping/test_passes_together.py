@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from crosstack.io.library.machines import system_on
 from crosstack.machine.system import Dimension, DimensionKind, System
 from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints
+from crosstack.mapping.pricing import Pricing
 from crosstack.mapping.search import search
+from crosstack.mapping.strategies import all_strategies
 from crosstack.model.choice_index import choice_index
 from crosstack.model.rules import rules_named
 from crosstack.workload.architectures import Experts, Transformer, graphs
@@ -92,3 +95,23 @@ def test_tokens_on_a_slow_network_hide_behind_other_microbatches():
     mapping, sure = search(workload, system, free, RULES)
     assert mapping.schedule is Schedule.COMBINED
     assert sure.objective == pytest.approx(times[Schedule.COMBINED], rel=1e-9)
+
+
+@pytest.mark.parametrize("schedule", [Schedule.COMBINED, Schedule.DUALPIPE])
+def test_no_layer_is_faster_than_the_line_below_its_strategy(schedule):
+    """Layers that take at least what a block does, with tokens that take at least the least."""
+    workload, system = trained(64), servers(2e10)
+    given = Constraints(schedule=schedule, degrees=Degrees(pipeline=2, data=4, expert=4))
+    found = all_strategies(workload, system, RULES, given)
+    pricing, rng, hidden = Pricing(workload=workload, system=system, rules=RULES), Random(2), 0
+    for number in rng.sample(range(len(found)), min(len(found), 6)):
+        plan = found.one(number, workload, whole=True)
+        for _ in range(20):
+            layer, least = rng.uniform(1e-3, 1e-2), rng.uniform(0, 1.5e-2)
+            bend = pricing.bend(replace(plan, tokens=(least, 2 * least)), layer)
+            sent, more = least * rng.uniform(1, 2), layer * rng.uniform(1, 1.5)
+            own = replace(plan, tokens=(sent, sent), tokens_forward=rng.uniform(0.3, 0.6))
+            took = pricing.offered(own, more + (1 - plan.taken) * sent)
+            assert bend.at(more) <= took * (1 + 1e-9)
+            hidden += bend.at(more) > 0.9 * took
+    assert hidden

@@ -22,6 +22,7 @@ from crosstack.model.memory import (
     COPY_COLUMNS,
     CopyMemory,
     copy_memory,
+    kept_slopes,
     kept_tensors,
     static_size,
 )
@@ -30,7 +31,7 @@ from crosstack.model.rules import rules_named
 from crosstack.model.schedule.allowed import with_recompute
 from crosstack.workload.architectures import graphs
 from crosstack.workload.graph_workload import workload_of
-from crosstack.workload.transformer_training import Recompute
+from crosstack.workload.transformer_training import Recompute, Schedule
 
 RULES = rules_named("crosstack")
 
@@ -156,3 +157,31 @@ def test_a_plan_always_fits_from_the_capacity_that_holds_the_most():
     needed = float(static_size(state.workload, plan, most)) + plan.microbatch_size * sum(made)
     assert a_state(needed * 1.001).room.always_fits(plan)
     assert not a_state(needed * 0.999).room.always_fits(plan)
+
+
+@pytest.mark.parametrize("schedule", [Schedule.ONE_F_ONE_B, Schedule.ZB_H1, Schedule.DUALPIPE])
+@pytest.mark.parametrize("recompute", [Recompute.NONE, Recompute.FULL])
+def test_choices_take_no_less_than_the_line_of_what_they_keep(schedule, recompute):
+    """A chip of a pipeline of four under choices, beside the least and how that grows."""
+    few = replace(transformer("llama3-8b"), layers=8)
+    graph = graphs.training(few, sequence=128, batch=32)
+    system = system_on("h100-dgx", chips=8)
+    workload = workload_of(graph, block="layers", items="batch")
+    state = search_state(workload, system, Constraints(), RULES)
+    uses = (Parallelism.TENSOR, Parallelism.PIPELINE)
+    plan = make_plan(workload, system, (2, 4), uses, 2, RULES, (0, 0))
+    plan = replace(with_recompute(plan, state.arrays, recompute), schedule=schedule)
+    least = state.room._memory(plan, most=False)
+    line = kept_slopes(workload, plan, least)
+    assert line.least == pytest.approx(float(static_size(workload, plan, least)), rel=1e-12)
+    rng, grown = random.Random(1), 0
+    for _ in range(20):
+        codes = [rng.choice(codes) for codes in state.index.domains()]
+        own = memory_of(state, plan, codes)
+        kept, again = (
+            float((getattr(own, row) - getattr(least, row)).sum()) for row in ("kept", "again")
+        )
+        size = float(static_size(workload, plan, own))
+        assert size >= (line.least + line.kept * kept + line.again * again) * (1 - 1e-12)
+        grown += line.kept * kept + line.again * again > 0
+    assert grown

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from crosstack.machine.chip import Overlap
 from crosstack.machine.system import Parallelism
+from crosstack.model.collectives import ConcaveTime
 from crosstack.model.iteration import (
     border_time,
     iteration,
@@ -186,6 +187,35 @@ class TestLayerTimeBelow:
         short = iteration(plan, layer, overlap, rules).time
         most = short + steepest(plan, overlap, rules) * layer
         assert iteration(plan, 2 * layer, overlap, rules).time <= most * (1 + 1e-12)
+
+    @given(
+        st.sampled_from([Schedule.DUALPIPE, Schedule.COMBINED, Schedule.ONE_F_ONE_B]),
+        st.floats(0.2, 20.0),
+        st.floats(0.0, 1.0),
+        st.floats(0.0, 5.0),
+    )
+    def test_nothing_faster_is_above_it_where_tokens_and_sums_hide(self, schedule, layer, share, a):
+        # Sums hide behind layers, tokens behind the other pass: some paths have less than none.
+        sums = ConcaveTime((AffineTime(fixed=a, per_byte=1.0),))
+        plan = a_plan(
+            pipeline=4,
+            n_microbatches=16,
+            graph_repetitions=12,
+            training=True,
+            data=2,
+            expert=2,
+            schedule=schedule,
+            summed=0.3,
+            periodic=sums,
+            scatter=sums,
+            gather=sums,
+            stage_transfer=AffineTime(),
+            tokens=(share * layer, share * layer),
+            taken=0.15,
+        )
+        time = least_time(plan, layer, Overlap.COMPUTE_MEMORY, EACH)
+        found = layer_time_below(plan, time * (1 + 1e-9), Overlap.COMPUTE_MEMORY, EACH)
+        assert found >= layer * (1 - 1e-9)
 
     def test_no_limit_is_no_limit(self):
         assert layer_time_below(a_plan(), math.inf, Overlap.ALL, EACH) == math.inf

@@ -97,20 +97,26 @@ class BoundedStrategies:
             bounds[own] = self.with_block(state, own)
         return bounds
 
-    def note(self, state: SearchState, bounds: Floats) -> None:
-        """Keep what is known of each strategy, for searches of machines like this one."""
+    def note(self, state: SearchState, bounds: Floats) -> int | None:
+        """Keep what is known of each strategy, for searches of machines like this one.
+
+        Returns where, if it is asked for.
+        """
         if state.noted is None:
-            return
+            return None
         noted = StrategyBounds(
             uses=self.uses,
             of=self.of,
             strategies=self.strategies,
             bounds=bounds,
             floors=self.floors,
+            # What is known of other machines may be known of their room alone.
+            roomy=bounds if state.among is None else np.zeros_like(bounds),
             held=self.held,
             system=state.system,
         )
         state.noted.found.append(noted)
+        return len(state.noted.found) - 1
 
     def with_block(self, state: SearchState, own: Ints) -> Floats:
         """Bound the objective of some that have a block in common, with what it takes."""
@@ -199,11 +205,15 @@ class BoundedStrategies:
 
 @dataclass(frozen=True, slots=True)
 class OfUse:
-    """Strategies of one use and one microbatch size, with their bounds; plans are not made yet."""
+    """Strategies of one use and one microbatch size, with their bounds; plans are not made yet.
+
+    ``noted`` is where they are noted, None: nowhere.
+    """
 
     some: BoundedStrategies
     places: Ints
     bounds: Floats
+    noted: int | None = None
 
 
 class _NoMore:
@@ -409,7 +419,8 @@ def unrolled(
     if isinstance(rest, OfUse):
         its = rest.some
         for place, floor in zip(rest.places.tolist(), rest.bounds.tolist(), strict=True):
-            node = SearchNode(its.plan(state, place), 1, None, bend=its.bend(place))
+            of = None if rest.noted is None else (rest.noted, place)
+            node = SearchNode(its.plan(state, place), 1, None, bend=its.bend(place), of=of)
             yield _above(bound, floor), PLAN, node
         return
     some, rest.first = rest.first or bounded(state, rest.uses), None
@@ -417,14 +428,14 @@ def unrolled(
         _note_rest(state, math.inf)
         return
     bounds = some.bounds(state)
-    some.note(state, bounds)
+    noted = some.note(state, bounds)
     sizes = some.strategies.microbatch_size
     open_ = np.flatnonzero(np.isfinite(bounds))
     use = some.of[some.strategies.use]
     order = open_[np.lexsort((sizes[open_], use[open_]))]
     borders = np.flatnonzero(np.diff(use[order]) | np.diff(sizes[order])) + 1
     for own in np.split(order, borders) if order.size else []:
-        yield _above(bound, float(bounds[own].min())), OF_USE, OfUse(some, own, bounds[own])
+        yield _above(bound, float(bounds[own].min())), OF_USE, OfUse(some, own, bounds[own], noted)
     some.tell_lack(state)
     following = next(rest.uses, _NO_MORE)
     if not isinstance(following, _NoMore):

@@ -148,10 +148,13 @@ class Pricing:
         Of plans for which `exact_matters`; of passes that run together, ``layer`` leaves out what
         they hide.
         """
+        own, alone = plan, 0.0
         if plan.schedule.pairs:
-            plan = plan_together(plan)
-        pipeline = pipeline_of(plan, self.system.chip.overlap, self.rules)
-        whole, less = (self._exactly(plan, pipeline, x) for x in (layer, layer * (1 - STEP)))
+            own, longer = plan_together(plan, layer)
+            alone = float(longer) - layer
+        pipeline = pipeline_of(own, self.system.chip.overlap, self.rules)
+        some = (layer, layer * (1 - STEP))
+        whole, less = (self._exactly(plan, pipeline, x + alone) for x in some)
         slope = max(whole - less, 0.0) / (layer * STEP) if layer else 0.0
         if not self.weights.only_time:  # of a cost, some is what the objective adds besides time
             price = self.of(plan)
@@ -160,13 +163,17 @@ class Pricing:
 
     def least_of(self, plan: MeshPlan, bend: Bend | None, layer: float) -> float:
         """Return what the objective is at least for a layer's cost, by a line below it, too. [s]"""
+        if bend is not None and plan.schedule.pairs:  # sums hide behind tokens left out of a layer
+            return bend.at(layer - _hidden(plan))
         total = self.total(plan, layer)
-        return total if bend is None else max(total, bend.at(layer - _hidden(plan)))
+        return total if bend is None else max(total, bend.at(layer))
 
     def below(self, plan: MeshPlan, bend: Bend | None, total: float) -> float:
         """Return a layer's cost from which on the objective is not below ``total``. [s]"""
+        if bend is not None and plan.schedule.pairs:
+            return bend.below(total) + _hidden(plan)
         layer = self.layer_below(plan, total)
-        return layer if bend is None else min(layer, bend.below(total) + _hidden(plan))
+        return layer if bend is None else min(layer, bend.below(total))
 
     def layer_below(self, plan: MeshPlan, total: float) -> float:
         """Return the layer's cost below which the objective is less than ``total``. [s]"""

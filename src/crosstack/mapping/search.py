@@ -181,6 +181,7 @@ def search(
             if workers is not None:
                 workers.shutdown(wait=False, cancel_futures=True)
     if noted is not None and state.noted is not None:
+        run.note_left()
         noted(state.noted.joined() if among is None or len(state.noted.found) == 1 else None)
     if found.mapping is None:
         raise nothing_found(state, objective)
@@ -424,8 +425,8 @@ class _Run:
             width = next(width for after, width in ROUNDS if self.done >= after)
             while self.heap and len(self.round) < width and self.heap[0][0] < state.target():
                 self.round.append(heapq.heappop(self.heap))
-            for piece in self._pieces(workers):
-                self._join(piece)
+            for entry, piece in zip(self.round, self._pieces(workers), strict=True):
+                self._join(entry, piece)
             self.done += len(self.round)
             self.round.clear()
             unmapped = state.incumbent.mapping is None
@@ -472,16 +473,36 @@ class _Run:
             else:
                 yield _piece(state, item, bound, depth, limits)
 
-    def _join(self, piece: _Piece) -> None:
-        state = self.state
+    def note_left(self) -> None:
+        """Note the bounds of what still waits."""
+        for bound, _, _, item in (*self.heap, *self.round):
+            self._note(item, bound)
+
+    def _note(self, item: Item, bound: float) -> None:
+        """Note the bound of a part of a strategy that is not looked at further. [s]"""
+        if self.state.noted is not None and isinstance(item, SearchNode):
+            self.state.noted.leave(item.of, bound)
+
+    def _join(self, entry: _Entry, piece: _Piece) -> None:
+        """Add what became of an item to all that is known.
+
+        Where nothing did, as of a strategy that is none on this machine, its bound stays; of what
+        is infinite, that nothing in it is of interest.
+        """
+        state, (before, *_, item) = self.state, entry
         state.incumbent.join(piece.incumbent)
         state.budget.used += piece.used
         state.budget.cut = state.budget.cut or piece.cut
         for child in piece.children:
-            if child[0] < state.target():
+            bound, _, part = child
+            if bound < (target := state.target()):
                 self.add([child])
             else:
-                state.prune(child[0])
+                state.prune(bound)
+                sure = bound if math.isfinite(bound) else target
+                self._note(part, sure if math.isfinite(sure) else before)
+        if not piece.children:
+            self._note(item, before)
 
 
 def _piece(state: SearchState, item: Item, bound: float, depth: int, limits: _Limits) -> _Piece:
@@ -525,7 +546,7 @@ def _advance(
         more = state.room.with_more_again(item.plan, state.constraints)
         if more is not None and not state.too_heavy(more):
             floor = max(bound, state.pricing.total(more, block_bound(state, more)))
-            yield floor, depth, SearchNode(more, 1, None)
+            yield floor, depth, SearchNode(more, 1, None, of=item.of)
         least = state.before_ends(item)
         if not least < state.target():
             yield max(bound, least), depth, item
@@ -535,7 +556,8 @@ def _advance(
             bend = item.bend and bend_of(state, plan)
             bound = bound if bend is None else max(bound, bend.least)
             for n_tiles in useful_tiles(state, item.plan) if bound < state.target() else [1]:
-                yield bound, ROOT, SearchNode(plan, n_tiles, None, tiled=True, bend=bend)
+                node = SearchNode(plan, n_tiles, None, tiled=True, bend=bend, of=item.of)
+                yield bound, ROOT, node
     elif item.domains is None:
         yield max(bound, state.open(item)), depth, item
     elif not item.fused:

@@ -50,6 +50,7 @@ from crosstack.model.partition import ROUNDING as FITTING
 from crosstack.model.partition import (
     ChipLoad,
     alone_sram,
+    least_live,
     live_sizes,
     partition_cost,
     relaxed_load,
@@ -351,6 +352,8 @@ class SearchState(SearchProblem):
         if math.isinf(found.bound):
             return math.inf
         bound = max(bound, self.pricing.least_of(plan, node.bend, found.bound))
+        if not found.bound < limit:
+            return max(bound, self.target())
         if root and found.codes:  # the sharding that the bound was reached with
             reached = {i: (code,) for i, code in found.codes.items()}
             domains = [reached.get(i, d) for i, d in enumerate(node.domains)]
@@ -360,19 +363,18 @@ class SearchState(SearchProblem):
         return bound
 
     def _least_layer(self, node: SearchNode, load: ChipLoad, limit: float, *, root: bool) -> Joint:
-        """Bound what a layer of a node takes: infinite, if that is not below ``limit``. [s]
+        """Bound what a layer of a node takes: infinite, where it is only known not to be less. [s]
 
-        With the sharding that it is the least of, as far as that is known; ``root`` as in
-        `fuse_node`.
+        Less than ``limit``, or of interest no more. With the sharding that it is the least of, as
+        far as that is known; ``root`` as in `fuse_node`.
         """
         assert node.domains is not None
         (_, choices), domains = self.bounding(node), node.domains
         covered = self._covered(node, load, limit - load.extra)
         if covered is not None:
             bound, node.apart = covered.bound + load.extra, covered.apart
-            if not bound < limit:
-                return Joint(math.inf, {})
-            return Joint(bound, dict(enumerate(covered.codes.tolist())))
+            known = covered.codes.tolist() if bound < limit else ()
+            return Joint(bound, dict(enumerate(known)))
         more = choices_excess(choices, domains, load, self.arrays, self.rules.traffic)
         found = self.fused(load, limit - more, bound_only=True)
         if found is None:
@@ -399,9 +401,14 @@ class SearchState(SearchProblem):
         single = all(len(d) == 1 for d in node.domains)
         if single or not bound < target or not self.covers(node):
             return bound
-        limit = self.pricing.below(self.bounding(node)[0], node.bend, target)
+        plan = self.bounding(node)[0]
+        limit = self.pricing.below(plan, node.bend, target)
         found = self._least_layer(node, self.relaxed(node), limit, root=False)
-        return math.inf if math.isinf(found.bound) else bound
+        if found.bound < limit:
+            return bound
+        if math.isinf(found.bound):
+            return math.inf
+        return max(target, self.pricing.least_of(plan, node.bend, found.bound))
 
     def covers(self, node: SearchNode) -> bool:
         """Whether choices and partitions of a node are looked at together."""
@@ -427,17 +434,20 @@ class SearchState(SearchProblem):
             given = self.workload, self.system, self.arrays, plan, choices
             return temporal_choices(*given, shardings, legality, self.rules)
 
-        graph, held = plan.graph(self.arrays), self._held(plan, choices, node.domains)
+        graph, held = plan.graph(self.arrays), self._held(plan, choices, node.domains, load)
         given = load, problem.order, choices, node.domains, graph, plan, loads
         known: KnownLeast = {}
         if self.pricing.weights.only_time:
             known = self.known.covered.at(self.key_of(node), dict)
         return least_of_choices(*given, held=held, limit=limit, known=known)
 
-    def _held(self, plan: MeshPlan, choices: Choices, domains: Domains) -> Held | None:
+    def _held(
+        self, plan: MeshPlan, choices: Choices, domains: Domains, load: ChipLoad
+    ) -> Held | None:
         """Return what choices keep in main memory beyond the least; None where that is not known.
 
-        Of sizes that the model of memory adds up; what else it holds is at its least.
+        Of sizes that the model of memory adds up; what else it holds is at its least, and what is
+        alive under ``load``, the least of the choices.
         """
         capacity = self.room.capacity(plan)
         if self.roomy or math.isinf(capacity) or not self.workload.training:
@@ -452,7 +462,8 @@ class SearchState(SearchProblem):
         row = choices.index.kernel
         sizes = slopes.kept * (columns["kept"] - least["kept"][row])
         sizes = sizes + slopes.again * (columns["again"] - least["again"][row])
-        room = capacity * (1 + FITTING) - slopes.least
+        alive = least_live(load) * plan.microbatch_size * plan.schedule.at_once
+        room = capacity * (1 + FITTING) - slopes.least - alive
         return Held(sizes, room, (slopes.kept, slopes.again))
 
     def _joint(

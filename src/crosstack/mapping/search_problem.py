@@ -54,7 +54,8 @@ PASSES_A_UNIT = 4  # of all microbatches through all stages, of which it is foun
 class SearchNode:
     """A plan, a number of tiles, and the choices left to each kernel (None: not opened yet).
 
-    ``bend`` is a line below its objective, where `Pricing.total` is not exact.
+    ``bend`` is a line below its objective, where `Pricing.total` is not exact; ``of`` is where its
+    strategy is noted (`crosstack.mapping.strategy_bounds.Noted`), None: nowhere.
     """
 
     plan: MeshPlan
@@ -65,6 +66,7 @@ class SearchNode:
     fused: bool = False
     bend: Bend | None = None
     apart: int = -1  # the kernel whose choice is open first, if that is known
+    of: tuple[int, int] | None = None
 
 
 EndSearch = Callable[[MeshPlan], tuple[EndMapping, EndCost] | Lack]  # the fastest of one end

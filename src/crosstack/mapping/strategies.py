@@ -458,9 +458,20 @@ def all_strategies(
     return strategies_of(plans, sizes, workload, rules, given, orders)
 
 
-def plan_together(plan: MeshPlan) -> MeshPlan:
-    """Return a plan for layers whose time leaves out what passes that run together hide."""
-    return replace(plan, tokens=(plan.tokens[0], 0.0))
+def plan_together(plan: MeshPlan, layer: Any) -> tuple[MeshPlan, Any]:
+    """Return a plan, and a time, for a layer's that leaves out what passes run together hide.
+
+    Passes that run alone wait for their tokens: for what they take at least, and no longer than the
+    layer, so that pairs take what the layer does, wherever in it the tokens are.
+
+    Parameters
+    ----------
+    layer : float or array
+        What a layer takes without what a pair hides of it. [s]
+    """
+    alone = np.minimum(plan.tokens[0], layer)
+    plan = replace(plan, tokens=(plan.tokens[0], alone), tokens_forward=plan.forward)
+    return plan, layer + (1 - plan.taken) * alone
 
 
 def times_of_layers(
@@ -499,8 +510,7 @@ def times_of_layers(
             plan = replace(known, **dict(zip(names, summed[here].T, strict=True)))
         own = layer[here]
         if together is not None and plan.schedule.pairs:
-            plan = plan_together(plan)
-            own = together[here]
+            plan, own = plan_together(plan, together[here])
         if sent is not None:
             network = np.maximum(sent[here], plan.tokens[0])
             own = np.maximum(own, sent[here]) if hides else own + network

@@ -22,7 +22,8 @@ class StrategyBounds:
     """Strategies of a task that may fit a machine, each with what it takes there at least.
 
     ``of`` is the place among the ``uses`` of the network of the plan of each strategy there is;
-    ``bounds``, shape (n,), are those of the objective [s], and ``rest`` is one on every strategy
+    ``bounds``, shape (n,), are those of the objective [s], ``roomy`` those that hold whatever room
+    main memory has [s], and ``rest`` is one on every strategy
     that may fit and is not here [s]; ``floors``, shape (n,), hold whatever memories on the chip
     hold: they are by compute and links alone. [s] ``system`` is the machine that they were bounded
     on; ``heavy`` are those that its main memory does not hold, with what each ``held`` there at
@@ -34,6 +35,7 @@ class StrategyBounds:
     strategies: Strategies
     bounds: Floats
     floors: Floats
+    roomy: Floats
     rest: float = math.inf
     system: System | None = None
     heavy: Strategies | None = None
@@ -47,6 +49,7 @@ class StrategyBounds:
             strategies=self.strategies.at(places),
             bounds=self.bounds[places],
             floors=self.floors[places],
+            roomy=self.roomy[places],
         )
 
     def lighter(self, light: Bools) -> StrategyBounds:
@@ -73,12 +76,13 @@ class StrategyBounds:
         fewer = again & (own.again * own.layers > 1)
         new = self.heavy.at(self.held <= capacity * (1 + ROUNDING))
         strategies = own.with_more(new)
-        bounds = np.concatenate((np.where(fewer, 0.0, self.bounds), np.zeros(len(new))))
+        bounds = np.concatenate((np.where(fewer, 0.0, self.roomy), np.zeros(len(new))))
         return replace(
             self,
             strategies=strategies,
             bounds=bounds,
             floors=np.zeros(len(bounds)),
+            roomy=bounds,
             heavy=None,
         )
 
@@ -93,7 +97,14 @@ class StrategyBounds:
         bounds = self.bounds * share if share > 0 else np.zeros_like(self.bounds)
         floors = self.floors * of_floors if of_floors > 0 else np.zeros_like(self.floors)
         rest = self.rest if math.isinf(self.rest) else self.rest * share
-        return replace(self, bounds=np.maximum(bounds, floors), floors=floors, rest=rest)
+        roomy = self.roomy * share if share > 0 else np.zeros_like(self.roomy)
+        return replace(
+            self,
+            bounds=np.maximum(bounds, floors),
+            floors=floors,
+            roomy=np.maximum(roomy, floors),
+            rest=rest,
+        )
 
     def with_others(self, other: StrategyBounds) -> StrategyBounds:
         """Return the tighter of two bounds on each of the same strategies."""
@@ -101,6 +112,7 @@ class StrategyBounds:
             self,
             bounds=np.maximum(self.bounds, other.bounds),
             floors=np.maximum(self.floors, other.floors),
+            roomy=np.maximum(self.roomy, other.roomy),
             rest=max(self.rest, other.rest),
         )
 
@@ -122,10 +134,20 @@ class StrategyBounds:
 
 @dataclass(slots=True, eq=False)
 class Noted:
-    """What a search has noted of strategies: those of some uses, and a bound on all others. [s]"""
+    """What a search has noted of strategies: those of some uses, and a bound on all others. [s]
+
+    ``parts`` are the least of the bounds of what became of a strategy whose plan was made, by where
+    it is noted and its place there. [s]
+    """
 
     found: list[StrategyBounds] = field(default_factory=list)
     rest: float = 0.0
+    parts: dict[tuple[int, int], float] = field(default_factory=dict)
+
+    def leave(self, of: tuple[int, int] | None, bound: float) -> None:
+        """Note the bound of a part of a strategy that is not looked at further. [s]"""
+        if of is not None:
+            self.parts[of] = min(self.parts.get(of, math.inf), bound)
 
     def joined(self) -> StrategyBounds | None:
         """Return what is known of all strategies as one; None where none were looked at."""
@@ -142,9 +164,18 @@ class Noted:
             uses=tuple(use for one in found for use in one.uses),
             of=np.concatenate([one.of + start for one, start in zip(found, uses, strict=True)]),
             strategies=Strategies.joined(strategies),
-            bounds=np.concatenate([one.bounds for one in found]),
+            bounds=np.concatenate(self._sharpened()),
+            roomy=np.concatenate([one.roomy for one in found]),
             floors=np.concatenate([one.floors for one in found]),
             held=np.concatenate([one.held for one in found]),
             system=found[0].system,
             rest=self.rest,
         )
+
+    def _sharpened(self) -> list[Floats]:
+        """Return the bounds of all that are noted, with what became of those with a plan. [s]"""
+        bounds = [one.bounds.copy() for one in self.found]
+        for (number, place), bound in self.parts.items():
+            own = bounds[number]
+            own[place] = max(own[place], bound)
+        return bounds

@@ -486,9 +486,9 @@ def layer_time_below(plan: MeshPlan, time: float, overlap: Overlap, rules: Rules
     least = math.inf
     for times, beside in rules.iteration.paths(pipeline_of(plan, overlap, rules)):
         left = time - float(beside)
-        if times:
+        if times > 0:
             least = min(least, left / float(times) / per_layer)
-        elif left <= 0:
+        elif times == 0 and left <= 0:
             return 0.0
     return least
 

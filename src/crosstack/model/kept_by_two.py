@@ -36,13 +36,30 @@ def _of_two_stages(plan: MeshPlan, kept: Any, waiting: Any, chip: ArrayLike) -> 
     other one; in the end gradients of weights of ``r + 1`` wait, while ``p / 2 - 1 - r`` are to
     come back to the first stage, each counted as of the fullest stage.
     """
+    main, late, waits = _counts_of_two_stages(plan, chip)
+    return np.asarray(np.maximum(kept * main, waiting * waits + kept * late))
+
+
+def _counts_of_two_stages(plan: MeshPlan, chip: ArrayLike) -> tuple[Any, Any, Any]:
+    """Layers, times microbatches, that chips keep something of in `_of_two_stages`. [1]
+
+    In the main of an iteration; and in the end, of those to come back and those that wait.
+    """
     p, half = np.asarray(plan.pipeline), np.asarray(plan.pipeline) // 2
     place = np.minimum(chip, p - 1 - np.asarray(chip))
     other = p - 1 - place
-    main = kept * (layers_of(plan, place) * other + layers_of(plan, place))
-    main = main + kept * layers_of(plan, other) * (place + 1)
-    late = plan.layers_per_stage * (waiting * (place + 1) + kept * (half - 1 - place))
-    return np.asarray(np.maximum(main, late))
+    main = layers_of(plan, place) * (other + 1) + layers_of(plan, other) * (place + 1)
+    return main, plan.layers_per_stage * (half - 1 - place), plan.layers_per_stage * (place + 1)
+
+
+def kept_slope(plan: MeshPlan, kept: Any, waiting: Any, chip: ArrayLike) -> Any:
+    """How much more chips keep at least for each byte more that a layer keeps. [1]
+
+    Of microbatches that enter at both ends; parameters as `kept_by_two`, which is the larger of two
+    lines of ``kept``: that of the larger one.
+    """
+    main, late, waits = _counts_of_two_stages(plan, chip)
+    return np.where(kept * main >= waiting * waits + kept * late, main, late)
 
 
 def _of_two_pieces(plan: MeshPlan, kept: Any, waiting: Any, chip: ArrayLike) -> Floats:

@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 from crosstack.model.attention import attention_core, in_attentions
 from crosstack.model.boundary import Shares, operand_share
 from crosstack.model.flows import read_beside
-from crosstack.model.kept_by_two import kept_by_two, kept_of_end, microbatches_kept
+from crosstack.model.kept_by_two import kept_by_two, kept_of_end, kept_slope, microbatches_kept
 from crosstack.model.memory_account import ROWS, MemoryAccount
 from crosstack.model.mesh_plan import MeshPlan, state_away, state_held
 from crosstack.model.offload import RUNNING
@@ -408,7 +408,8 @@ def kept_slopes(workload: Workload, plan: MeshPlan, memory: CopyMemory) -> KeptS
     Of the stage that is the fullest where all keep least. What waits for gradients of weights may
     be what is kept anyway: so much is left out.
     """
-    if plan.schedule.ends_meet or plan.offloaded.activations:
+    both_ends = plan.schedule.both_ends
+    if (plan.schedule.ends_meet and not both_ends) or plan.offloaded.activations:
         return None
     found = list[tuple[float, float, float]]()
     if _alike(plan):
@@ -422,6 +423,14 @@ def kept_slopes(workload: Workload, plan: MeshPlan, memory: CopyMemory) -> KeptS
     whole = max(count - float(plan.layers_again), 0.0)
     flying, waits = float(microbatches_kept(plan, stage)), plan.schedule.defers_weights
     each = plan.microbatch_size * float(count > 0)
+    if both_ends:  # all layers compute again, or none
+        own, waiting = (x.sum(axis=-1) for x in (memory.kept, memory.waiting))
+        slope = float(kept_slope(plan, own, waiting, stage))
+        return KeptSlopes(
+            least=size + float(_kept_together(workload, plan, memory)),
+            kept=plan.microbatch_size * slope,
+            again=float(plan.microbatch_size),
+        )
     return KeptSlopes(
         least=size + float(_kept_together(workload, plan, memory)),
         kept=each * count * (flying - waits),

@@ -484,6 +484,23 @@ def live_sizes(load: ChipLoad, partitions: Sequence[int]) -> list[float]:
     return [float(size) for size in alive]
 
 
+def least_live(load: ChipLoad) -> float:
+    """Main-memory bytes of one sequence's tensors that are alive at least at some time. [B]
+
+    Whatever the partitions of a temporal chip: while a kernel runs, what it reads of kernels that
+    are never in one partition with it, and its result where a reader never is. Nothing is known of
+    a spatial one.
+    """
+    if load.temporal is None:
+        return 0.0
+    meets, alive = load.temporal.legality.may_meet, [0.0] * load.n
+    for flow in load.flows:
+        apart = {reader for reader, _ in flow.readers if not meets(flow.producer, reader)}
+        for kernel in apart | {flow.producer} if apart else ():
+            alive[kernel] += flow.held
+    return max(alive, default=0.0)
+
+
 def partition_cost(
     load: ChipLoad,
     inside: int,
