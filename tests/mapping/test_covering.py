@@ -12,7 +12,7 @@ from crosstack.mapping import fusion
 from crosstack.mapping.covering import in_sequence, least_cover
 from crosstack.mapping.fusion import fuse, make_problem, sequence_cost
 from crosstack.mapping.ideals import make_order
-from crosstack.model.partition import least_live, live_sizes
+from crosstack.model.alive import least_live, live_sizes
 from crosstack.workload.kernel_graph import bits
 
 

@@ -16,7 +16,8 @@ from crosstack.mapping.fusion import fuse, make_problem
 from crosstack.mapping.ideals import make_order
 from crosstack.mapping.slots import Slots
 from crosstack.mapping.steps import scarcest
-from crosstack.model.partition import combine, live_size, partition_cost
+from crosstack.model.alive import live_size
+from crosstack.model.partition import combine, partition_cost
 from crosstack.published.dfmodel.parts import WeightCuts
 
 ROUNDING = 1 + 1e-9

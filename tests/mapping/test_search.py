@@ -29,12 +29,13 @@ from crosstack.mapping.parallelism import experts_divide
 from crosstack.mapping.pipeline import make_stage_problem
 from crosstack.mapping.search import Progress, search
 from crosstack.mapping.slots import make_slots
+from crosstack.model.alive import live_size
 from crosstack.model.choices import make_choices, summing
 from crosstack.model.dispatch import host_time
 from crosstack.model.expert_degrees import spread
 from crosstack.model.iteration import iteration
 from crosstack.model.mesh_plan import MeshPlan, make_plan
-from crosstack.model.partition import live_size, make_load, partition_cost, relaxed_load
+from crosstack.model.partition import make_load, partition_cost, relaxed_load
 from crosstack.model.rules import Rules, rules_named
 from crosstack.model.schedule.allowed import some_layers_again, with_recompute, zero_stages
 from crosstack.model.tiles import divisors

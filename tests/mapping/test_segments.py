@@ -14,7 +14,8 @@ from builders.series_parallel import random_series
 from crosstack.machine.chip import Overlap
 from crosstack.mapping import segments
 from crosstack.mapping.segments import segment
-from crosstack.model.partition import live_sizes, partition_cost
+from crosstack.model.alive import live_sizes
+from crosstack.model.partition import partition_cost
 
 
 @pytest.fixture(params=few_and_many(6, 300), ids=len)

@@ -11,17 +11,11 @@ import pytest
 from crosstack.machine.chip import Chip, Overlap, flat_chip
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
+from crosstack.model.alive import live_size, live_sizes
 from crosstack.model.choices import make_choices
 from crosstack.model.cores import Staircase, deal_cores, staircase
 from crosstack.model.mesh_plan import make_plan
-from crosstack.model.partition import (
-    ChipLoad,
-    alone_sram,
-    live_size,
-    live_sizes,
-    make_load,
-    partition_cost,
-)
+from crosstack.model.partition import ChipLoad, alone_sram, make_load, partition_cost
 from crosstack.model.rules import Rules, rules_named
 from crosstack.model.traffic import Boundary
 from crosstack.published.dfmodel.parts import WeightCuts

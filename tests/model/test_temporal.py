@@ -22,7 +22,8 @@ from crosstack.model.partition import make_load, partition_cost
 from crosstack.model.rules import rules_named
 from crosstack.model.schedule.events import simulate
 from crosstack.model.schedule.layer import TERMS, PartitionTimes, layer_graph
-from crosstack.model.temporal import Run, kernel_clock
+from crosstack.model.temporal import kernel_clock
+from crosstack.model.temporal_load import Run
 from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.published.dfmodel.graphs.serving import decode
 from crosstack.workload.dtype import Dtype

@@ -220,7 +220,7 @@ def test_the_re_entered_points_are_those_of_the_published_logs():
             }[row.quantity]
             assert row.published == pytest.approx(found, rel=1e-9), row.case
             checked += 1
-    assert checked >= 11
+    assert checked >= 9
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from crosstack.mapping.incumbent import masks_of
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping
 from crosstack.mapping.parallelism import Use
 from crosstack.mapping.search import search
+from crosstack.model.alive import live_sizes
 from crosstack.model.choice_index import sharding_codes
 from crosstack.model.choices import make_choices
 from crosstack.model.collectives import AffineTime, ConcaveTime
@@ -35,7 +36,6 @@ from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import (
     ChipLoad,
     combine_arrays,
-    live_sizes,
     make_load,
     one_by_one,
     partition_cost,

@@ -15,11 +15,12 @@ from crosstack.evaluate.serving_graphs import BlockSeries
 from crosstack.evaluate.serving_points import USES, ServingPoints, machine_of
 from crosstack.machine.chip import Execution, Overlap
 from crosstack.machine.system import System
+from crosstack.model.caches import keeps_cache
 from crosstack.model.choice_index import sharding_codes
 from crosstack.model.choices import Choices, make_choices
 from crosstack.model.cores import staircase
 from crosstack.model.flows import read_beside
-from crosstack.model.memory import copy_memory, keeps_cache
+from crosstack.model.memory import copy_memory
 from crosstack.model.mesh_plan import MeshPlan, make_plan
 from crosstack.model.partition import ROUNDING, combine_arrays, network_times
 from crosstack.model.rules import Rules

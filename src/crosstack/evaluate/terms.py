@@ -6,6 +6,7 @@ import numpy as np
 
 from crosstack.evaluate.evaluation import TERMS, EndTerms, KernelTerms, PartitionTerms
 from crosstack.mapping.mapping import EndMapping
+from crosstack.model.alive import live_sizes
 from crosstack.model.choice_index import axis_names
 from crosstack.model.choices import Choices
 from crosstack.model.collectives import LayoutChange
@@ -13,7 +14,7 @@ from crosstack.model.conversions import PARTIAL
 from crosstack.model.ends import PricedBlock, plan_of_end
 from crosstack.model.expert_cut import changes_of
 from crosstack.model.mesh_plan import MeshPlan
-from crosstack.model.partition import ChipLoad, PartitionCost, live_sizes
+from crosstack.model.partition import ChipLoad, PartitionCost
 from crosstack.workload.kernel_graph import Ints, KernelGraph, bits
 from crosstack.workload.kernels import Axis, Collective
 from crosstack.workload.workload import End

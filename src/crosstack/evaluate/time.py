@@ -30,6 +30,7 @@ from crosstack.mapping.checks import (
     require_schedule,
 )
 from crosstack.mapping.mapping import GeneralDecisions, Mapping
+from crosstack.model.alive import live_sizes
 from crosstack.model.choices import Choices, make_choices, summing
 from crosstack.model.ends import PricedBlock, counted, end_cost, plan_of_end, priced_end, with_ends
 from crosstack.model.energy import Energy, energy_rates
@@ -42,14 +43,7 @@ from crosstack.model.mesh_plan import (
     make_plan,
     with_offloaded,
 )
-from crosstack.model.partition import (
-    ChipLoad,
-    PartitionCost,
-    live_sizes,
-    make_load,
-    one_by_one,
-    partition_cost,
-)
+from crosstack.model.partition import ChipLoad, PartitionCost, make_load, one_by_one, partition_cost
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.model.schedule.allowed import (
     interleavings,

@@ -44,7 +44,7 @@ from crosstack.model.context import results_sent
 from crosstack.model.legality import Legality
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import ChipLoad
-from crosstack.model.temporal import TemporalLoad
+from crosstack.model.temporal_load import TemporalLoad
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph, bits
 
 MOST_COVERS = 2048  # of one group of kernels

@@ -18,8 +18,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from crosstack.mapping.ideals import Order
+from crosstack.model.alive import live_sizes
 from crosstack.model.legality import Legality, possible_partitions
-from crosstack.model.partition import ChipLoad, live_sizes, partition_cost
+from crosstack.model.partition import ChipLoad, partition_cost
 from crosstack.workload.kernel_graph import bits
 
 MOST_SETS = 4096  # kernels that may run as one

@@ -67,7 +67,8 @@ from crosstack.mapping.steps import (
 )
 from crosstack.mapping.temporal_steps import TemporalSteps, make_steps
 from crosstack.mapping.two_directions import two_directions_bound
-from crosstack.model.partition import ChipLoad, combine, live_sizes, partition_cost
+from crosstack.model.alive import live_sizes
+from crosstack.model.partition import ChipLoad, combine, partition_cost
 from crosstack.workload.kernel_graph import Bools, Floats, Ints
 
 MOST_CELLS = 6_000_000  # of one table over ideals: about 50 MB

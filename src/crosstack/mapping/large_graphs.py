@@ -25,13 +25,9 @@ from crosstack.mapping.budget import DEAL, Budget
 from crosstack.mapping.ideals import IdealTables, Order, make_order
 from crosstack.mapping.slots import Slots
 from crosstack.mapping.steps import Deferred, least_compute, least_memory_time
+from crosstack.model.alive import live_sizes
 from crosstack.model.flows import Flow
-from crosstack.model.partition import (
-    PER_KERNEL,
-    ChipLoad,
-    live_sizes,
-    partition_cost,
-)
+from crosstack.model.partition import PER_KERNEL, ChipLoad, partition_cost
 from crosstack.workload.kernel_graph import Bools, bits
 
 STEP = 20  # units of work of one kernel more in a partition, see `Budget`

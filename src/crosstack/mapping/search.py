@@ -31,7 +31,6 @@ from typing import Any
 
 import numpy as np
 
-from crosstack.errors import InputError, Problem
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.blocks import bend_of, block_bound, block_of
 from crosstack.mapping.bounded_strategies import (
@@ -58,6 +57,7 @@ from crosstack.mapping.search_problem import EndSearch, SearchNode
 from crosstack.mapping.seeds import adopt, plant
 from crosstack.mapping.sharding import given_choices
 from crosstack.mapping.slots import make_slots
+from crosstack.mapping.start import offer_start
 from crosstack.mapping.strategy_bounds import Noted, StrategyBounds
 from crosstack.mapping.tiles import useful_tiles
 from crosstack.model.choice_index import choice_index
@@ -72,7 +72,6 @@ from crosstack.model.ends import (
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.objective import Objective, Weights
 from crosstack.model.rules import Rules
-from crosstack.workload.kernel_graph import bits
 from crosstack.workload.workload import End, Workload
 
 FIRST_TRY = 256  # items after which the best open node is mapped, and each time they have doubled
@@ -167,7 +166,7 @@ def search(
     state.only, state.among, state.noted = uses, among, None if noted is None else Noted()
     state.budget = Budget(work=work_limit, deadline=started + time_limit)
     if start is not None:
-        _offer_start(state, *start)
+        offer_start(state, *start)
     run, found = _Run(state, progress, objective.unit), state.incumbent
     with nullcontext() if jobs == 1 else _pool(state, jobs) as workers:
         try:
@@ -232,57 +231,6 @@ def adopted(
         adopt(state, bounded_again(state, among.at(np.sort(first))).first, kernels)
     found = state.incumbent
     return None if found.mapping is None else (found.mapping, found.best)
-
-
-def _offer_start(state: SearchState, start: Mapping, time_taken: float) -> None:
-    """Start from a mapping; by rules of fewest bytes first, only if it moves no more.
-
-    Raises
-    ------
-    InputError
-        If the mapping contradicts what is given.
-    """
-    given, codes, backward = state.constraints, state.codes(start), state.arrays.backward
-    directions = [{bool(backward[i]) for i in bits(mask)} for mask in masks_of(start)]
-    order = [max(found) for found in directions]
-    length = -(-state.workload.sequence_length // start.n_tiles)
-    kept = {
-        "degrees": given.degrees.are_those_of(start.sizes, start.parallelism),
-        "tile_size": given.n_tiles is not None or length <= (given.tile_size or length),
-        "kernel_by_kernel": not state.unfused or len(directions) == state.arrays.n,
-        "overlap": given.overlap == start.overlap,
-        "offload": given.offload == start.offload,
-        "separate_directions": not state.separate
-        or (all(len(found) == 1 for found in directions) and order == sorted(order)),
-        "partitions": state.slots is None or state.slots.hold(start.partitions),
-        "sharding": state.index_of(start).inside(state.domains(start))[codes].all(),
-        "expert_tensor": given.degrees.expert_tensor in (None, start.expert_tensor),
-    }
-    if given.recompute is not None:
-        kept["recompute_layers"] = given.recompute_layers == start.recompute_layers
-    for name in (
-        "microbatch_size",
-        "n_tiles",
-        "recompute",
-        "schedule",
-        "interleave",
-        "zero",
-        "context_exchange",
-    ):
-        kept[name] = getattr(given, name) in (None, getattr(start, name))
-    problems = [
-        Problem(f"constraints.{name}", "the mapping to start from does not keep to it.")
-        for name, is_kept in kept.items()
-        if not is_kept
-    ]
-    if problems:
-        raise InputError(problems)
-    if state.rules.decisions.before_time:
-        plan = state.plan_of(start)
-        domains = tuple((int(code),) for code in codes)
-        if plan.tensor > 1 and not state.first.allows(domains, state.table(plan, start.n_tiles)):
-            return
-    state.incumbent.keep(time_taken, start)
 
 
 def search_state(

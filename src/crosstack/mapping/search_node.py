@@ -39,6 +39,7 @@ from crosstack.mapping.pricing import Domains
 from crosstack.mapping.room import Demand
 from crosstack.mapping.search_problem import BOUND, SearchNode, SearchProblem, table_key
 from crosstack.mapping.stage_times import on_one_chip
+from crosstack.model.alive import least_live, live_sizes
 from crosstack.model.choice_index import sharding_codes
 from crosstack.model.choices import Choices, summing
 from crosstack.model.ends import holds_layers
@@ -50,13 +51,11 @@ from crosstack.model.partition import ROUNDING as FITTING
 from crosstack.model.partition import (
     ChipLoad,
     alone_sram,
-    least_live,
-    live_sizes,
     partition_cost,
     relaxed_load,
     temporal_choices,
 )
-from crosstack.model.temporal import TemporalLoad
+from crosstack.model.temporal_load import TemporalLoad
 from crosstack.workload.kernel_graph import Ints
 
 SMALL_GRAPH = 80  # kernels up to which every node is bounded with its layouts

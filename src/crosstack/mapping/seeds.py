@@ -34,9 +34,10 @@ from crosstack.mapping.mapping import Mapping
 from crosstack.mapping.search_node import SearchState
 from crosstack.mapping.search_problem import SearchNode
 from crosstack.mapping.tiles import useful_tiles
+from crosstack.model.alive import live_sizes
 from crosstack.model.memory import COPY_COLUMNS, copy_memory
 from crosstack.model.mesh_plan import MeshPlan
-from crosstack.model.partition import ChipLoad, live_sizes
+from crosstack.model.partition import ChipLoad
 from crosstack.workload.kernel_graph import Floats, Ints
 
 FEWEST_BLOCKS = 4  # mapped whatever the work

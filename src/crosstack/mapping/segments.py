@@ -18,13 +18,8 @@ import numpy as np
 
 from crosstack.mapping.budget import CALL, DEAL, UNLIMITED, Budget
 from crosstack.mapping.steps import least_compute
-from crosstack.model.partition import (
-    ROUNDING,
-    ChipLoad,
-    combine_arrays,
-    live_size,
-    partition_cost,
-)
+from crosstack.model.alive import live_size
+from crosstack.model.partition import ROUNDING, ChipLoad, combine_arrays, partition_cost
 from crosstack.workload.kernel_graph import Bools, Floats, Ints
 
 __all__ = ["Segments", "segment"]

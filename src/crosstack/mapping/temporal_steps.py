@@ -18,7 +18,7 @@ from crosstack.mapping.ideals import IdealTables, flags, memberships, to_words
 from crosstack.mapping.steps import Deferred, Steps, StepTerms, least_compute
 from crosstack.model.legality import Legality, Words, possible_partitions
 from crosstack.model.partition import ChipLoad
-from crosstack.model.temporal import Run, TemporalLoad
+from crosstack.model.temporal_load import Run, TemporalLoad
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
 
 FEW_IDEALS = 256  # whose steps are all listed and priced before any is asked for

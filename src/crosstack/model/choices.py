@@ -19,18 +19,13 @@ import numpy as np
 from crosstack.machine.chip import Chip
 from crosstack.model.attention import density_on
 from crosstack.model.boundary import Shares, boundary_traffic
+from crosstack.model.caches import keeps_cache
 from crosstack.model.choice_index import ChoiceIndex, choice_index
 from crosstack.model.collectives import NOTHING
 from crosstack.model.context import context_sent, hides_blocks
 from crosstack.model.conversions import PARTIAL, SETS, Conversions, Edges, changes_by_set, edges_of
 from crosstack.model.expert_cut import exchange_times, inside_experts
-from crosstack.model.memory import (
-    MASK,
-    activation_sizes,
-    computed_again,
-    keeps_cache,
-    masks_moved,
-)
+from crosstack.model.memory import MASK, activation_sizes, computed_again, masks_moved
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import Rules
 from crosstack.model.temporal import Clocked, clocked

@@ -19,7 +19,9 @@ import numpy as np
 
 from crosstack.machine.chip import Overlap
 from crosstack.machine.system import System
+from crosstack.model.alive import live_sizes
 from crosstack.model.attention import attention_core, work_done
+from crosstack.model.caches import keeps_cache
 from crosstack.model.choices import Choices, least_activations
 from crosstack.model.collectives import NOTHING, AffineTime, ConcaveTime
 from crosstack.model.dispatch import host_time
@@ -30,18 +32,10 @@ from crosstack.model.memory import (
     computed_again,
     copy_memory,
     gradient_size,
-    keeps_cache,
     recomputations,
 )
 from crosstack.model.mesh_plan import MeshPlan
-from crosstack.model.partition import (
-    ChipLoad,
-    PartitionCost,
-    live_sizes,
-    make_load,
-    one_by_one,
-    partition_cost,
-)
+from crosstack.model.partition import ChipLoad, PartitionCost, make_load, one_by_one, partition_cost
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Bools, Ints
 from crosstack.workload.transformer_training import Recompute, Zero

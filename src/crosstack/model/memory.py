@@ -26,7 +26,6 @@ from numpy.typing import ArrayLike
 
 from crosstack.model.attention import attention_core, in_attentions
 from crosstack.model.boundary import Shares, operand_share
-from crosstack.model.flows import read_beside
 from crosstack.model.kept_by_two import kept_by_two, kept_of_end, kept_slope, microbatches_kept
 from crosstack.model.memory_account import ROWS, MemoryAccount
 from crosstack.model.mesh_plan import MeshPlan, state_away, state_held
@@ -316,31 +315,6 @@ def copy_memory(
         waiting=waiting,
         experts=(arrays.experts > 0) & (plan.expert > 1),
     )
-
-
-@lru_cache(maxsize=256)
-def keeps_cache(arrays: KernelGraph) -> Bools:
-    """Which kernels put something behind a cache that others read, shape (n,).
-
-    Others that read one read rows of a table, which is in main memory once.
-    """
-    keeps = np.zeros(arrays.n, dtype=np.bool_)
-    keeps[arrays.source[arrays.elided]] = True
-    return keeps & (arrays.cache_size > 0)
-
-
-@lru_cache(maxsize=256)
-def cache_reads(arrays: KernelGraph) -> tuple[Bools, Floats]:
-    """Which kernels add to a cache that others read, (n,), and operands that are one, (n, 2).
-
-    Of several readers the first; the others read it where that is in another partition.
-    """
-    keeps, read = keeps_cache(arrays), np.zeros((arrays.n, 2))
-    kept = arrays.elided & keeps[arrays.source]
-    read[arrays.target[kept], arrays.operand[kept]] = 1.0
-    for reader, place, _ in read_beside(arrays):
-        read[reader, place] = 0.0
-    return keeps, read
 
 
 def static_size(workload: Workload, plan: MeshPlan, memory: CopyMemory) -> Floats:
