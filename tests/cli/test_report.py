@@ -94,6 +94,7 @@ def test_explore_refuses_what_it_cannot_serve(store, tmp_path, run):
         assert problem in found.problems[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_explore_says_where_and_ends_at_an_interrupt(store, ending):
     import urllib.request

@@ -128,6 +128,7 @@ class TestBetterMachines:
         system = better(task.system, what, factor)
         assert evaluate(task.workload, system, mapping, RULES).time <= plain * (1 + 1e-12)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("what", BETTER)
     @pytest.mark.parametrize("model", ["dense", pytest.param("mixture", marks=pytest.mark.slow)])
     def test_the_best_mapping_is_never_slower(self, model, what):

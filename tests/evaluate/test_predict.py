@@ -149,6 +149,7 @@ def check_same(seed: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", range(0, 60, 20))
 def test_a_mapping_with_all_its_decisions_given_takes_the_same(start):
     assert sum(map(check_same, range(start, start + 20))) >= 10

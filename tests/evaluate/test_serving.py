@@ -172,6 +172,7 @@ class TestSpeculation:
     def test_a_tree_doubles_at_every_level(self):
         assert drafted_tokens(3, 2) == (1, 2, 4, 8)
 
+    @pytest.mark.slow
     def test_a_step_drafts_level_by_level_and_checks_at_once(self, ring):
         system = ring()
         found = speculate(DRAFT, MODEL, system, context=100, window=2, acceptance=0.5, branches=2)

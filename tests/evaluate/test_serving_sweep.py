@@ -211,6 +211,7 @@ def test_a_thousand_contexts_take_a_few_graphs():
     assert len(asked) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["mixtral-8x7b", "deepseek-v2-lite", "gemma2-9b", "falcon-7b"])
 @pytest.mark.parametrize("phase", Phase)
 @pytest.mark.parametrize("the_machine", [machine(), gpus(Overlap.ALL)], ids=["an RDU", "a GPU"])

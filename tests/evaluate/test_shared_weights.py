@@ -99,6 +99,7 @@ class TestByHand:
         assert cells.count == MODEL.sequence
         assert cells.time == pytest.approx(answer.evaluation.layer_time, rel=1e-12)
 
+    @pytest.mark.slow
     def test_cells_are_fused_as_well_in_an_end_as_in_the_layers(self, answer):
         free = replace(GIVEN, kernel_by_kernel=False)
         found = crosstack.optimise(WORKLOAD, SYSTEM, constraints=free).evaluation

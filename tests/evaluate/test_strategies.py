@@ -107,6 +107,7 @@ class TestEqualsEvaluate:
             compare(some(spread.at(spread.of_use("zero") == zero), 1), table)
         assert set(spread.of_use("expert").tolist()) == {2, 4, 8}
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("overlap", Overlap)
     def test_spatial_chips(self, overlap):
         workload = trained("opt-125m", layers=8, sequence=1024, batch=16)

@@ -97,6 +97,7 @@ def worst_difference(study, table, picked) -> float:
     return worst
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rules", "use"),
     [
@@ -117,6 +118,7 @@ def test_a_given_mapping_on_many_machines_is_that_on_each(write, rules, use):
     assert worst_difference(study, table, picked) < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", [pytest.param("data", marks=pytest.mark.slow), "tensor"])
 @pytest.mark.parametrize(
     ("inside", "outside"),

@@ -68,6 +68,7 @@ def scores(candidates):
     return np.array([(c.mapped.time, c.machine.price, c.machine.power) for c in candidates])
 
 
+@pytest.mark.slow
 def test_no_mapped_machine_beats_one_on_the_front(found):
     assert len(found.front) > 1
     every = scores(found.mapped)
@@ -155,6 +156,7 @@ def test_a_price_is_dies_packages_memory_and_links(problem):
             assert machine.price > parts
 
 
+@pytest.mark.slow
 def test_the_same_seed_finds_the_same_with_any_number_of_jobs(problem, few):
     again = search_front(problem, evaluations=FEW, executor=Processes(2))
     assert [c.point for c in again.candidates] == [c.point for c in few.candidates]

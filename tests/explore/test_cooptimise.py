@@ -158,6 +158,7 @@ def test_a_point_is_the_same_alone_and_among_others(choices):
     assert problem.design(points[1]).metrics.time == together[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     [pytest.param(name, marks=() if name == "cma-es" else pytest.mark.slow) for name in METHODS],
@@ -186,6 +187,7 @@ def test_a_search_that_was_stopped_goes_on_from_its_store(method, tmp_path):
     assert 10 < kept < Store.open(store).count() <= len(points) + 2
 
 
+@pytest.mark.slow
 def test_every_row_of_a_search_has_its_metrics(tmp_path):
     quick = ("chips=4", "batch=128", "choices={node: [N7], power: [300 W, 400 W]}",
              "strategies=[RC-1-1-d4-p1]", "search={evaluations: 10}")  # fmt: skip

@@ -95,6 +95,7 @@ def check_whole(store: Path, log: Path, *, count: int, cut_off: int) -> None:
         assert db.execute("select * from claims").fetchall() == []
 
 
+@pytest.mark.slow
 def test_a_few_killed_sweeps_lose_and_repeat_nothing(tmp_path):
     store, log = tmp_path / "store", tmp_path / "log"
     cut_off = kill_at_random(store, log, times=2, count=80, seed=1)

@@ -115,6 +115,7 @@ def read(path):
     return json.loads(path.read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=pytest.mark.slow if n in LONG else ()) for n in MAPPED_TASKS],
@@ -243,6 +244,7 @@ def test_best_chips(settings, run, golden, row, tmp_path):
                                                       values=values)])  # fmt: skip
 
 
+@pytest.mark.slow
 def test_front_of_machines(run, golden, row, tmp_path):
     out = tmp_path / "front.json"
     run("codesign", EXAMPLES / "codesign/llama3_decode.yaml", "--set", "search.evaluations=12",

@@ -193,6 +193,7 @@ class TestMixedDirections:
             told += 1
         assert told > len(seeds) / 12
 
+    @pytest.mark.slow
     def test_it_is_sharp_where_all_fits_one_partition_without_kernels_left_out(self, case):
         reached = 0
         for _, problem, found in self.bounds(case, range(400, 700)):
@@ -233,6 +234,7 @@ def test_kernels_with_a_partition_each_are_bounded_over_all_shardings(case, how)
 
 
 class TestSeveralLayers:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("apart", "boundary", "gap"),
         [

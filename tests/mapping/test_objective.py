@@ -219,6 +219,7 @@ class TestStagesThatSplitTheGraph:
         assert "stages" not in answer.certificate.free
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rules", "seeds"),
     [
@@ -273,6 +274,7 @@ def test_with_everything_busy_energy_is_the_budget_times_the_time():
     assert e.energy.static == pytest.approx(e.power.chips * e.time)
 
 
+@pytest.mark.slow
 def test_no_other_objective_has_a_better_answer(tiny):
     differ = 0
     for seed in range(5):

@@ -300,6 +300,7 @@ class TestAgainstEverything:
             waited += least_time(workload, replayed, rules) < least * (1 - 1e-9)
         assert (waited > 0) == (dispatch is not None)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("seeds", few_and_many(3, 6), ids=len)
     @pytest.mark.parametrize("kinds", [OTHER_KINDS[:3], OTHER_KINDS[3:]], ids=str)
     def test_search_finds_the_best_mapping_on_any_network(

@@ -355,6 +355,7 @@ def mapped(
 
 
 class TestMappings:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("name", "exchange"),
         [

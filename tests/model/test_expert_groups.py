@@ -189,6 +189,7 @@ class TestShares:
         assert places == tokens * 6144 * 2 / 8
         assert column(choices, workload, "taken", Axis.NONE, "output_total") == 2 * places
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("said", "same"),
         [
