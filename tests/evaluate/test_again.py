@@ -55,6 +55,7 @@ def test_what_is_known_of_strategies_is_below_their_best(task, base):
     assert len(base.known.of_uses()) == len(base.known.uses)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "factor"),
     [("clock", 1.2), ("memory bandwidth", 0.8), ("bandwidth of dimension 0", 1.2)],

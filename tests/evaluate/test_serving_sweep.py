@@ -164,6 +164,7 @@ def writing(model, tokens=1):
     return lambda c: Job(model=model, kind="decode", context=c, sequence=tokens).workload
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     ["llama3-8b", "gpt3-175b", "gemma2-9b", "qwen3-4b", "mixtral-8x7b", "deepseek-v2"],

@@ -179,6 +179,7 @@ def staged(random_task):
 
 
 class TestStagesThatSplitTheGraph:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 14))]
     )
@@ -289,6 +290,7 @@ def test_no_other_objective_has_a_better_answer(tiny):
     assert differ > 1
 
 
+@pytest.mark.slow
 def test_idle_power_leaves_less_to_save_by_being_fast():
     always, partly = (of_least_energy(idle).evaluation.energy for idle in (None, 100.0))
     assert partly.total < always.total

@@ -250,6 +250,7 @@ def is_best(system: System, objective: Objective, every: dict[Decided, float]) -
         assert reached == pytest.approx(min(best), rel=1e-9), zero
 
 
+@pytest.mark.slow
 def test_what_is_free_is_never_worse_and_more_memory_neither():
     before, kinds, pieces = math.inf, set(), set()
     for capacity in (1500.0, 1700.0, 2100.0, 2600.0, 4000.0, 1e6):

@@ -274,6 +274,7 @@ class TestAgainstEverything:
             least = brute_search(workload, system, rules, brute_fuse, brute_split)
             assert least_time(workload, system, rules) == pytest.approx(least, rel=1e-9), seed
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("seeds", few_and_many(4, 12), ids=len)
     @pytest.mark.parametrize("dispatch", [None, 3e-5])
     def test_search_finds_the_best_mapping_that_a_framework_runs(
@@ -714,6 +715,7 @@ class TestSumsOfParts:
 class TestGivenDecisions:
     RULES = rules_named("crosstack")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("seeds", few_and_many(4, 8), ids=len)
     def test_they_never_make_it_faster(self, tiny_task, seeds):
         for seed in seeds:

@@ -63,6 +63,7 @@ def with_given(rng: random.Random, task: Task) -> Task:
     return replace(task, constraints=constraints, system=replace(task.system, network=network))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seed",
     [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 45))],

@@ -190,6 +190,7 @@ def test_a_product_takes_what_its_work_and_bytes_take_by_unit_and_level():
     assert e.energy.memory == pytest.approx(8 * 4e-12 * main)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recompute", list(Recompute))
 def test_what_the_search_minimises_is_the_energy_of_a_generated_chip(recompute):
     workload = llm(

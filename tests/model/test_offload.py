@@ -219,6 +219,7 @@ def test_weights_that_are_brought_and_activations_pass_three_machines():
 # ---------------------------------------------------------------- all ways agree
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offload", ["optimizer", "activations", "state+activations"])
 def test_many_strategies_at_once_cost_what_each_does(offload):
     degrees = parse_degrees("tp=2")

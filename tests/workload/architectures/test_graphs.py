@@ -69,6 +69,7 @@ class TestRegistry:
         ):
             assert graph.n_parameters == model.parameters.total
 
+    @pytest.mark.slow
     @every_model
     def test_training_has_the_weights_of_layers_that_predict_besides(self, name):
         model = library.model(name)
@@ -94,6 +95,7 @@ class TestRegistry:
         wanted = 3 * model.forward_flop(sequence).total
         assert products(training(model, sequence=sequence), sequence) == pytest.approx(wanted)
 
+    @pytest.mark.slow
     @every_model
     def test_products_of_writing_take_the_work_of_the_record(self, name):
         model = library.model(name)
