@@ -100,7 +100,7 @@ COMPARISONS = (
         experts=False,
         runs=4,
         sources=("megatron-bridge",),
-        ratios=Ratios(low=1.091, middle=1.142, high=1.158),
+        ratios=Ratios(low=1.09, middle=1.142, high=1.158),
     ),
     Comparison(
         framework="megatron",
