@@ -27,7 +27,7 @@ from crosstack.workload.job import Job
 from crosstack.workload.transformer_training import Recompute, Schedule
 
 RULES = rules_named("crosstack")
-WORK = 4e3  # enough that a block has the same kernels in whatever order blocks are searched
+WORK = 1e4  # enough that a block has the same kernels in whatever order blocks are searched
 
 
 def a_task(capacity: float, chips: int = 16, **given: object) -> Task:

@@ -19,6 +19,7 @@ from crosstack.evaluate.scores import (
     Score,
     Timed,
     Turns,
+    beyond_shortest,
     products_said,
     roofline_said,
 )
@@ -147,3 +148,10 @@ def test_large_products_come_from_main_memory_however_many_there_are():
     rows = [product(timed=Timed.GRAPH), product(timed=Timed.GRAPH, turns=Turns(most=6))]
     first, second = products_said(rows, A100)
     assert first == second
+
+
+def test_of_many_the_middle_of_three_tells_what_all_take():
+    said, more = np.arange(1.0, 11.0), np.array([0.5, 9.0, 0.25, *[1.0] * 7])
+    measured, told, plain = beyond_shortest(said + more, said, said, 3)
+    assert measured.tolist() == (said + more)[3:].tolist()
+    assert told.tolist() == plain.tolist() == (said + 0.5)[3:].tolist()

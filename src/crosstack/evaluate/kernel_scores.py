@@ -35,11 +35,20 @@ from crosstack.machine.chip import Chip
 from crosstack.workload.kernel_graph import Floats
 
 Rows = Sequence[Any]  # measured kernels of one kind
+MANY, MANY_TELL = 9, 3  # products, and those of them that tell what all take besides [1]
 
 
 def _in_graphs(rows: Sequence[MeasuredProduct | MeasuredAttention]) -> bool:
     """Whether they are layers of a framework, with what it does beside the kernel."""
     return rows[0].timed is Timed.GRAPH
+
+
+def _telling(rows: Rows) -> int:
+    """Return how many kernels tell what all take besides: of many products three, else one.
+
+    Single products take much longer than others of their size, and those of other kinds are few.
+    """
+    return MANY_TELL if isinstance(rows[0], MeasuredProduct) and len(rows) >= MANY else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,5 +94,7 @@ def score_kernels(rows: Rows, chip: Chip) -> KernelScore:
     Raises `InputError` if there is one alone that tells what all take besides.
     """
     plain = _KINDS[type(rows[0])].roofline(rows, chip)
-    times: tuple[Floats, ...] = measured_times(rows), kernels_said(rows, chip), plain
-    return kernel_score(*(beyond_shortest(*times) if shortest_tells(rows) else times))
+    measured, said = measured_times(rows), kernels_said(rows, chip)
+    if shortest_tells(rows):
+        return kernel_score(*beyond_shortest(measured, said, plain, _telling(rows)))
+    return kernel_score(measured, said, plain)

@@ -234,14 +234,17 @@ def kernel_score(measured: Floats, said: Floats, roofline: Floats) -> KernelScor
     )
 
 
-def beyond_shortest(measured: Floats, said: Floats, plain: Floats) -> tuple[Floats, ...]:
-    """Return times of all kernels but one, and what is said of them with what that takes more. [s]
+def beyond_shortest(
+    measured: Floats, said: Floats, plain: Floats, tell: int = 1
+) -> tuple[Floats, ...]:
+    """Return times of all kernels but some, and what is said of them with what those take more. [s]
 
-    That is the one that is said to be shortest: of what is as short the first. What it takes beyond
-    what is said is what every one takes besides; for a plain roofline in the same way.
+    Those are ``tell`` that are said to be shortest: of what is as short the first. What the middle
+    one of them takes beyond what is said is what every one takes besides; for a plain roofline in
+    the same way.
     """
-    require(len(measured) > 1, "rows", len(measured), "two or more, as one tells what all take")
-    first = int(said.argmin())
-    others = np.arange(len(measured)) != first
-    more = [max(measured[first] - each[first], 0.0) for each in (said, plain)]
+    require(len(measured) > tell, "rows", len(measured), "two or more, as one tells what all take")
+    first = np.argsort(said, kind="stable")[:tell]
+    others = ~np.isin(np.arange(len(measured)), first)
+    more = [max(float(np.median(measured[first] - each[first])), 0.0) for each in (said, plain)]
     return measured[others], said[others] + more[0], plain[others] + more[1]
