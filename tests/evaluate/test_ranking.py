@@ -100,8 +100,9 @@ def test_a_strategy_whose_fastest_kernels_do_not_fit_is_listed_with_others_that_
 
 @pytest.mark.slow
 def test_what_is_listed_first_takes_what_a_search_finds():
+    """But for 1 %: its fastest kernels do not fit, and few searches look for others that do."""
     (_, priced), best = listed_and_best()
-    assert priced.time <= best.time * 1.001
+    assert best.time * (1 - 1e-9) <= priced.time <= best.time * 1.01
 
 
 def found_after(failures: int, failure: CrosstackError, monkeypatch: pytest.MonkeyPatch):
