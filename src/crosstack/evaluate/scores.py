@@ -15,7 +15,6 @@ import numpy as np
 from crosstack.errors import require
 from crosstack.evaluate.product_tiles import KnownTile, ProductProgram, known_tile
 from crosstack.machine.chip import Chip
-from crosstack.machine.memory import Scope
 from crosstack.model.kernels.clock import product_time
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.model.kernels.tilings import tile_time
@@ -48,10 +47,9 @@ class Turns:
     most: int
     filling: bool = False
 
-    def stays(self, chip: Chip, weights: Floats, others: Floats) -> Bools:
+    def stays(self, chip: Chip, weights: Floats, others: Floats | float) -> Bools:
         """Whether all that calls read and write stays in that cache. [B], [B]"""
-        shared = [level.room for level in chip.levels if level.scope is Scope.CHIP]
-        room = shared[-1] if shared else 0.0
+        room = chip.last_cache.room if chip.last_cache else 0.0
         count = np.full_like(weights, self.most)
         if self.filling:
             count = np.clip(np.ceil(room / weights), 1, self.most)
@@ -127,28 +125,30 @@ def products_said(rows: Sequence[MeasuredProduct], chip: Chip) -> Floats:
     """
     times = np.zeros(len(rows))
     tiles = [known_tile(row.program, chip, row.m, row.n) for row in rows]
-    near = _near(chip)
-    kinds = [(row.dtype, row.timed, tile, row.turns) for row, tile in zip(rows, tiles, strict=True)]
+    kinds = [
+        (row.dtype, row.timed, tile, _stays(row, chip))
+        for row, tile in zip(rows, tiles, strict=True)
+    ]
     for kind in dict.fromkeys(kinds):
-        here = np.array([i for i, each in enumerate(kinds) if each == kind])
-        some, (dtype, _, tile, turns) = [rows[i] for i in here], kind
-        times[here] = _said(some, chip, tile)
-        if turns is not None:
-            m, k, n = (np.array([getattr(row, side) for row in some], float) for side in "mkn")
-            stays = turns.stays(chip, k * n * dtype.size, (k * dtype.size + n * RESULT) * m)
-            if stays.any():
-                times[here[stays]] = _said(
-                    [row for row, found in zip(some, stays, strict=True) if found], near, tile
-                )
+        here = [i for i, each in enumerate(kinds) if each == kind]
+        _, _, tile, stays = kind
+        times[here] = _said([rows[i] for i in here], _near(chip) if stays else chip, tile)
     return times
+
+
+def _stays(row: MeasuredProduct, chip: Chip) -> bool:
+    """Whether all that calls of a product read and write stays in the last cache of the chip."""
+    if row.turns is None:
+        return False
+    weights, size = np.array([float(row.k * row.n * row.dtype.size)]), row.dtype.size
+    return bool(row.turns.stays(chip, weights, (row.k * size + row.n * RESULT) * row.m)[0])
 
 
 def _near(chip: Chip) -> Chip:
     """Return a chip whose main memory is as fast and as near as the last cache on it."""
-    shared = [level for level in chip.levels if level.scope is Scope.CHIP]
-    if not shared:
+    last = chip.last_cache
+    if last is None:
         return chip
-    last = shared[-1]
     return chip.with_memory(bandwidth=last.bandwidth, latency=last.latency, ramp=0.0)
 
 

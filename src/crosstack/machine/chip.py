@@ -136,6 +136,12 @@ class Chip:
         return next((level for level in self.levels if level.scope is Scope.CHIP), None)
 
     @property
+    def last_cache(self) -> MemoryLevel | None:
+        """The outermost level that the whole chip shares, before main memory; None without one."""
+        shared = [level for level in self.levels if level.scope is Scope.CHIP]
+        return shared[-1] if shared else None
+
+    @property
     def fused(self) -> tuple[Fusion, ...]:
         """What is fused on it: what it may fuse, as far as its framework does."""
         if self.framework is None:
