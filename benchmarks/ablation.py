@@ -49,9 +49,11 @@ ALL = "all"
 
 
 def at_highest_clock(chip: Chip) -> Chip:
-    """Return a chip that may take any power."""
+    """Return a chip that may take any power, from the start."""
     compute = chip.compute
-    return chip if compute.sustained is None else chip.with_compute(sustained=compute.boost)
+    if compute.sustained is None:
+        return chip
+    return chip.with_compute(sustained=compute.boost, starting=None)
 
 
 def with_whole_memory(chip: Chip) -> Chip:

@@ -6,6 +6,8 @@ import pytest
 
 from crosstack.errors import InputError
 from crosstack.io import library
+from crosstack.model.kernels.clock import product_time
+from crosstack.model.kernels.roofline import Roofline
 from crosstack.workload.dtype import Dtype
 
 
@@ -49,5 +51,23 @@ def test_the_module_has_the_memory_and_links_of_its_data_sheet():
     assert chip.intra.bandwidth == 300e9  # 600 GB/s both ways
     assert chip.inter.bandwidth == 200e9 / 8
     other = library.chip("a100-pcie-80gb").compute
-    assert chip.compute == replace(other, sustained=chip.compute.sustained)
-    assert other.sustained < chip.compute.sustained < chip.compute.boost  # of less power
+    own = chip.compute
+    assert own == replace(other, sustained=own.sustained, starting=own.starting)
+    assert other.sustained < own.sustained < own.boost  # of less power
+
+
+def test_work_of_modules_starts_at_their_default_applications_clocks():
+    for name, clock in (("a100-sxm-80gb", 1.275e9), ("a100-sxm-40gb", 1.095e9)):
+        compute = library.chip(name).compute
+        assert compute.starting * compute.frequency == pytest.approx(clock)
+    assert library.chip("a100-pcie-80gb").compute.starting is None  # not known
+
+
+def test_products_take_as_much_longer_before_the_clock_rises():
+    # simllm_a100: 1.10 to 1.11 times as long at 1.275 as at 1.41 GHz where compute bounds them
+    chip = library.chip("a100-sxm-80gb")
+    risen = chip.with_compute(starting=None)
+    short = Roofline(sustained=False)
+    for m, k, n in ((1024, 8192, 8192), (256, 8192, 8192), (512, 1024, 2048)):
+        first, then = (product_time(short, each, m, k, n).work_time for each in (chip, risen))
+        assert first / then == pytest.approx(1.106, abs=0.02)

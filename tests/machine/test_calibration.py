@@ -30,7 +30,8 @@ def test_products_take_as_much_longer_and_the_peak_stays(chip):
         found = product_time(clock, as_it_is, *SIDES)
         waiting = float(found.waiting_time)
         longer = waiting + (float(found.work_time) - waiting) / 0.8
-        assert 0.99 * longer < work_time(slower, clock) <= longer  # other tiles may be better now
+        most = longer * (1 + 1e-12)  # other tiles may be better now
+        assert 0.99 * longer < work_time(slower, clock) <= most
     assert slower.rate(Dtype.BF16) == as_it_is.rate(Dtype.BF16)
 
 

@@ -37,7 +37,7 @@ def test_chips_that_a_framework_drives_wait_for_the_slowest():
     compute = held.chip.compute
     assert compute.slowest == slowest_share(64) < free.chip.compute.slowest == 1.0
     assert reached_share(compute) == pytest.approx(compute.sustained * slowest_share(64))
-    assert reached_share(compute, sustained=False) == compute.boost  # what is not at the limit
+    assert reached_share(compute, sustained=False) == compute.starting  # what is not at the limit
     assert held.driven_by(None) == free
     assert part_of(held, 8).chip.compute.slowest == slowest_share(8)
 

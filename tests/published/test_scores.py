@@ -66,7 +66,7 @@ def test_kernels_of_elements_on_an_a100_are_within_20_percent():
 
 @pytest.mark.parametrize(
     ("section", "mean"),
-    [("kernels of elements and rows", 0.17), ("attention kernels", 0.15), ("expert layers", 0.23)],
+    [("kernels of elements and rows", 0.17), ("attention kernels", 0.15), ("expert layers", 0.235)],
 )
 def test_all_kernels_of_a_table_are_as_near_as_the_page_says(section, mean):
     ours = [score.ours for score in scored(TABLES[section]).values()]

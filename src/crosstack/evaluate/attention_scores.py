@@ -337,7 +337,8 @@ def _split(
     )
     plain = replace(tile, waits=WAITS)
     wait = waiting_time(chip, dtype, rounds, kernels.queries, kernels.size, plain)
-    each = 2 * (kernels.size + kernels.value_size) / chip.throughput(dtype) + pair_time(chip)
+    each = 2 * (kernels.size + kernels.value_size) / chip.throughput(dtype)
+    each = each + pair_time(chip, alone=True)
     alone = FEW * kernels.keys * each * many
     alone = alone + np.ceil(kernels.keys / ROWS) * 2 * chip.main_memory.latency
     whole = np.maximum(found, alone)

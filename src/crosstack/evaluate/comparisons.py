@@ -68,7 +68,7 @@ COMPARISONS = (
         experts=False,
         runs=40,
         sources=("mpt",),
-        ratios=Ratios(low=1.0, middle=1.106, high=1.228),
+        ratios=Ratios(low=1.039, middle=1.113, high=1.229),
     ),
     Comparison(
         framework="megatron",

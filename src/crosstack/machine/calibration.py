@@ -99,7 +99,10 @@ class Calibration:
             return {"frequency": compute.frequency * clock}
         if compute.sustained is None:
             return {"boost": clock, "sustained": clock}
-        return {"boost": compute.boost * clock, "sustained": compute.sustained * clock}
+        clocks = {"boost": compute.boost, "sustained": compute.sustained}
+        if compute.starting is not None:
+            clocks["starting"] = compute.starting
+        return {name: share * clock for name, share in clocks.items()}
 
     def host(self, framework: Framework) -> Framework:
         """Return a framework whose host was measured."""

@@ -58,8 +58,9 @@ class Compute:
     a multiprocessor has each cycle, 0 where these are instructions like others [1]; ``functions``:
     the library that makes functions of them. ``boost`` is
     the highest clock over ``frequency``, ``sustained`` that at which arrays that are all busy take
-    the power that the chip may take; None: always ``frequency``. ``slowest``: of the slowest of
-    chips that wait for one another, over that (`crosstack.machine.slowest`). [1]
+    the power that the chip may take; None: always ``frequency``. ``starting``: that of work that
+    has gone on for less than some tenths of a second; None: ``boost``. ``slowest``: of the slowest
+    of chips that wait for one another, over that (`crosstack.machine.slowest`). [1]
     """
 
     n_units: int
@@ -84,6 +85,7 @@ class Compute:
     functions: MathLibrary = MathLibrary.CUDA
     boost: float = 1.0
     sustained: float | None = None
+    starting: float | None = None
     slowest: float = 1.0
 
     def __post_init__(self) -> None:
@@ -102,10 +104,10 @@ class Compute:
             require_quantity("utilization", self.utilization, "1", above_zero=True)
             require(self.utilization <= 1, "utilization", self.utilization, "above 0, at most 1")
         require_quantity("boost", self.boost, "1", above_zero=True)
-        if self.sustained is not None:
-            require_quantity("sustained", self.sustained, "1", above_zero=True)
-            allowed = f"above 0, at most boost, {self.boost:g}"
-            require(self.sustained <= self.boost, "sustained", self.sustained, allowed)
+        for name in ("sustained", "starting"):
+            if (clock := getattr(self, name)) is not None:
+                require_quantity(name, clock, "1", above_zero=True)
+                require(clock <= self.boost, name, clock, f"above 0, at most boost, {self.boost:g}")
         require_quantity("slowest", self.slowest, "1", above_zero=True)
         require(self.slowest <= 1, "slowest", self.slowest, "above 0, at most 1")
         for name in ("relative_rates", "relative_vector_rates"):

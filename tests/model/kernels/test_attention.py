@@ -26,6 +26,7 @@ from crosstack.model.kernels.attention import (
     products_in_attention,
     slowness,
     summing,
+    waiting_time,
 )
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.workload.dtype import Dtype
@@ -184,24 +185,50 @@ def test_one_token_fills_a_tile_of_64_and_its_keys_are_split():
     assert (pairs, rounds) == (64 * 108 * 128, 1)
 
 
-def test_arrays_and_special_units_take_turns_and_lanes_hide_on_hopper_alone():
+def test_arrays_and_special_units_take_turns_and_lanes_hide_but_for_a_tile_alone_on_an_a100():
     pairs = 1e9
-    for chip, lanes in ((A100, 4.0), (H100, 0.0)):
+    for chip, alone, lanes in ((A100, True, 4.0), (A100, False, 0.0), (H100, True, 0.0)):
         compute = chip.compute
         special = 16 * compute.n_multiprocessors * compute.frequency * compute.boost
         by_hand = 1 / special + lanes / (chip.vector_throughput(Dtype.FP32) / 2)
-        assert pairs * pair_time(chip) == pytest.approx(pairs * by_hand)
+        assert pairs * pair_time(chip, alone=alone) == pytest.approx(pairs * by_hand)
+
+
+def test_flash_attention_2_reaches_73_percent_of_an_a100():
+    # dao2023flashattention2, 4.1: up to 230 TFLOP/s, 73 % of what the data sheet has; work of less
+    # than some tenths of a second runs at 1.275 GHz
+    kernels = attention(16, 16384, 16384, size=128)
+    found = attention_time(A100, Dtype.BF16, Roofline(sustained=False), kernels)
+    assert 4 * 16 * 16384.0**2 * 128 / found == pytest.approx(230e12, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("heads", "queries", "alone"),
+    [(16 * MANY, 1, True), (16 * MANY, 128, False), (MANY, 128, True)],
+)
+def test_lanes_of_a_tile_alone_on_an_a100_wait_for_the_arrays(heads, queries, alone):
+    kernels = attention(heads, queries, 8192, size=128)
+    pairs, rounds = busiest_pairs(A100, *arrays(heads, queries, 8192, 1.0))
+    waiting = waiting_time(
+        A100, Dtype.BF16, rounds, np.array([queries]), np.array([128.0]), Tile.of(A100)
+    )
+    products = 2 * attention_product(
+        A100, Dtype.BF16, FAST, pairs, np.array([128.0]), rows=64 if queries == 1 else 128
+    )
+    beside = pairs * pair_time(A100, alone=alone)
+    found = attention_time(A100, Dtype.BF16, FAST, kernels)
+    assert found == pytest.approx(products + beside + waiting)
 
 
 def test_a_long_forward_pass_is_products_exponentials_and_waiting():
     kernels = attention(432, 8192, 8192, size=128)
     pairs = 432 * 8192.0**2
-    by_hand = pairs * (4 * 128 / 312e12 + pair_time(A100))
+    by_hand = pairs * (4 * 128 / (312e12 * 1.275 / 1.41) + pair_time(A100))
     rounds = 432 * 64 / 108
     carried = 3 * 128 * 128 * 2 / (A100.levels[-1].speed / MANY)  # queries, first keys, result
     by_hand += rounds * (3 * A100.main_memory.latency + carried)
     found = attention_time(A100, Dtype.BF16, Roofline(sustained=False), kernels)
-    assert found == pytest.approx(by_hand / A100.compute.boost, rel=2e-3)
+    assert found == pytest.approx(by_hand, rel=2e-3)
 
 
 def test_backward_has_five_products_and_no_less_than_reading_their_operands():
@@ -213,7 +240,7 @@ def test_backward_has_five_products_and_no_less_than_reading_their_operands():
     )
     forward = attention_time(A100, Dtype.BF16, FAST, attention(432, 8192, 8192))
     backward = attention_time(A100, Dtype.BF16, FAST, attention(432, 8192, 8192, backward=True))
-    assert 2.0 < backward / forward < 3.0
+    assert 2.0 < backward / forward < 3.1  # 2.5 x 73 / 63 % of the peak (dao2023flashattention2)
 
 
 def test_pairs_of_multiprocessors_add_up_gradients_of_queries_half_as_often():

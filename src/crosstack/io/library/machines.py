@@ -119,6 +119,7 @@ def _compute(found: Entry, frequency: float | None) -> Compute:
     peak = n_units * each * clock
     # At a clock that is given, the chip runs at that alone.
     sustained = None if frequency else values.get("frequency.sustained")
+    starting = values.get("frequency.applications") if sustained else None
     shares = {d: work[d] / each if d in work and base in work else rates[d] / peak for d in rates}
     return Compute(
         n_units=n_units,
@@ -138,6 +139,7 @@ def _compute(found: Entry, frequency: float | None) -> Compute:
         functions=MathLibrary(values.get("functions", MathLibrary.CUDA)),
         boost=values["frequency.boost"] / clock if sustained else 1.0,
         sustained=sustained / clock if sustained else None,
+        starting=starting / clock if starting else None,
     )
 
 

@@ -4,11 +4,14 @@ A multiprocessor takes a tile of ``ROWS`` queries of a head at a time and passes
 of as many (``dao2023flashattention2``, 3.2; backward over queries, by tiles of keys). Every pair of
 a tile is multiplied, masked or not, queries or not; blocks that a mask leaves out are skipped. For
 each pair the arrays have both products, and the special units an exponential that waits for the
-first and that the second waits for. What lanes do besides runs beside the arrays where these read
-operands from memory by themselves (Hopper and later, ``shah2024flashattention3``), and after them
-elsewhere; there one tile fills a multiprocessor, so that nothing hides its first scores and its
-last values, as long as a block. Where queries are few (a token at a time), or those of all heads
-that share a kept vector (``flashmla2025``), their keys are split over multiprocessors.
+first and that the second waits for. What lanes do besides runs beside the arrays, which have
+another tile of the same multiprocessor meanwhile, or read operands from memory by themselves
+(Hopper and later, ``shah2024flashattention3``); there one tile fills a multiprocessor, so that
+nothing hides its first scores and its last values, as long as a block. Where arrays read registers
+and a tile is alone, as the only one of its multiprocessor, those of few queries and all backward,
+lanes work after them. Where queries
+are few (a token at a time), or those of all heads that share a kept vector (``flashmla2025``),
+their keys are split over multiprocessors.
 
 Backward, five products of a pair read their operands from the memory of the multiprocessor, which
 may take longer than multiplying, and gradients of queries are added up in the cache, in single
@@ -69,13 +72,14 @@ def slowness(chip: Chip) -> tuple[float, float]:
     return second[0] * TRITON[0], second[1] * TRITON[1]
 
 
-def pair_time(chip: Chip, *, backward: bool = False) -> float:
+def pair_time(chip: Chip, *, backward: bool = False, alone: bool = False) -> float:
     """Time of softmax of a pair that nothing hides, on all multiprocessors. [s]
 
-    Forward an exponential; backward the difference with the sum of a row, and a product.
+    Forward an exponential; backward the difference with the sum of a row, and a product. ``alone``:
+    a tile has a multiprocessor to itself.
     """
     function = Function.SOFTMAX_GRADIENT if backward else Function.SOFTMAX
-    return element_time(chip, in_attention(chip, function) or Instructions(0))
+    return element_time(chip, in_attention(chip, function, alone=alone) or Instructions(0))
 
 
 def multiplied(
@@ -375,7 +379,8 @@ def attention_time(chip: Chip, dtype: Dtype, clock: KernelClock, kernels: Attent
         backward=backward,
     )
     products = sum((each(depth) for depth in terms), np.zeros_like(size))
-    beside = pairs * pair_time(chip)
+    shared = (kernels.queries > FEW) & (rounds > 1) & (not backward)
+    beside = pairs * np.where(shared, pair_time(chip), pair_time(chip, alone=True))
     if backward:
         beside = beside + pairs * (pair_time(chip, backward=True) + summing(chip, size))
     memory = chip.main_memory
@@ -432,7 +437,9 @@ def products_in_attention(
     forward = Tile.of(chip, terms).rows
     tile = Tile(rows=np.where(backward, ROWS, forward), spread=attended.past)
     pairs, rounds = busiest_pairs(chip, heads, queries, keys, counted.min(axis=1), tile)
-    beside = pair_time(chip) * (~backward | attended.again)
+    shared = ~backward & (queries > FEW) & (rounds > 1)
+    beside = np.where(shared, pair_time(chip), pair_time(chip, alone=True))
+    beside = beside * (~backward | attended.again)
     beside = beside + backward * (pair_time(chip, backward=True) + summing(chip, terms))
     found = waiting_time(chip, dtype, rounds, queries, terms, tile) + pairs * beside
     found = found * attended.tells

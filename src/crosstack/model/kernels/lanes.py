@@ -108,13 +108,16 @@ FUSED: dict[Function, Instructions] = {
 }
 
 
-def in_attention(chip: Chip, function: Function) -> Instructions | None:
+def in_attention(chip: Chip, function: Function, *, alone: bool = False) -> Instructions | None:
     """Return what nothing hides of a function in an attention that is one kernel, if it is there.
 
-    Where arrays read operands from memory by themselves lanes work beside them, forward.
+    Forward lanes work beside the arrays, which have another tile of the same multiprocessor
+    meanwhile, or the same one where they read operands from memory by themselves; where a tile is
+    ``alone`` and they do not, they wait for each other.
     """
     needed = FUSED.get(function)
-    if needed is not None and function is Function.SOFTMAX and chip.compute.operand_rows:
+    hidden = chip.compute.operand_rows or not alone
+    if needed is not None and function is Function.SOFTMAX and hidden:
         return Instructions(0, needed.special)
     return needed
 

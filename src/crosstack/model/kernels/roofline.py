@@ -55,7 +55,7 @@ class Roofline(KernelClock):
         of its 256 KiB. [1]
     sustained : bool
         Whether kernels follow one another for so long that the chip lowers its clock where they
-        take more power than it may; else they run at its highest
+        take more power than it may; else they run at the one that work starts with
         (`crosstack.model.kernels.throttle`).
     """
 

@@ -57,9 +57,11 @@ def clock_share(compute: Compute, work: Floats, chip: Floats, memory: Floats) ->
 def reached_share(compute: Compute, *, sustained: bool = True) -> float:
     """Return the rate of the arrays over their peak that no work passes. [1]
 
-    Work that keeps arrays less busy runs faster while it does, but by less than they are idle. At
-    the highest clock where it is not ``sustained``.
+    Work that keeps arrays less busy runs faster while it does, but by less than they are idle.
+    Where it is not ``sustained``, at the clock that work starts with.
     """
     if compute.sustained is None:
         return 1.0
-    return compute.sustained * compute.slowest if sustained else compute.boost
+    if sustained:
+        return compute.sustained * compute.slowest
+    return compute.boost if compute.starting is None else compute.starting

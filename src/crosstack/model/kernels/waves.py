@@ -15,12 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crosstack.machine.chip import Chip
 from crosstack.machine.memory import MemoryLevel, Scope
 from crosstack.model.kernels.lanes import array_rate
 from crosstack.model.kernels.strips import Tiled, share_of_a, shared_blocks
 from crosstack.model.kernels.systolic import fill_and_drain_cycles, register_accesses, reuse_of
-from crosstack.model.kernels.throttle import reached_share
 from crosstack.workload.kernel_graph import Bools, Floats
 
 WIDEST = 256  # columns of an instruction that reads operands from shared memory (nvidia_ptx)
@@ -162,7 +160,7 @@ def no_less(tiled: Tiled) -> Floats:
     """
     parts, chip = _parts(tiled), tiled.chip
     outside = (_once(tiled) + parts.made) / chip.main_memory.speed + chip.main_memory.delay
-    busiest = parts.waiting + parts.computing / _highest(chip)
+    busiest = parts.waiting + parts.computing / chip.compute.boost
     return np.asarray(np.maximum(busiest, outside) + parts.reduction)
 
 
@@ -174,7 +172,7 @@ def least_time(tiled: Tiled) -> Floats:
     """
     parts = _parts(tiled)
     found = _clocked(tiled, parts, _reads(tiled, parts, [_once(tiled)] * len(tiled.shared)))
-    return np.asarray(found.time - parts.waiting * max(1 - 1 / _highest(tiled.chip), 0.0))
+    return np.asarray(found.time - parts.waiting * max(1 - 1 / tiled.chip.compute.boost, 0.0))
 
 
 def time_of(tiled: Tiled) -> Floats:
@@ -186,11 +184,6 @@ def time_of(tiled: Tiled) -> Floats:
 def _once(tiled: Tiled) -> Floats:
     """Return A and B. [B]"""
     return (tiled.m + tiled.n) * tiled.k * tiled.dtype.size
-
-
-def _highest(chip: Chip) -> float:
-    """Return the highest clock over that of the rates. [1]"""
-    return reached_share(chip.compute, sustained=False)
 
 
 def _reads(tiled: Tiled, parts: _Parts, outer: list[Floats]) -> list[Floats]:
