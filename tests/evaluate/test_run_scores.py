@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from builders.small_models import GPT
@@ -11,6 +12,7 @@ import crosstack
 from crosstack.evaluate.run_scores import (
     ONE_MFU,
     MeasuredRun,
+    are_computed,
     said_of,
     score_runs,
     some_of,
@@ -79,3 +81,28 @@ def test_some_are_spread_over_all():
     runs = list(range(10))
     assert some_of(runs, 20) == runs
     assert some_of(runs, 4) == [0, 3, 6, 9]
+
+
+def of_batches(make, times):
+    """Runs that are alike but for their batch, with a step for each. [s]"""
+    jobs = {batch: crosstack.Job(model=GPT, batch=batch, sequence=16) for batch in times}
+    return [make(job=jobs[batch], time=time) for batch, time in times.items()]
+
+
+@pytest.mark.parametrize(
+    ("times", "computed"),
+    [
+        ({2: 0.3, 4: 0.5, 8: 0.9}, True),
+        ({2: 0.3, 4: 0.5, 8: 0.9001}, False),  # as clocks are
+        ({2: 0.3, 4: 0.5}, False),  # two are always on a line
+    ],
+)
+def test_steps_that_are_sums_of_equal_microbatches_were_computed(a_run, times, computed):
+    assert are_computed(of_batches(a_run, times)) is computed
+
+
+def test_one_group_that_was_measured_is_enough(a_run):
+    sums = of_batches(a_run, {2: 0.3, 4: 0.5, 8: 0.9})
+    measured = of_batches(a_run, {2: 0.2, 4: 0.36, 8: 0.71})
+    other = [replace(run, given="tp=2,dp=1") for run in measured]
+    assert not are_computed(sums + other)

@@ -27,10 +27,10 @@ def scored() -> dict[str, RunScore]:
 
 
 def compared(scores: Mapping[str, RunScore]) -> list[Comparison]:
-    """Return the comparisons of all runs with these scores."""
+    """Return the comparisons of all runs with these scores that were measured."""
     ratios: dict[tuple[str, str, bool], list[tuple[str, float]]] = defaultdict(list)
     for source, score in scores.items():
-        for one in score.timed:
+        for one in () if score.computed else score.timed:
             chip, framework = one.run.system.chip, one.run.system.chip.framework
             assert framework is not None
             assert one.run.time is not None

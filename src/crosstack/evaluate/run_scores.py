@@ -4,7 +4,8 @@ Three questions are asked of a set of runs: how far steps are off (`crosstack.ev
 errors); whether it is said which runs fit their chips; and, of runs that differ in how they are
 spread alone, how much slower the one is that is said to be the fastest. Where a framework ran a
 group in several releases, its newest is asked about; how far the same runs are apart is the floor
-under every error.
+under every error. Steps that are sums of equal microbatches, to more digits than a clock repeats,
+were computed, not measured, and are told apart (`are_computed`).
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ from crosstack.workload.transformer_training import Exchange, Hidden
 ONE_MFU = 0.4  # of the plainest estimate: every step takes its FLOP at this share of the peak [1]
 REPEATS = 1.1  # fastest and slowest of a group that says something are further apart [1]
 NEAR = 1.05  # a choice is near the fastest run of its group [1]
+FEWEST = (
+    3  # runs that are alike but for how many microbatches they have, to tell sums from times [1]
+)
+EQUAL = 1e-6  # no two measured microbatches are as near to each other as that [1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +175,8 @@ class RunScore:
     """The score of some runs, None if all were refused; of one MFU for all; what was refused.
 
     ``repeats``: how far runs are from the geometric mean of those spread in the same way, on
-    average of |ln ratio|; None where nothing was run twice. [1]
+    average of |ln ratio|; None where nothing was run twice. [1] ``computed``: whether their steps
+    were computed, not measured.
     """
 
     ours: Score | None
@@ -178,6 +184,7 @@ class RunScore:
     fits: FitScore | None
     choices: ChoiceScore | None
     repeats: float | None
+    computed: bool
     said: tuple[Said, ...]
     refused: tuple[tuple[MeasuredRun, str], ...]
 
@@ -269,6 +276,7 @@ def score_runs(
         fits=FitScore.of(said),
         choices=ChoiceScore.of(said),
         repeats=repeats_of(runs),
+        computed=are_computed(runs),
         said=tuple(said),
         refused=tuple(refused),
     )
@@ -292,6 +300,22 @@ def repeats_of(runs: Sequence[MeasuredRun]) -> float | None:
     some = [each for each in alike.values() if len(each) > 1]
     apart = [abs(one - float(np.mean(each))) for each in some for one in each]
     return float(np.mean(apart)) if apart else None
+
+
+def are_computed(runs: Sequence[MeasuredRun]) -> bool:
+    """Whether the steps of some runs are sums, not times that were measured.
+
+    So they are if, wherever three or more runs are alike but for their batch, each further sequence
+    takes the same, to a part in a million; not if no three are.
+    """
+    alike: dict[tuple[object, ...], dict[int, float]] = defaultdict(dict)
+    for run in runs:
+        if run.time is not None:
+            job = run.job
+            alike[job.model, job.sequence, run.system.name, run.given][job.batch] = run.time
+    many = [sorted(times.items()) for times in alike.values() if len(times) >= FEWEST]
+    slopes = [np.diff([t for _, t in some]) / np.diff([b for b, _ in some]) for some in many]
+    return bool(slopes) and all(bool(np.ptp(each) <= EQUAL * each.max()) for each in slopes)
 
 
 def some_of(runs: Sequence[MeasuredRun], count: int | None) -> list[MeasuredRun]:

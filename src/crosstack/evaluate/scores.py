@@ -124,7 +124,7 @@ def products_said(rows: Sequence[MeasuredProduct], chip: Chip) -> Floats:
     the last cache from call to call comes from there.
     """
     times = np.zeros(len(rows))
-    tiles = [known_tile(row.program, chip, row.m, row.n) for row in rows]
+    tiles = [known_tile(row.program, chip, row.m, row.n, row.k) for row in rows]
     kinds = [
         (row.dtype, row.timed, tile, _stays(row, chip))
         for row, tile in zip(rows, tiles, strict=True)
@@ -185,6 +185,7 @@ def _multiplied(
     alone, memory = chip.with_compute(paired=1, cluster=tile.cluster), chip.main_memory
     clock = Roofline(sustained=sustained, k_step=tile.k_step, stages=tile.stages)
     inside = tile_time(alone, dtype, clock, (tile.rows, tile.columns), (m, k, n))
+    inside = inside + tile.between(chip, m, n)
     moved = (m * k + k * n + m * n) * dtype.size
     outside = moved / memory.speed + memory.delay
     return np.asarray(chip.launch_overhead + np.maximum(inside, outside))

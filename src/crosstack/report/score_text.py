@@ -21,6 +21,10 @@ RUNS = (
     "of memory. Choices: groups of runs that differ in how they are spread, how much slower the "
     "one is that is said to be the fastest, in %, and the share where that is 5 % at most."
 )
+COMPUTED = (
+    "steps are sums of equal microbatches, to a part in a million: computed by its source, not "
+    "measured."
+)
 Scored = tuple[str, str, KernelScore]  # the chip with a type, the source, and the scores
 CLASSES = ("below 10 us", "to 100 us", "to 1 ms", "above")
 ABOUT = (
@@ -80,6 +84,7 @@ def runs_shown(scored: Mapping[str, RunScore], left_out: Mapping[str, int]) -> G
     """Return the table for a terminal, with what was refused and what is left out below."""
     words = [reason for one in scored.values() for _, reason in one.refused]
     left = [f"left out: {name}, {n} rows" for name, n in left_out.items()]
+    left += [f"{source}: {COMPUTED}" for source, one in scored.items() if one.computed]
     table = rows_table(run_table(scored), wraps=0)
     return titled("Predicted and measured", table, *reason_lines(words), "\n".join([RUNS, *left]))
 
@@ -92,6 +97,7 @@ def runs_data(scored: Mapping[str, RunScore], left_out: Mapping[str, int]) -> di
             "ours": None if one.ours is None else asdict(one.ours),
             "one_mfu": None if one.plain is None else asdict(one.plain),
             "repeats": one.repeats,
+            "computed": one.computed,
             "runs": [
                 {
                     "name": s.run.name,
