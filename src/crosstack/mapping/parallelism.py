@@ -111,8 +111,9 @@ def network_uses(
 ) -> Iterator[tuple[tuple[int, ...], tuple[Parallelism, ...], tuple[int, ...]]]:
     """Yield every (sizes, uses, dimensions) of a mapping.
 
-    ``shared``: whether dimensions serve several parallelisms; ``experts``: over how many chips experts are spread at most, ``tokens``: what the number of
-    those that share a sequence divides [1]; ``cut``: whether tensor-parallel chips may cut experts.
+    ``shared``: whether dimensions serve several parallelisms; ``experts``: over how many chips
+    experts are spread at most, ``tokens``: what the number of those that share a sequence divides
+    [1]; ``cut``: whether tensor-parallel chips may cut experts.
     """
     most = {Parallelism.EXPERT: experts, Parallelism.CONTEXT: tokens}
     for sizes in network_sizes(system):
