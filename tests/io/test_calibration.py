@@ -167,7 +167,10 @@ def test_a_table_that_tells_nothing_of_a_machine_is_refused(saved, rows, on, sai
         ("system: {calibrated: {}}", "mine.yaml: system.on: required, but missing"),
         ("system: {on: b200, calibrated: {}}\nworkloads: 1", "mine.yaml: workloads: unknown field"),
         ("system: {on: b200, calibrated: {}}\nworkload: 1", "mine.yaml: workload: is said in the"),
-        ("system: {on: b200, memory: {bandwidth: 9 TB/s}}", "system.memory: is said in the file of"),
+        (
+            "system: {on: b200, memory: {bandwidth: 9 TB/s}}",
+            "system.memory: is said in the file of",
+        ),
         ("system: {on: b200, calibrated: {}, chips: 1}", "mine.yaml: system.chips: unknown field"),
         (
             "system: {on: b200, calibrated: {product: 0.9}}",

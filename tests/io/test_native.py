@@ -515,7 +515,8 @@ def test_what_is_written_reads_back_equal(task):
 def test_what_a_file_says_of_a_memory_leaves_the_rest_of_it(machine, said, changed):
     own = SMALL[: SMALL.index("system:")] + f"system: {{{machine}"
     usual = read(f"{own}}}\n").system.chip.main_memory
-    assert usual.ramp and usual.latency
+    assert usual.ramp
+    assert usual.latency
     assert read(f"{own}, memory: {{{said}}}}}\n").system.chip.main_memory == replace(
         usual, **changed
     )
