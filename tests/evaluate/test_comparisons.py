@@ -82,3 +82,11 @@ def test_an_answer_says_what_to_expect_and_saves_it():
     assert f"of {like.runs} measured steps of megatron on A100" in said
     saved = json.loads(answer.to_json())["compared"]
     assert saved["time_s"] == pytest.approx(like.expected(answer.evaluation.time))
+
+
+def test_chips_without_a_measured_step_say_so():
+    task = task_of(node="trn2-48xlarge", framework=None)
+    said = expected_sentence(crosstack.optimise(task, work_limit=1e3))
+    assert said.startswith("No measured step on trainium2 has been compared with ours")
+    usual = expected_sentence(crosstack.optimise(task_of(framework=None), work_limit=1e3))
+    assert usual.endswith("name one (--framework).")

@@ -93,6 +93,28 @@ def test_a_framework_refuses_what_else_gets_a_warning():
         warned("tp=3", framework="megatron")
 
 
+@pytest.mark.parametrize(
+    ("chips", "batch", "said"),
+    [
+        (
+            24,
+            64,
+            "3 then split tensors or layers, and all are used: 16 chips, or a batch of 48 or 72",
+        ),
+        (8, 64, ""),
+        (16, 24, ""),  # pairs of chips divide its heads
+        (24, 16, ""),  # fewer sequences than chips: some have to split tensors
+    ],
+)
+def test_chips_that_a_batch_does_not_divide_by_get_a_warning(chips, batch, said):
+    job = Job(model=MODEL, kind="decode", batch=batch, context=512)
+    system = crosstack.system("h100-dgx", chips=chips)
+    found = crosstack.optimise(job, system, work_limit=WORK).warnings
+    over = [words for words in found if "does not divide by" in words]
+    assert len(over) == bool(said)
+    assert said in " ".join(over)
+
+
 def test_warnings_stand_in_text_page_and_results():
     plan = planned("tp=8")
     (words,) = plan.warnings

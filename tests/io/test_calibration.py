@@ -165,8 +165,13 @@ def test_a_table_that_tells_nothing_of_a_machine_is_refused(saved, rows, on, sai
         ("system: [1]", "mine.yaml: system: required, but missing: a machine"),
         ("system: {on: b200}", "mine.yaml: system.calibrated: required, but missing"),
         ("system: {calibrated: {}}", "mine.yaml: system.on: required, but missing"),
-        ("system: {on: b200, calibrated: {}}\nworkload: 1", "mine.yaml: workload: unknown field"),
-        ("system: {on: b200, calibrated: {}, chip: h100}", "mine.yaml: system.chip: unknown field"),
+        ("system: {on: b200, calibrated: {}}\nworkloads: 1", "mine.yaml: workloads: unknown field"),
+        ("system: {on: b200, calibrated: {}}\nworkload: 1", "mine.yaml: workload: is said in the"),
+        (
+            "system: {on: b200, memory: {bandwidth: 9 TB/s}}",
+            "system.memory: is said in the file of",
+        ),
+        ("system: {on: b200, calibrated: {}, chips: 1}", "mine.yaml: system.chips: unknown field"),
         (
             "system: {on: b200, calibrated: {product: 0.9}}",
             'mine.yaml: system.calibrated.product: unknown field. Did you mean "products"?',

@@ -503,6 +503,35 @@ def test_what_is_written_reads_back_equal(task):
     assert read(write_task(task)) == task
 
 
+@pytest.mark.parametrize(
+    ("said", "changed"),
+    [
+        ("bandwidth: 8 TB/s", {"bandwidth": 8e12}),
+        ("capacity: 96 GB", {"capacity": 96e9}),
+        ("bandwidth: 4 TB/s, capacity: 96 GB", {"bandwidth": 4e12, "capacity": 96e9}),
+    ],
+)
+@pytest.mark.parametrize("machine", ["on: h100-dgx", "on: h100-dgx, chip: {library: h200-sxm}"])
+def test_what_a_file_says_of_a_memory_leaves_the_rest_of_it(machine, said, changed):
+    own = SMALL[: SMALL.index("system:")] + f"system: {{{machine}"
+    usual = read(f"{own}}}\n").system.chip.main_memory
+    assert usual.ramp
+    assert usual.latency
+    assert read(f"{own}, memory: {{{said}}}}}\n").system.chip.main_memory == replace(
+        usual, **changed
+    )
+
+
+def test_one_memory_in_place_of_two_is_all_there_is():
+    sn40l = (
+        "system: {on: sn40l-node, memory: {bandwidth: 1 TB/s, second_bandwidth: 100 GB/s, "
+        "second_capacity: 1 TB}}\n"
+    )
+    head = SMALL[: SMALL.index("system:")]
+    first, second = read(head + sn40l).system.chip.memories
+    assert (first.speed, first.capacity, second.capacity) == (1e12, 64 * 2**30, 1e12)
+
+
 def test_what_is_left_free_of_a_memory_comes_back():
     task = read(SMALL, "system.memory.spare=1 kB")
     assert task.system.chip.main_memory.spare == 1e3

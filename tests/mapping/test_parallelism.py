@@ -5,11 +5,13 @@ import math
 from dataclasses import replace
 
 import pytest
+from builders.filled_rings import filled_rings, rings_of
 
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.plan import optimise
 from crosstack.io.library import system_on
 from crosstack.io.steps import job_named
+from crosstack.machine.chip import Execution
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.degrees import Degrees, parse_degrees
@@ -44,6 +46,11 @@ def network(a_chip):
 
 
 RULES = rules_named("crosstack")
+
+
+def one_by_one(system: System) -> System:
+    """Return a machine with chips that run kernels one by one, and may share rings."""
+    return replace(system, chip=replace(system.chip, execution=Execution.TEMPORAL))
 
 
 def plans(workload, system, rules, microbatch_size) -> list[MeshPlan]:
@@ -87,6 +94,26 @@ def every_use(system: System, experts: int = 1) -> set:
                 for d, size, use in zip(system.network, sizes, uses, strict=True)
             ) and divides(sizes, uses, experts):
                 found.add((sizes, uses, ()))
+        found |= every_filled_use(system, sizes, experts)
+    return found
+
+
+def every_filled_use(system: System, sizes: tuple[int, ...], experts: int) -> set:
+    """Return every use where ranks fill rings, and what is no ring is as `every_use` has it."""
+    if system.chip.execution is not Execution.TEMPORAL:
+        return set()
+    found, rings = set(), rings_of(system, sizes)
+    others = [i for i in range(len(sizes)) if i not in rings]
+    for filled in filled_rings(system, sizes):
+        for own in itertools.product(Parallelism, repeat=len(others)):
+            rows = [*filled, *((sizes[i], use, i) for i, use in zip(others, own, strict=True))]
+            counts, uses, places = zip(*sorted(rows, key=lambda row: row[2]), strict=True)
+            given = all(
+                use is (system.network[i].parallelism or Parallelism.DATA)
+                for i, use in zip(others, own, strict=True)
+            )
+            if given and divides(counts, uses, experts):
+                found.add((counts, uses, places))
     return found
 
 
@@ -125,6 +152,18 @@ class TestNetworkUses:
         system = network(n_chips, *dimensions)
         found = set(network_uses(system, shared=True, experts=experts))
         assert found == every_use(system, experts)
+
+    @pytest.mark.parametrize("experts", [1, 6, 8])
+    def test_chips_that_run_kernels_one_by_one_fill_rings(
+        self, network, n_chips, dimensions, experts
+    ):
+        system = one_by_one(network(n_chips, *dimensions))
+        uses = list(network_uses(system, shared=True, experts=experts))
+        assert len(uses) == len(set(uses))
+        assert set(uses) == every_use(system, experts)
+        assert {use[:2] for use in network_uses(network(n_chips, *dimensions), shared=True)} == {
+            use[:2] for use in network_uses(system, shared=False)
+        }
 
     def test_none_comes_twice(self, network, n_chips, dimensions):
         uses = list(network_uses(network(n_chips, *dimensions), shared=True))
@@ -196,6 +235,17 @@ def test_levels_whose_use_is_given_are_used_as_they_are(network):
     assert ((2, 4), (data, tensor), ()) in set(network_uses(system, shared=True))
 
 
+def test_a_ring_is_shared_beside_switches(network):
+    ring = Dimension(kind=DimensionKind.RING, bandwidth=1e9, size=4)
+    switch = Dimension(kind=DimensionKind.SWITCH, bandwidth=1e8, size=2)
+    system = one_by_one(replace(network(8, (8, None)), network=(ring, switch)))
+    uses = set(network_uses(system, shared=True))
+    tensor, pipeline, data, *_ = Parallelism
+    assert len(uses) == (3 + 4) * 3  # two of 2 on the ring: in the order of ranks, either one
+    assert ((2, 2, 2), (tensor, data, pipeline), (0, 0, 1)) in uses
+    assert ((2, 2, 2), (data, tensor, pipeline), (0, 0, 1)) not in uses
+
+
 class TestDegrees:
     """Degrees that are given leave the uses of the network that have them, and no other."""
 
@@ -208,7 +258,7 @@ class TestDegrees:
     @pytest.mark.parametrize("given", GIVEN, ids=str)
     @pytest.mark.parametrize("kind", [DimensionKind.RING, DimensionKind.SWITCH])
     def test_what_is_left_of_all_uses_has_them(self, network, given, kind):
-        plain = network(12, FREE, FREE)
+        plain = one_by_one(network(12, FREE, FREE))
         system = replace(plain, network=tuple(replace(d, kind=kind) for d in plain.network))
         left = list(network_uses(system, shared=True, degrees=given, experts=12))
         every = network_uses(system, shared=True, experts=12)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders.filled_rings import filled_rings, rings_of
 from builders.random_mappings import prices, random_times
 from builders.seeds import few_and_many
 
@@ -115,6 +116,13 @@ def fills_levels(system: System, rows: list[tuple[int, Parallelism, int]]) -> bo
     )
 
 
+def on_rings(system: System, sizes: tuple[int, ...], alone: list, rows: list):
+    """Return what all levels may be used for where ranks fill the rings."""
+    rings = rings_of(system, sizes)
+    here = {i: [(size, use) for size, use, place in rows if place == i] for i in rings}
+    return itertools.product(*([here[i]] if i in here else alone[i] for i in range(len(sizes))))
+
+
 def every_plan(workload: Workload, system: System, rules: Rules) -> list[MeshPlan]:
     found = []
     n = system.n_chips
@@ -125,8 +133,11 @@ def every_plan(workload: Workload, system: System, rules: Rules) -> list[MeshPla
             continue
         levels = zip(system.network, sizes, strict=True)
         experts = spread(workload, rules)
-        ways = [every_factoring(d, size, rules, experts) for d, size in levels]
-        for each in itertools.product(*ways):
+        alone = [every_factoring(d, size, rules, experts) for d, size in levels]
+        ways = [itertools.product(*alone)]
+        if rules.collectives.share_dimensions and system.chip.execution is Execution.TEMPORAL:
+            ways += [on_rings(system, sizes, alone, rows) for rows in filled_rings(system, sizes)]
+        for each in itertools.chain(*ways):
             rows = [(size, use, i) for i, some in enumerate(each) for size, use in some]
             counts, uses, places = map(tuple, zip(*rows, strict=True))
             if not experts_divide(counts, uses, experts):
@@ -300,6 +311,21 @@ class TestAgainstEverything:
             replayed = system.driven_by(replace(framework, dispatch=None))
             waited += least_time(workload, replayed, rules) < least * (1 - 1e-9)
         assert (waited > 0) == (dispatch is not None)
+
+    @pytest.mark.parametrize("kind", ["ring", "mesh"])
+    @pytest.mark.parametrize("seed", [1, 4])
+    def test_search_finds_the_best_mapping_on_rings_that_are_shared(
+        self, tiny_task, brute_fuse, brute_split, kind, seed
+    ):
+        rules = rules_named("crosstack")
+        workload, system = tiny_task(seed, 4, temporal=True)
+        first, second = system.network
+        level = {"kind": DimensionKind(kind), "parallelism": None}
+        network = replace(first, size=2, **level), replace(second, size=4, **level)
+        system = replace(system, network=network, n_chips=8)
+        workload = replace(workload, global_batch_size=8)
+        least = brute_search(workload, system, rules, brute_fuse, brute_split)
+        assert least_time(workload, system, rules) == pytest.approx(least, rel=1e-9)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("seeds", few_and_many(3, 6), ids=len)

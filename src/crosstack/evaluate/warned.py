@@ -7,6 +7,7 @@ than a twentieth for what an allocator loses.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -46,8 +47,9 @@ def warnings_of(task: Task, rules: Rules, mapping: Mapping, found: Evaluation) -
         return ()  # its distribution is published
     about = _Warned(task, rules, mapping, found)
     parts = (
-        about.divided(), about.unequal_stages(), about.across_servers(), about.thin(), about.idle(),
-        about.exposed(), about.keys_on_their_way(), about.launches(), about.full(),
+        about.divided(), about.left_over(), about.unequal_stages(), about.across_servers(),
+        about.thin(), about.idle(), about.exposed(), about.keys_on_their_way(), about.launches(),
+        about.full(),
     )  # fmt: skip
     return tuple(words for part in parts for words in part)
 
@@ -69,6 +71,29 @@ class _Warned:
         tensor, cut = self.degree(Parallelism.TENSOR), self.mapping.expert_tensor
         for words in uneven(self.task.workload, tensor=tensor, expert_tensor=cut):
             yield f"{words}: chips have unequal parts, and most frameworks refuse it."
+
+    def left_over(self) -> Iterator[str]:
+        """Chips that a batch to serve has sequences for, but not as many for each.
+
+        All chips are used: those that are left over split tensors or layers unevenly, which can be
+        slower than fewer chips are.
+        """
+        workload, chips = self.task.workload, self.task.system.n_chips
+        batch = workload.global_batch_size
+        if workload.training or batch < chips or not self._odd(chips):
+            return
+        fewer = next(n for n in range(chips - 1, 0, -1) if not self._odd(n))
+        below = batch // chips * chips
+        yield (
+            f"a batch of {batch:,} does not divide by {chips:,} chips, of which "
+            f"{chips // math.gcd(batch, chips):,} then split tensors or layers, and all are used: "
+            f"{fewer:,} chips, or a batch of {below:,} or {below + chips:,}, may be faster."
+        )
+
+    def _odd(self, chips: int) -> bool:
+        """Whether so many chips have sequences left over that their tensors do not divide by."""
+        left = chips // math.gcd(self.task.workload.global_batch_size, chips)
+        return any(uneven(self.task.workload, tensor=left, expert_tensor=1))
 
     def unequal_stages(self) -> Iterator[str]:
         """Stages that hold fewer layers than others, beyond what ends of the model stand for.

@@ -25,7 +25,7 @@ from crosstack.mapping.blocks import (
     network_floor,
 )
 from crosstack.mapping.budget import CALL
-from crosstack.mapping.parallelism import Use
+from crosstack.mapping.parallelism import Use, shares_ring
 from crosstack.mapping.pricing import Bend
 from crosstack.mapping.room import Least
 from crosstack.mapping.search_node import SearchState
@@ -367,9 +367,14 @@ def prices_at(prices: LayerPrices, places: Ints) -> LayerPrices:
 
 
 def _blocks(state: SearchState, strategies: Strategies) -> Ints:
-    """Return the number of the block of each strategy; see `block_of`."""
+    """Return the number of the block of each strategy; see `block_of`.
+
+    Those of plans that share a ring are apart, as mappings are first sought without them.
+    """
     known: dict[object, int] = {}
-    lines = [known.setdefault(chips_of_block(plan), len(known)) for plan in strategies.plans]
+    network = state.system.network
+    keys = ((chips_of_block(p), shares_ring(network, p.dimensions)) for p in strategies.plans)
+    lines = [known.setdefault(key, len(known)) for key in keys]
     sizes = strategies.microbatch_size if state.temporal else np.zeros(len(strategies), np.int64)
     codes = np.array(lines, np.int64)[strategies.use] * len(RECOMPUTED) + strategies.recompute
     numbers = codes * (int(sizes.max()) + 1) + sizes

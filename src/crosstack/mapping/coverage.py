@@ -6,6 +6,7 @@ import math
 
 from crosstack.errors import InfeasibleError, InputError, LimitError, Problem
 from crosstack.machine.chip import Execution
+from crosstack.machine.network import KINDS
 from crosstack.mapping.incumbent import Lack
 from crosstack.mapping.parallelism import (
     EXPERTS_WHOLE,
@@ -14,6 +15,7 @@ from crosstack.mapping.parallelism import (
     fills_servers,
     may_split,
     most_sharing,
+    splits_rings,
 )
 from crosstack.mapping.search_node import SearchState
 from crosstack.model.context import shared_tokens
@@ -72,6 +74,12 @@ def covered(state: SearchState) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
         "tensor parallelism fills a server before it leaves it": not placed
         and state.rules.collectives.share_dimensions
         and fills_servers(system),
+        "parallelisms that share a ring or a line follow one another in the order of ranks": (
+            not placed
+            and state.rules.collectives.share_dimensions
+            and splits_rings(system)
+            and any(d.parallelism is None and KINDS[d.kind].by_neighbours for d in system.network)
+        ),
         "what runs before and behind the layers, each mapped by itself": workload.ends,
         f"sharding of {len(constraints.sharding)} kernels": constraints.sharding,
         f"partition of {len(constraints.partitions)} kernels": constraints.partitions,

@@ -6,10 +6,13 @@ chips that share sequences exchange keys and values, and over how many chips eac
 
 (1) the sizes multiply to n; given sizes and uses stay;
 (2) a dimension serves one parallelism (``ko2025dfmodel`` IV.C), or, where the rules let it be
-    shared and all its chips reach each other through switches, factors of its size serve one each,
-    in the order of ranks: tensor, context, pipeline, data, and where neighbours are nearer than
-    others also tensor, context, data, pipeline; several dimensions of one parallelism are used as a
-    hierarchy; of data, expert are nearest: their chips exchange tokens in every layer;
+    shared, factors of its size serve one each, in the order of ranks: tensor, context, pipeline,
+    data, and where neighbours are nearer than others also tensor, context, data, pipeline; several
+    dimensions of one parallelism are used as a hierarchy; of data, expert are nearest: their chips
+    exchange tokens in every layer. Where all chips of a dimension reach each other through
+    switches, it is shared on its own. Those whose chips have neighbours are, where these run
+    kernels one by one, filled by ranks one after the other, so that a parallelism that begins on
+    one ring may end on the next, as programs of TPUs have it (``jouppi2023tpuv4``);
 (3) the batch divides by the data-parallel degree (of expert times data) and the microbatch size;
 (4) a degree that is given is the product of all sizes with that use;
 (5) experts divide by the expert and the tensor-parallel degree together where tensor-parallel
@@ -31,10 +34,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from crosstack.errors import InputError, Problem, require
+from crosstack.machine.chip import Execution
 from crosstack.machine.network import KINDS
 from crosstack.machine.system import Dimension, Parallelism, System
 from crosstack.mapping.degrees import FREE, Degrees, degree_of
@@ -106,9 +111,9 @@ def network_uses(
 ) -> Iterator[tuple[tuple[int, ...], tuple[Parallelism, ...], tuple[int, ...]]]:
     """Yield every (sizes, uses, dimensions) of a mapping.
 
-    ``shared``: whether dimensions whose chips all reach each other serve several parallelisms;
-    ``experts``: over how many chips experts are spread at most, ``tokens``: what the number of
-    those that share a sequence divides [1]; ``cut``: whether tensor-parallel chips may cut experts.
+    ``shared``: whether dimensions serve several parallelisms; ``experts``: over how many chips
+    experts are spread at most, ``tokens``: what the number of those that share a sequence divides
+    [1]; ``cut``: whether tensor-parallel chips may cut experts.
     """
     most = {Parallelism.EXPERT: experts, Parallelism.CONTEXT: tokens}
     for sizes in network_sizes(system):
@@ -120,7 +125,10 @@ def network_uses(
             )
             for d, size in zip(system.network, sizes, strict=True)
         ]
-        for each in itertools.product(*choices):
+        ways = [choices]
+        if shared and splits_rings(system):
+            ways += _split_rings(system.network, sizes, choices, degrees, most)
+        for each in itertools.chain.from_iterable(itertools.product(*way) for way in ways):
             if shared and not _consecutive(system.network, each):
                 continue
             rows = [(size, use, i) for i, some in enumerate(each) for use, size in some]
@@ -146,6 +154,24 @@ def experts_divide(
 def fills_servers(system: System) -> bool:
     """Whether tensor parallelism is kept inside, on levels that it could leave half filled."""
     return sum(_switched(system.network)) > 1
+
+
+def splits_rings(system: System) -> bool:
+    """Whether several parallelisms may share a dimension whose chips have neighbours.
+
+    Chips that run kernels side by side are mapped as ``ko2025dfmodel`` has it, a dimension for each
+    (IV.C): each further use of the network takes them a search of partitions.
+    """
+    return system.chip.execution is Execution.TEMPORAL
+
+
+def shares_ring(network: tuple[Dimension, ...], places: tuple[int, ...]) -> bool:
+    """Whether several parallelisms share a dimension whose chips have neighbours.
+
+    ``places``: the dimension of each, as of a mapping.
+    """
+    shared = {place for place, count in Counter(places).items() if count > 1}
+    return any(KINDS[network[place].kind].by_neighbours for place in shared)
 
 
 def _switched(network: tuple[Dimension, ...]) -> list[bool]:
@@ -189,8 +215,7 @@ def _factors(
     row = KINDS[dimension.kind]
     if not shared or row.by_neighbours:
         return
-    inner = tuple(use for use in _INNER if most.get(use, size) > 1)
-    orders: tuple[tuple[Parallelism, ...], ...] = tuple((*inner, *outer) for outer in _OUTER)
+    orders = _orders(most)
     if row.even and dimension.oversubscription == 1.0:
         orders = orders[:1]
     found: dict[Factors, None] = {}
@@ -202,6 +227,53 @@ def _factors(
             if len(factors) > 1 and fits:
                 found[factors] = None
     yield from found
+
+
+def _orders(most: Mapping[Parallelism, int]) -> list[tuple[Parallelism, ...]]:
+    """Return the orders of ranks, the nearest first, of parallelisms that there may be any of."""
+    inner = tuple(use for use in _INNER if most.get(use, 2) > 1)
+    return [(*inner, *outer) for outer in _OUTER]
+
+
+def _split_rings(
+    network: tuple[Dimension, ...],
+    sizes: tuple[int, ...],
+    choices: list[tuple[Factors, ...]],
+    degrees: Degrees,
+    most: Mapping[Parallelism, int],
+) -> Iterator[list[tuple[Factors, ...]]]:
+    """Yield factors of every dimension where ranks fill those whose chips have neighbours.
+
+    At least one of these serves several parallelisms; all others have their ``choices``.
+    """
+    rings = [
+        i
+        for i, d in enumerate(network)
+        if d.parallelism is None and sizes[i] > 1 and KINDS[d.kind].by_neighbours
+    ]
+    found: dict[tuple[Factors, ...], None] = {}
+    for order in _orders(most):
+        for each in _filled([sizes[i] for i in rings], order):
+            degrees_of = [pair for factors in each for pair in factors]
+            if len(degrees_of) > len(rings) and all(
+                most.get(use, size) % size == 0 and degrees.may_have(use, size)
+                for use, size in degrees_of
+            ):
+                found[each] = None
+    for each in found:
+        own = dict(zip(rings, each, strict=True))
+        yield [(own[i],) if i in own else some for i, some in enumerate(choices)]
+
+
+def _filled(sizes: list[int], order: tuple[Parallelism, ...]) -> Iterator[tuple[Factors, ...]]:
+    """Yield factors of every dimension, the innermost first, as ranks fill them in their order."""
+    if not sizes:
+        yield ()
+        return
+    for counts in _factorisations(sizes[0], len(order)):
+        here = tuple(pair for pair in zip(order, counts, strict=True) if pair[1] > 1)
+        for others in _filled(sizes[1:], order[order.index(here[-1][0]) :]):
+            yield (here, *others)
 
 
 def _factorisations(size: int, parts: int) -> Iterator[tuple[int, ...]]:

@@ -17,6 +17,7 @@ other numbers of tiles and other choices kernel by kernel; then the best of all 
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from crosstack.mapping.budget import DEAL
 from crosstack.mapping.fusion import make_problem, quick_sequence, sequence_cost, simple_bound
 from crosstack.mapping.incumbent import PROOF, Incumbent, masks_of
 from crosstack.mapping.mapping import Mapping
+from crosstack.mapping.parallelism import shares_ring
 from crosstack.mapping.search_node import SearchState
 from crosstack.mapping.search_problem import SearchNode
 from crosstack.mapping.tiles import useful_tiles
@@ -95,9 +97,12 @@ def plant(state: SearchState, some: BoundedStrategies | None, tell: Callable[[],
         return
     lanes: _Lanes = {}
     split: list[tuple[float, int]] = []
-    context, members = some.strategies.of_use("context"), some.by_block()
-    for shared in (False, True):  # what a question without shared sequences finds, and more
-        blocks = [own for own in members if (context[own[0]] > 1) == shared]
+    network, plans = state.system.network, some.strategies.plans
+    kinds = np.array([(shares_ring(network, p.dimensions), p.context > 1) for p in plans])
+    members = some.by_block()
+    # What a question without shared rings finds, and one without shared sequences, and more.
+    for kind in itertools.product((False, True), repeat=2):
+        blocks = [own for own in members if tuple(kinds[some.strategies.use[own[0]]]) == kind]
         if not _map(state, some, blocks, lanes, split, tell):
             return
     _split(state, some, split)

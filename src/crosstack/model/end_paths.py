@@ -78,14 +78,14 @@ def _turning(pipeline: Pipeline) -> tuple[Path, ...]:
     """Return the way of stages of which some hold fewer layers, one forward, one backward.
 
     The second stage begins ``p - 1`` microbatches before the first comes back, then takes one
-    forward, one backward; all stages are passed before that and behind it, where microbatches are
-    enough. See `crosstack.model.schedule.closed.uneven_time`.
+    forward, one backward; all stages are passed before that and behind it, where there are as many
+    microbatches as stages. See `crosstack.model.schedule.closed.uneven_time`.
     """
     if not pipeline.uneven:
         return ()
     p, m, send = pipeline.stages, pipeline.microbatches, pipeline.transfer / 2
     (_, begun), (_, ended), (less, least) = pipeline.first, pipeline.last, pipeline.fewer
-    some = (np.asarray(p) > 2) & (np.asarray(m) >= p - 1) & (np.asarray(less) + least > 0)
+    some = (np.asarray(p) > 2) & (np.asarray(m) >= p) & (np.asarray(less) + least > 0)
     work, sends = m + p - 1 - less - 2 * least, 4 * p - 6
     return ((some * work, some * (begun + 2 * ended + sends * send)),)
 
@@ -94,8 +94,9 @@ def _zero_bubble_ends(pipeline: Pipeline, sent: Any) -> tuple[Path, ...]:
     """Return the paths of `end_paths` where gradients of weights wait.
 
     Every path begins with the first pass forward. All of the last stage but its last gradients of
-    weights is between the way down and the way up, which takes ``sent`` [s]; or all of it is behind
-    the way down.
+    weights, of as many microbatches as there are stages, is between the way down and the way up,
+    which takes ``sent`` [s] and ends with those of the first stage; or all of it is behind the way
+    down.
     """
     p, m, share = pipeline.stages, pipeline.microbatches, pipeline.forward
     (first, begun), (_, ended), (less, least) = pipeline.first, pipeline.last, pipeline.fewer
@@ -103,7 +104,7 @@ def _zero_bubble_ends(pipeline: Pipeline, sent: Any) -> tuple[Path, ...]:
     weights, send = pipeline.weight_gradients, pipeline.transfer / 2
     alike = zero_bubble_ways(p, m, beside=beside, forward=share, weights=weights)
     down, own = k + (0 if beside else 1 - one) * m, m * (1 - least)
-    ways = (k - less) * (1 - weights) - k * weights * (1 - least)
+    ways = (k - less) * (1 - weights) + weights * (1 - less - p * (1 - least))
     return (
         *((work, times * send + first) for work, times in _between(pipeline, alike)),
         (own + ways, begun + m * ended + sent),

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from typing import Any
 
-from crosstack.evaluate.comparisons import COMPARED_RULES, is_of_tokens
+from crosstack.evaluate.comparisons import COMPARED_RULES, GENERATIONS, is_of_tokens
 from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.next_plans import (
     PLACES,
@@ -181,6 +181,12 @@ def expected_sentence(answer: Plan) -> str:
     framework, like = answer.task.system.chip.framework, answer.comparison
     if is_calibrated(answer.task.system):
         return "Not compared with measured steps: the machine is calibrated, they were not."
+    chip = answer.task.system.chip.name
+    if not any(chip in names for names in GENERATIONS.values()):
+        return (
+            f"No measured step on {chip} has been compared with ours: what its kernels reach "
+            "follows from its rates and memories alone."
+        )
     if framework is None:
         return "Not compared with measured steps, which frameworks drive: name one (--framework)."
     if like is None:

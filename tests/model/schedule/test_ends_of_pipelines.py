@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from builders.uneven_pipelines import pipelines
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,41 +13,11 @@ from crosstack.model.iteration import exact_time, iteration_time
 from crosstack.model.rules import rules_named
 from crosstack.model.schedule.passes import Operation, Stage
 from crosstack.model.schedule.pipeline import pipeline_time
-from crosstack.model.schedule.zero_bubble import least_microbatches
 from crosstack.model.stages import Pipeline
 from crosstack.workload.transformer_training import Schedule
 
 RULES = rules_named("crosstack")
-TIMES = st.sampled_from([0.0, 0.05, 0.3, 1.0, 2.5])
-
-
-@st.composite
-def pipelines(draw, schedule=Schedule.ONE_F_ONE_B):
-    stages = draw(st.integers(1 if schedule is not Schedule.ZB_V else 2, 6))
-    pieces = schedule.pieces or draw(st.sampled_from([1, 2, 3]))
-    pieces = pieces if stages > 1 else 1
-    rounds = draw(st.integers(1, 4 if pieces > 1 else 14))
-    if schedule.defers_weights:
-        rounds = max(4 * rounds, least_microbatches(stages, schedule))
-    first, last = draw(TIMES), draw(TIMES)
-    cut = pieces > 1 and schedule is Schedule.ONE_F_ONE_B
-    beside = cut or schedule is Schedule.GPIPE or draw(st.booleans())
-    return Pipeline(
-        stages=stages,
-        microbatches=rounds * stages if cut else rounds,
-        layers=1,
-        transfer=2 * draw(TIMES) if stages > 1 else 0.0,
-        overlap=Overlap.ALL if beside else Overlap.NONE,
-        training=True,
-        schedule=schedule,
-        interleave=pieces,
-        forward=draw(st.sampled_from([1 / 3, 0.4])),
-        weight_gradients=draw(st.sampled_from([0.1, 0.3, 0.5])),
-        first=(first / 3, first),
-        last=(last / 3, last),
-    )
-
-
+ONE_BY_ONE = Schedule.ONE_F_ONE_B
 ANY = st.one_of(
     pipelines(), *(pipelines(order) for order in (Schedule.ZB_H1, Schedule.ZB_H2, Schedule.ZB_V))
 )
@@ -66,6 +39,39 @@ def test_no_path_is_longer_than_the_iteration(pipeline, work):
 def test_more_work_is_never_faster(pipeline, work):
     more = exact_time(pipeline, work * 1.25, RULES)
     assert exact_time(pipeline, work, RULES) <= more * (1 + 1e-12)
+
+
+FEWER = st.sampled_from([0.0, 0.1, 0.25, 0.5])
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.one_of(*(pipelines(order) for order in (ONE_BY_ONE, Schedule.ZB_H1, Schedule.ZB_H2))),
+    st.sampled_from([0.02, 0.3, 1.0, 5.0]),
+    st.tuples(FEWER, FEWER),
+)
+def test_no_path_is_longer_than_the_events_of_stages_with_fewer_layers(pipeline, work, fewer):
+    if pipeline.stages == 1:
+        return
+    pipeline = replace(pipeline, interleave=1, overlap=Overlap.ALL, fewer=fewer)
+    stages = []
+    for number in range(pipeline.stages):
+        held, there, back = 1.0, 0.0, 0.0
+        for place, less, (ahead, both) in (
+            (0, fewer[0], pipeline.first),
+            (pipeline.stages - 1, fewer[1], pipeline.last),
+        ):
+            if number == place:
+                held, there, back = held - less, there + ahead, back + both - ahead
+        layers = Operation(
+            name="layers",
+            forward=there + held * work * pipeline.forward,
+            backward=back + held * work * (1 - pipeline.forward),
+            weights=held * work * pipeline.weight_gradients,
+        )
+        stages.append(Stage(operations=(layers,), send=pipeline.transfer / 2))
+    events = pipeline_time(stages, pipeline.microbatches, pipeline.schedule)
+    assert float(iteration_time(pipeline, work, RULES)) <= events * (1 + 1e-9)
 
 
 @settings(max_examples=100, deadline=None)

@@ -43,17 +43,34 @@ def read_calibrated(path: str | Path) -> CalibratedMachine:
         if not isinstance(tree, dict) or not isinstance(section, dict):
             message = "required, but missing: a machine, as crosstack calibrate saves it."
             raise InputError(Problem("system", message))
-        problems = unknown_fields([name for name in tree if name != "system"], ("system",))
-        problems += [
-            Problem(f"system.{name}", "required, but missing: crosstack calibrate saves it.")
-            for name in ALLOWED
-            if name not in section
-        ]
-        others = [name for name in section if name not in ALLOWED]
-        problems += unknown_fields(others, ALLOWED, "system")
+        problems = _not_calibrated(tree, section)
         file = None if problems else validate(FIELDS["system"], section, "system", problems)
         if file is not None:
             read_system(file, problems)  # is it a machine?
         if file is None or problems:
             raise InputError(problems)
         return CalibratedMachine(on=file.on, calibration=Calibration(**file.calibrated.given()))
+
+
+def _not_calibrated(tree: dict[str, Any], section: dict[str, Any]) -> list[Problem]:
+    """Return what is there besides a calibrated machine, or is missing of one.
+
+    A task, or a machine that is changed otherwise, has a file of its own that commands read.
+    """
+    known = FIELDS["system"].model_fields
+    of_task = [f"system.{name}" for name in section if name in known and name not in ALLOWED]
+    of_task += [name for name in tree if name in FIELDS["task"].model_fields and name != "system"]
+    if of_task:
+        message = (
+            "is said in the file of a task, with its workload, as FILE of the command; a machine "
+            "of --on is a name, or a file that crosstack calibrate saved, of on and calibrated."
+        )
+        return [Problem(name, message) for name in of_task[:1]]
+    problems = unknown_fields([name for name in tree if name != "system"], ("system",))
+    problems += [
+        Problem(f"system.{name}", "required, but missing: crosstack calibrate saves it.")
+        for name in ALLOWED
+        if name not in section
+    ]
+    others = [name for name in section if name not in ALLOWED]
+    return problems + unknown_fields(others, ALLOWED, "system")

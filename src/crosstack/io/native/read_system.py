@@ -180,7 +180,7 @@ class _Reader:
             for price, name in (("price", "memory"), ("power", "memory_power")):
                 if price in values:
                     self.unit_prices[name] = values.pop(price)
-        elif chip is not None and chip.memories and "bandwidth" not in given:
+        elif chip is not None and chip.memories:
             with under("memory"):
                 return _changed_memories(chip, given)
         values |= given
@@ -288,11 +288,15 @@ class _Reader:
 
 
 def _changed_memories(chip: Chip, given: dict[str, Any]) -> tuple[MemoryLevel, ...]:
-    """Return the memories of a chip of the library, with the file's values over them."""
+    """Return the memories of a chip of the library, with the file's values over them.
+
+    What streams from the memory takes to come stays; a second one is none of a file that says both
+    bandwidth and capacity, which are then all there is.
+    """
     first, *others = chip.memories
     values: dict[str, Any] = {n: getattr(first, n) for n in ("capacity", "spare")}
     values["bandwidth"] = first.speed
-    for second in others:
+    for second in () if {"bandwidth", "capacity"} <= given.keys() else others:
         values |= {"second_bandwidth": second.speed, "second_capacity": second.capacity}
     main, *rest = main_memory(**values | given)
     same = {n: getattr(main, n) for n in ("bandwidth", "capacity", "spare")}
