@@ -467,15 +467,16 @@ def all_strategies(
 
 
 def plan_together(plan: MeshPlan, layer: Any) -> tuple[MeshPlan, Any]:
-    """Return a plan, and a time, for a layer's that leaves out what passes run together hide.
+    """Return a plan, and the time of a layer by itself, under which an iteration takes the least.
 
-    Passes that run alone wait for their tokens: for what they take at least, and no longer than the
-    layer, so that pairs take what the layer does, wherever in it the tokens are.
+    Of a schedule that pairs passes. Those that run by themselves wait for their tokens: for what
+    tokens take at least, and no longer than ``layer``, so that a pair takes ``layer``, wherever in
+    it the tokens are (`crosstack.model.schedule.dual.together`).
 
     Parameters
     ----------
     layer : float or array
-        What a layer takes without what a pair hides of it. [s]
+        What a layer takes at least without what a pair hides of it. [s]
     """
     alone = np.minimum(plan.tokens[0], layer)
     plan = replace(plan, tokens=(plan.tokens[0], alone), tokens_forward=plan.forward)
