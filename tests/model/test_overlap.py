@@ -27,7 +27,7 @@ from crosstack.model.schedule.pipeline_graph import pipeline_graph
 from crosstack.model.stage_paths import exchange_paths
 from crosstack.model.stages import Pipeline, longest_of
 from crosstack.model.step_paths import step_times
-from crosstack.report.wording import splits
+from crosstack.report.plan_rows import splits
 from crosstack.workload.job import Job
 from crosstack.workload.transformer_training import Hidden, Schedule, Zero, overlap_named
 
