@@ -26,7 +26,12 @@ from crosstack.model.schedule.closed import (
     training_ways,
     zero_bubble_ways,
 )
-from crosstack.model.schedule.uneven import NO_TOKENS, uneven_ends, uneven_ends_of_many
+from crosstack.model.schedule.uneven import (
+    NO_TOKENS,
+    UnevenStages,
+    uneven_ends,
+    uneven_ends_of_many,
+)
 from crosstack.model.stage_paths import stage_paths
 from crosstack.model.stages import Pipeline, longest_of
 from crosstack.model.step_paths import optimizer_step, step_paths, step_times
@@ -251,27 +256,28 @@ def _stages_through(
 
     ``work`` is what a stage takes for one microbatch, with what its layers exchange. [s]
     """
-    share, overlap = float(pipeline.forward), pipeline.overlap
+    share, weights = float(pipeline.forward), float(pipeline.weight_gradients)
     send = pipeline.transfer / rules.iteration.directions(training=True)
-    weights = float(pipeline.weight_gradients)
     (first, begun), (last, ended) = pipeline.first, pipeline.last
     one = all(np.ndim(time) == 0 for time in (work, send, first, begun, last, ended))
-    work = float(work) if one else work
-    counts = int(pipeline.stages), int(pipeline.microbatches), int(pipeline.interleave)
-    own = work * share, work * (1 - share), work * weights
-    fewer = float(pipeline.fewer[0]), float(pipeline.fewer[1])
-    beside, order = overlap is Overlap.ALL, pipeline.schedule
-    if not one:
-        ends: Any = (first, begun), (last, ended)
-        return list(uneven_ends_of_many(*counts, own, ends, fewer, send, order, beside=beside))
-    ends = (float(first), float(begun)), (float(last), float(ended))
-    return uneven_ends(
-        *(*counts, own, ends, fewer, float(send), order),
-        beside=beside,
-        apart=apart,
-        tokens=token_times(pipeline) if order.pairs else NO_TOKENS,
+    ends: Any = (first, begun), (last, ended)
+    if one:
+        work, send = float(work), float(send)
+        ends = (float(first), float(begun)), (float(last), float(ended))
+    stages = UnevenStages(
+        stages=int(pipeline.stages),
+        microbatches=int(pipeline.microbatches),
+        pieces=int(pipeline.interleave),
+        work=(work * share, work * (1 - share), work * weights),
+        ends=ends,
+        fewer=(float(pipeline.fewer[0]), float(pipeline.fewer[1])),
+        send=send,
+        schedule=pipeline.schedule,
+        beside=pipeline.overlap is Overlap.ALL,
+        tokens=token_times(pipeline) if one and pipeline.schedule.pairs else NO_TOKENS,
         taken=pipeline.taken,
     )
+    return uneven_ends(stages, apart=apart) if one else list(uneven_ends_of_many(stages))
 
 
 def _sums_behind(pipeline: Pipeline, work: Any) -> list[Any]:
