@@ -20,10 +20,10 @@ from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints, Mapping
 from crosstack.mapping.parallelism import workload_uses
 from crosstack.mapping.strategies import all_strategies
+from crosstack.model.clocked import kernel_clock
 from crosstack.model.collectives.part import NetworkUse
 from crosstack.model.memory import recomputations
 from crosstack.model.rules import rules_named
-from crosstack.model.temporal import kernel_clock
 from crosstack.workload.architectures import graphs
 from crosstack.workload.axes import AxisUse
 from crosstack.workload.draft import Draft

@@ -23,9 +23,10 @@ from crosstack.model.collectives import LeastTime, NetworkUse, TokenRoute
 from crosstack.model.energy import energy_rates
 from crosstack.model.expert_degrees import spread
 from crosstack.model.memory import STATE
-from crosstack.model.mesh_plan import MeshPlan, make_plan, state_held
+from crosstack.model.mesh_plan import MeshPlan, make_plan
 from crosstack.model.objective import Objective
 from crosstack.model.rules import rules_named
+from crosstack.model.state import state_held
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.job import Job, JobKind
 from crosstack.workload.kernels import Axis

@@ -19,10 +19,9 @@ from crosstack.model.memory import (
     computed_again,
     copy_memory,
     kept_tensors,
-    pipeline_account,
     static_size,
 )
-from crosstack.model.memory_account import ROWS, MemoryAccount, StageMemory
+from crosstack.model.memory_account import ROWS, MemoryAccount, StageMemory, pipeline_account
 from crosstack.model.mesh_plan import MeshPlan, make_plan
 from crosstack.model.rules import Rules, rules_named
 from crosstack.model.schedule.in_flight import in_flight

@@ -19,7 +19,7 @@ from crosstack.model.collectives import (
     LeastTime,
     NetworkUse,
 )
-from crosstack.model.iteration import exact_time, iteration_time, step_times
+from crosstack.model.iteration import exact_time, iteration_time
 from crosstack.model.memory_account import ROWS
 from crosstack.model.optimizer_step import OptimizerStep
 from crosstack.model.parts import MainMemory
@@ -29,6 +29,7 @@ from crosstack.model.schedule.passes import Ending, Operation, Stage
 from crosstack.model.schedule.pipeline_graph import pipeline_graph
 from crosstack.model.stage_paths import exchange_paths
 from crosstack.model.stages import Pipeline
+from crosstack.model.step_paths import step_times
 from crosstack.workload.job import Job
 from crosstack.workload.transformer_training import ZEROS, Recompute, Schedule, Zero
 

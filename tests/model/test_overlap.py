@@ -18,7 +18,7 @@ from crosstack.io import library
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints
-from crosstack.model.iteration import exact_time, iteration_time, step_times
+from crosstack.model.iteration import exact_time, iteration_time
 from crosstack.model.optimizer_step import OptimizerStep
 from crosstack.model.rules import rules_named
 from crosstack.model.schedule.events import TaskGraphBuilder, simulate
@@ -26,7 +26,8 @@ from crosstack.model.schedule.passes import Ending, Operation, Stage
 from crosstack.model.schedule.pipeline_graph import pipeline_graph
 from crosstack.model.stage_paths import exchange_paths
 from crosstack.model.stages import Pipeline, longest_of
-from crosstack.report.wording import splits
+from crosstack.model.step_paths import step_times
+from crosstack.report.plan_rows import splits
 from crosstack.workload.job import Job
 from crosstack.workload.transformer_training import Hidden, Schedule, Zero, overlap_named
 

@@ -15,6 +15,7 @@ from crosstack.machine.chip import GPU_FUSIONS, Execution, Overlap, flat_chip
 from crosstack.machine.framework import Fusion
 from crosstack.machine.memory import Scope, main_memory
 from crosstack.model.choices import make_choices
+from crosstack.model.clocked import kernel_clock
 from crosstack.model.kernels.flat import ConstantShare, SystolicCells
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.model.mesh_plan import make_plan
@@ -22,7 +23,6 @@ from crosstack.model.partition import make_load, partition_cost
 from crosstack.model.rules import rules_named
 from crosstack.model.schedule.events import simulate
 from crosstack.model.schedule.layer import TERMS, PartitionTimes, layer_graph
-from crosstack.model.temporal import kernel_clock
 from crosstack.model.temporal_load import Run
 from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.published.dfmodel.graphs.serving import decode

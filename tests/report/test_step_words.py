@@ -16,6 +16,7 @@ from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints
 from crosstack.report.chart_figure import BELOW, chart_figure
 from crosstack.report.html import answer_html
+from crosstack.report.plan_rows import memory_rows
 from crosstack.report.step_figures import memory_chart, memory_stack, stage_timeline
 from crosstack.report.step_words import (
     LEVERS,
@@ -27,7 +28,6 @@ from crosstack.report.step_words import (
 )
 from crosstack.report.text import answer_tables, plain_text
 from crosstack.report.timeline_figure import rows_figure
-from crosstack.report.wording import memory_rows
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,9 @@ from crosstack.io import library
 from crosstack.machine.chip import Overlap
 from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.report.drawing import fit, text_width
+from crosstack.report.plan_rows import key_numbers
 from crosstack.report.svg import answer_svg, piece_svg, task_svg
-from crosstack.report.wording import key_numbers, time_words
+from crosstack.report.wording import time_words
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 

@@ -19,6 +19,13 @@ from crosstack.published.dfmodel.graphs.serving import decode, prefill
 from crosstack.published.dfmodel.graphs.ssm import hyena, mamba
 from crosstack.report.certificate_words import certificate_sentence, closing_sentence
 from crosstack.report.html import answer_html
+from crosstack.report.plan_rows import (
+    beside_rows,
+    key_numbers,
+    partition_rows,
+    stage_rows,
+    tables_of_parts,
+)
 from crosstack.report.svg import answer_svg
 from crosstack.report.text import (
     answer_tables,
@@ -28,15 +35,10 @@ from crosstack.report.text import (
     task_text,
 )
 from crosstack.report.wording import (
-    beside_rows,
     common_scale,
     elided_names,
-    key_numbers,
     many,
-    partition_rows,
     scaled,
-    stage_rows,
-    tables_of_parts,
     throughput_words,
     time_words,
 )

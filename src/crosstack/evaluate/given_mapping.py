@@ -26,6 +26,20 @@ def problems_of(
     workload: Workload, system: System, mapping: Mapping, rules: Rules
 ) -> Iterator[Problem]:
     """Yield what of a mapping does not belong to the workload or the system."""
+    yield from _kernel_problems(workload, mapping)
+    wrong = _size_problem(system, mapping, rules)
+    if wrong is None:
+        yield from _stage_problems(workload, system, mapping)
+        wrong = _expert_problem(workload, mapping, rules)
+        wrong = wrong or _context_problem(workload, system, mapping, rules)
+    if wrong is not None:
+        yield wrong
+        return
+    yield from _dimension_problems(workload, system, mapping)
+
+
+def _kernel_problems(workload: Workload, mapping: Mapping) -> Iterator[Problem]:
+    """Yield where a mapping has other kernels than the workload and its ends."""
     n_kernels = len(workload.graph)
     if len(mapping.sharding) != n_kernels:
         message = f"got {len(mapping.sharding)} kernels; the workload has {n_kernels}."
@@ -37,48 +51,65 @@ def problems_of(
         if len(own.sharding) != end.graph.n:
             message = f"got {len(own.sharding)} kernels; {end.name} has {end.graph.n}."
             yield Problem(f"mapping.ends[{number}].kernels", message)
+
+
+def _size_problem(system: System, mapping: Mapping, rules: Rules) -> Problem | None:
+    """Return why a mapping is of another network, or of dimensions that rules do not share."""
     sizes = mapping.dimension_sizes
     if len(sizes) != len(system.network):
         message = f"got {len(sizes)} dimensions; the network has {len(system.network)}."
-        yield Problem("mapping.sizes", message)
-        return
+        return Problem("mapping.sizes", message)
     if mapping.dimensions and not rules.collectives.share_dimensions:
         message = f"got {mapping.dimensions}; a dimension has one use by rules {rules.name}."
-        yield Problem("mapping.dimensions", message)
-        return
+        return Problem("mapping.dimensions", message)
     if math.prod(mapping.sizes) != system.n_chips:
         chips = " x ".join(map(str, mapping.sizes))
-        yield Problem("mapping.sizes", f"got {chips} chips; the system has {system.n_chips}.")
-        return
-    stages = mapping.degree(Parallelism.PIPELINE)
+        return Problem("mapping.sizes", f"got {chips} chips; the system has {system.n_chips}.")
+    return None
+
+
+def _stage_problems(workload: Workload, system: System, mapping: Mapping) -> Iterator[Problem]:
+    """Yield why its degrees cannot be, of weights that are shared, and of a framework."""
+    stages, tensor = mapping.degree(Parallelism.PIPELINE), mapping.degree(Parallelism.TENSOR)
     if stages > 1 and workload.graph.shares_weights:
         message = f"got {stages} stages; allowed: 1, as repetitions of {workload.name} share"
         yield Problem("mapping.parallelism", f"{message} weights.")
-    expert, tensor = mapping.degree(Parallelism.EXPERT), mapping.degree(Parallelism.TENSOR)
     asked_of = {"tensor": tensor, "pipeline": stages, "expert_tensor": mapping.expert_tensor}
     not_run = unrunnable(workload, system.chip.framework, **asked_of)
     if not_run is not None:
         yield not_run.at("mapping.parallelism")
-    experts = spread(workload, rules)
-    cut = mapping.expert_tensor > 1
+
+
+def _expert_problem(workload: Workload, mapping: Mapping, rules: Rules) -> Problem | None:
+    """Return why its chips cannot have parts of experts so."""
+    expert, tensor = mapping.degree(Parallelism.EXPERT), mapping.degree(Parallelism.TENSOR)
+    experts, cut = spread(workload, rules), mapping.expert_tensor > 1
     if cut and not cuts_experts(workload, rules):
         asked_for = mapping.expert_tensor
         message = f"got {asked_for}; allowed: 1, as no chips cut experts of {workload.name}."
-        yield Problem("mapping.expert_tensor", message)
-        return
+        return Problem("mapping.expert_tensor", message)
     besides = tensor // mapping.expert_tensor
     if (expert > 1 or cut) and experts % (expert * besides):
         allowed = experts_allowed(workload, experts, expert, besides)
-        yield Problem("mapping.parallelism", f"got ep={expert}; allowed: {allowed}.")
-        return
-    context = mapping.degree(Parallelism.CONTEXT)
-    how = mapping.context_exchange
-    asked = workload, system, rules
+        return Problem("mapping.parallelism", f"got ep={expert}; allowed: {allowed}.")
+    return None
+
+
+def _context_problem(
+    workload: Workload, system: System, mapping: Mapping, rules: Rules
+) -> Problem | None:
+    """Return why its chips cannot share sequences so."""
+    tensor, context = mapping.degree(Parallelism.TENSOR), mapping.degree(Parallelism.CONTEXT)
+    how, asked = mapping.context_exchange, (workload, system, rules)
     refused = context_refused(*asked, tensor=tensor, context=context, exchange=how)
-    if refused:
-        yield Problem("mapping.parallelism", f"got cp={context}; allowed: {refused}.")
-        return
-    placed = placed_use(workload.placement)
+    if not refused:
+        return None
+    return Problem("mapping.parallelism", f"got cp={context}; allowed: {refused}.")
+
+
+def _dimension_problems(workload: Workload, system: System, mapping: Mapping) -> Iterator[Problem]:
+    """Yield where a dimension has another size or use than the network or the workload gives it."""
+    sizes, placed = mapping.dimension_sizes, placed_use(workload.placement)
     places = mapping.dimensions or range(len(sizes))
     for i, (place, use) in enumerate(zip(places, mapping.parallelism, strict=True)):
         size, dimension = sizes[place], system.network[place]

@@ -317,19 +317,7 @@ def optimise(
             mapping = soonest(whole, mapping, chosen) if metric is Objective.TIME else mapping
     except InputError as error:
         raise whole.as_in_file(error) from None
-    evaluation = evaluate(whole.workload, whole.system, mapping, chosen)
-    # Sums in another order round otherwise.
-    value = value_under(certificate.metric, whole.system, mapping, evaluation)
-    optimal = certificate.status is Status.OPTIMAL
-    bound = value if optimal else min(certificate.bound, value)
-    answer = Plan(
-        task=whole,
-        rules=chosen,
-        mapping=mapping,
-        certificate=replace(certificate, objective=value, bound=bound),
-        evaluation=evaluation,
-        tokens=tokens,
-    )
+    answer = _priced(whole, chosen, mapping, certificate, tokens)
     if top:
         answer = _with_next_plans(answer, top, gap, next(iter(noted), None))
     if front:
@@ -337,6 +325,28 @@ def optimise(
         asked = partial(limited, gap=gap, objective=metric, **share)
         answer = _with_front(answer, front, gap, asked, next(iter(noted), None))
     return answer
+
+
+def _priced(
+    task: Task, rules: Rules, mapping: Mapping, certificate: Certificate, tokens: float | None
+) -> Plan:
+    """Return the answer that a search found, with the value that its evaluation has.
+
+    ``tokens`` are those of `Plan`. [1]
+    """
+    evaluation = evaluate(task.workload, task.system, mapping, rules)
+    # Sums in another order round otherwise.
+    value = value_under(certificate.metric, task.system, mapping, evaluation)
+    optimal = certificate.status is Status.OPTIMAL
+    bound = value if optimal else min(certificate.bound, value)
+    return Plan(
+        task=task,
+        rules=rules,
+        mapping=mapping,
+        certificate=replace(certificate, objective=value, bound=bound),
+        evaluation=evaluation,
+        tokens=tokens,
+    )
 
 
 def _checked_limits(

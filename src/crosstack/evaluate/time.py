@@ -36,8 +36,8 @@ from crosstack.model.ends import PricedBlock, counted, end_cost, plan_of_end, pr
 from crosstack.model.energy import Energy, energy_rates
 from crosstack.model.host_memory import check_host, host_account
 from crosstack.model.iteration import Iteration, iteration, latency, split_iteration
-from crosstack.model.memory import COPY_COLUMNS, copy_memory, pipeline_account, recomputations
-from crosstack.model.memory_account import MemoryAccount, memory_levers
+from crosstack.model.memory import COPY_COLUMNS, copy_memory, recomputations
+from crosstack.model.memory_account import MemoryAccount, memory_levers, pipeline_account
 from crosstack.model.mesh_plan import (
     MeshPlan,
     make_plan,

@@ -68,6 +68,26 @@ def stages_of(answer: Plan) -> tuple[Stage, ...]:
     count = found.n_stages * mapping.interleave
     beside = pipeline.overlap is Overlap.ALL
     send = float(pipeline.transfer) / (2 if pipeline.training else 1) if count > 1 else 0.0
+    layers, (first, last) = _layers(answer, pipeline), _own_of_ends(answer, pipeline)
+    on = [piece_chip(stage, found.n_stages, mapping.schedule) for stage in range(count)]
+    stages = []
+    for stage in range(count):
+        at = zip((0, count - 1), pipeline.fewer, strict=True)
+        held = 1.0 - sum(float(share) for place, share in at if place == stage)
+        own = [_shortened(one, held) for one in layers]
+        if not beside and send:
+            away = [0 <= to < count and on[to] != on[stage] for to in (stage + 1, stage - 1)]
+            own.append(_sending(send, *away, training=pipeline.training))
+        own = [*first, *own] if stage == 0 else own
+        own = [*own, *last] if stage == count - 1 else own
+        sent = send if beside else 0.0
+        stages.append(Stage(operations=tuple(own), send=sent, taken=pipeline.taken))
+    return tuple(stages)
+
+
+def _layers(answer: Plan, pipeline: Pipeline) -> list[Operation]:
+    """Return what a piece of a stage that holds as many layers as any does of a microbatch."""
+    found, mapping = answer.evaluation, answer.mapping
     whole = found.layer_time * mapping.microbatch_size * found.layers_per_stage
     work = whole / mapping.interleave
     share = float(pipeline.forward) if pipeline.training else 1.0
@@ -83,28 +103,18 @@ def stages_of(answer: Plan) -> tuple[Stage, ...]:
     for name, time in _waits(answer, pipeline, whole):
         there, back = time * share, time * (1 - share)
         layers = [*layers, Operation(name=name, forward=there, backward=back)]
-    before, behind = _ends(answer)
-    stages, fewer = [], pipeline.fewer
-    on = [piece_chip(stage, found.n_stages, mapping.schedule) for stage in range(count)]
-    for stage in range(count):
-        held = 1.0 - sum(
-            float(share) for at, share in zip((0, count - 1), fewer, strict=True) if at == stage
-        )
-        own = [_shortened(one, held) for one in layers]
-        if not beside and send:
-            away = [0 <= to < count and on[to] != on[stage] for to in (stage + 1, stage - 1)]
-            own.append(_sending(send, *away, training=pipeline.training))
-        if stage == 0 and pipeline.first[1]:
-            there, both = pipeline.first
-            ends = _operations(_run_of_ends(answer, before), there, both - there)
-            own = [*_with_tokens(ends, pipeline.first_tokens), *own]
-        if stage == count - 1 and pipeline.last[1]:
-            there, both = pipeline.last
-            ends = _operations(_run_of_ends(answer, behind), there, both - there)
-            own += _with_tokens(ends, pipeline.last_tokens)
-        sent = send if beside else 0.0
-        stages.append(Stage(operations=tuple(own), send=sent, taken=pipeline.taken))
-    return tuple(stages)
+    return layers
+
+
+def _own_of_ends(answer: Plan, pipeline: Pipeline) -> tuple[list[Operation], list[Operation]]:
+    """Return what the first stage does before its layers, and the last one behind them."""
+    sides = pipeline.first, pipeline.last
+    tokens = pipeline.first_tokens, pipeline.last_tokens
+    found = list[list[Operation]]()
+    for ends, (there, both), sent in zip(_ends(answer), sides, tokens, strict=True):
+        run = _run_of_ends(answer, ends) if both else []
+        found.append(_with_tokens(_operations(run, there, both - there), sent))
+    return found[0], found[1]
 
 
 def _waits(answer: Plan, pipeline: Pipeline, work: float) -> Pieces:

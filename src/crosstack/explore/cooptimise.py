@@ -8,7 +8,7 @@ their bound says by then that they cannot win any more.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -122,58 +122,70 @@ def co_optimise(
     every = [ChoiceResult(choice=choice) for choice in choices]
     if not every:
         raise InputError(Problem("choices", "there is nothing to choose from."))
-    trials, meter = trials or Trials(), Meter(progress)
-    best: float | None = None
-    problems: list[CrosstackError] = []
+    trials = trials or Trials()
     looks = 2 if evaluations > 1 else 1  # at a choice before it is searched
     longest = evaluations if evaluations > 1 else 0
-    spent, left = 0, looks * len(every) + min(searches, len(every)) * longest
-
-    def tell(i: int, more: int = 0, value: float | None = None) -> None:
-        counts = Counter(c.status.value for c in every if c.status is not ChoiceStatus.LEFT)
-        done, at = spent + more, every[i].choice.name
-        total = max(spent + left, done)
-        meter.show(done, total, counts=counts, at=at, best=_least(best, value))
-
-    def pruned(i: int) -> bool:
-        beaten = best is not None and every[i].bound >= best and every[i].first != best
-        if beaten:
-            every[i] = replace(every[i], status=ChoiceStatus.PRUNED)
-        return beaten
-
-    possible = _bounded(every, problems, tell)
+    most = looks * len(every) + min(searches, len(every)) * longest
+    standing = _Standing(every, Meter(progress), most)
+    possible = _bounded(standing)
     # The most promising bounds first, so that what they reach spares a look at the others.
     for i in sorted(possible, key=lambda i: every[i].bound):
-        left -= looks
-        if not pruned(i):
+        standing.left -= looks
+        if not standing.pruned(i):
             evaluate = Recorded.of(every[i].choice, trials)
-            every[i] = _looked(every[i], evaluate, even=looks == 2)
-            spent += looks
-            best = _least(best, every[i].first)
-            tell(i)
+            standing.take(i, _looked(every[i], evaluate, even=looks == 2), looks)
+            standing.tell(i)
     open_ = [i for i in possible if every[i].status is not ChoiceStatus.PRUNED]
-    done, left = 0, min(searches, len(open_)) * longest
+    done, standing.left = 0, min(searches, len(open_)) * longest
+    options = {"method": method, "descent": descent, "evaluations": evaluations, "seed": seed}
     for i in sorted(
         open_, key=lambda i: (every[i].first is None, every[i].first or every[i].bound)
     ):
-        if pruned(i) or done >= searches or evaluations == 1:
+        if standing.pruned(i) or done >= searches or evaluations == 1:
             continue
         done += 1
-        tell(i)
-        every[i] = found = _searched(
-            every[i],
-            problems,
-            evaluate=Recorded.of(every[i].choice, trials),
-            method=method,
-            descent=descent,
-            evaluations=evaluations,
-            seed=seed,
-            progress=partial(tell, i),
-        )
-        spent += evaluations if found.result is None else found.result.evaluations
-        left -= evaluations
-        best = _least(best, found.best)
-    return _best(every, problems, spent)
+        standing.tell(i)
+        evaluate, told = Recorded.of(every[i].choice, trials), partial(standing.tell, i)
+        found = _searched(every[i], standing.problems, evaluate=evaluate, progress=told, **options)
+        made = evaluations if found.result is None else found.result.evaluations
+        standing.take(i, found, made)
+        standing.left -= evaluations
+    return _best(every, standing.problems, standing.spent)
+
+
+class _Standing:
+    """What is known of ``every`` choice, and where the search of them stands.
+
+    ``problems`` are why some are impossible, ``best`` the best value so far [unit of the
+    objective], ``spent`` and ``left`` evaluations made and to come. [1]
+    """
+
+    def __init__(self, every: list[ChoiceResult], meter: Meter, left: int) -> None:
+        self.every, self.meter = every, meter
+        self.problems: list[CrosstackError] = []
+        self.best: float | None = None
+        self.spent, self.left = 0, left
+
+    def tell(self, i: int, more: int = 0, value: float | None = None) -> None:
+        """Show where it stands at a choice, of whose search ``more`` evaluations are made."""
+        counts = Counter(c.status.value for c in self.every if c.status is not ChoiceStatus.LEFT)
+        done, at = self.spent + more, self.every[i].choice.name
+        total = max(self.spent + self.left, done)
+        self.meter.show(done, total, counts=counts, at=at, best=_least(self.best, value))
+
+    def pruned(self, i: int) -> bool:
+        """Whether a choice cannot win any more; its result then says so."""
+        choice = self.every[i]
+        beaten = self.best is not None and choice.bound >= self.best and choice.first != self.best
+        if beaten:
+            self.every[i] = replace(choice, status=ChoiceStatus.PRUNED)
+        return beaten
+
+    def take(self, i: int, found: ChoiceResult, made: int) -> None:
+        """Take what so many evaluations found of a choice."""
+        self.every[i] = found
+        self.spent += made
+        self.best = _least(self.best, found.best)
 
 
 def _searched(
@@ -195,15 +207,13 @@ def _least(one: float | None, other: float | None) -> float | None:
     return min((v for v in (one, other) if v is not None), default=None)
 
 
-def _bounded(
-    every: list[ChoiceResult], problems: list[CrosstackError], tell: Callable[[int], None]
-) -> list[int]:
+def _bounded(standing: _Standing) -> list[int]:
     """Bound every choice; return which are possible, ``problems`` says why others are not.
 
     Choices of the same chip have the same ideal one.
     """
     chips: dict[tuple[object, ...], Chip] = {}
-    possible = []
+    possible, every = [], standing.every
     for i, candidate in enumerate(every):
         problem, free = candidate.choice.problem, candidate.choice.problem.free
         same = id(free.template), id(free.budget), free.held, free.chip_area
@@ -214,9 +224,9 @@ def _bounded(
                 every[i] = replace(candidate, bound=time_bound(problem, chips[same]))
             possible.append(i)
         except (InfeasibleError, InputError) as error:
-            problems.append(error)
+            standing.problems.append(error)
             every[i] = replace(candidate, status=ChoiceStatus.IMPOSSIBLE, reason=str(error))
-        tell(i)
+        standing.tell(i)
     return possible
 
 

@@ -13,7 +13,7 @@ from crosstack.explore.budget_space import AreaRange, BudgetSpace
 from crosstack.explore.codesign import TERMS, CodesignProblem, Front, search_front
 from crosstack.explore.keys import stated
 from crosstack.explore.machines import MachineChoice, UnitPrices
-from crosstack.explore.optimize import combinations
+from crosstack.explore.optimize import Labels, combinations
 from crosstack.explore.pool import Executor, executor_for
 from crosstack.explore.progress import Tell
 from crosstack.explore.study import Bound, Goal
@@ -27,7 +27,8 @@ from crosstack.io.rules import rules_at
 from crosstack.io.study_file import codesign_file
 from crosstack.io.technology import TechnologyLibrary
 from crosstack.io.yaml_tree import parse_yaml
-from crosstack.model.rules import MAPPED
+from crosstack.machine.generate.generation import Generation
+from crosstack.model.rules import MAPPED, Rules
 from crosstack.records import require_type
 from crosstack.technology.wafers import Wafer
 
@@ -128,45 +129,14 @@ def read_codesign(
     chip_text = read_text(chip_path)
     other = "" if isinstance(file.workload, dict) else read_text(path.parent / file.workload)
     try:
-        problems: list[Problem] = []
-        with collecting(problems, ""):
-            rules = rules_at(file.rules, MAPPED, path.parent)
-        try:
-            chip_rules = rules_at(file.chip_rules, ("chips",), path.parent).chips
-        except InputError as error:  # it calls its argument rules
-            problems += [Problem("chip_rules", problem.message) for problem in error.problems]
-        with collecting(problems, ""):
-            area = file.chip_area and AreaRange(low=file.chip_area.low, high=file.chip_area.high)
-        with collecting(problems, "search"):
-            require(file.search.gap < 1, "gap", file.search.gap, "0 to below 1")
         tree = parse_yaml(chip_text)
         content = tree if isinstance(tree, dict) else chip_text
-        if deepflow.looks_like(tree):
-            message = "is DeepFlow's, which names no node; allowed: a chip file of crosstack."
-            problems.append(Problem("chip", f"{file.chip} {message}"))
-        if problems:
-            raise InputError(problems)
-        choices = tuple(
-            MachineChoice(
-                labels=labels,
-                space=BudgetSpace(
-                    template=found.template,
-                    budget=found.budget,
-                    chip_area=area or None,
-                    held=tuple(sorted(_held(file, found))),
-                    spare=("power",),  # a chip that draws less may be the better one
-                ),
-                wafer=_wafer(file.prices, found),
-                chips_per_package=found.chips_per_package,
-                n_packages=found.n_packages,
-                inside=found.inside,
-                between=found.between,
-            )
-            for labels, found in (
-                (labels, read_chip(content, str(chip_path), changes, library))
-                for labels, changes in combinations(file.choices)
-            )
+        rules, chip_rules, area = _decided(file, path.parent, of_deepflow=deepflow.looks_like(tree))
+        chips = (
+            (labels, read_chip(content, str(chip_path), changes, library))
+            for labels, changes in combinations(file.choices)
         )
+        choices = tuple(_choice(file, labels, found, area) for labels, found in chips)
         for choice in choices:
             choice.space.space  # noqa: B018, it says so where nothing is free
     except InputError as error:
@@ -187,6 +157,53 @@ def read_codesign(
         evaluations=file.search.evaluations,
         seed=file.search.seed,
         space=_space(file, path, problem, (chip_text, other)),
+    )
+
+
+def _decided(
+    file: FileModel, folder: Path, *, of_deepflow: bool
+) -> tuple[Rules, Generation, AreaRange | None]:
+    """Return rules, those of chips, and the range of areas; `InputError` with every problem.
+
+    ``of_deepflow``: whether the chip's file is one of DeepFlow.
+    """
+    problems: list[Problem] = []
+    with collecting(problems, ""):
+        rules = rules_at(file.rules, MAPPED, folder)
+    try:
+        chip_rules = rules_at(file.chip_rules, ("chips",), folder).chips
+    except InputError as error:  # it calls its argument rules
+        problems += [Problem("chip_rules", problem.message) for problem in error.problems]
+    with collecting(problems, ""):
+        area = file.chip_area and AreaRange(low=file.chip_area.low, high=file.chip_area.high)
+    with collecting(problems, "search"):
+        require(file.search.gap < 1, "gap", file.search.gap, "0 to below 1")
+    if of_deepflow:
+        message = "is DeepFlow's, which names no node; allowed: a chip file of crosstack."
+        problems.append(Problem("chip", f"{file.chip} {message}"))
+    if problems:
+        raise InputError(problems)
+    return rules, chip_rules, area or None
+
+
+def _choice(
+    file: FileModel, labels: Labels, found: ChipDescription, area: AreaRange | None
+) -> MachineChoice:
+    """Return a choice of machines, of a chip that was read and areas in a range."""
+    return MachineChoice(
+        labels=labels,
+        space=BudgetSpace(
+            template=found.template,
+            budget=found.budget,
+            chip_area=area,
+            held=tuple(sorted(_held(file, found))),
+            spare=("power",),  # a chip that draws less may be the better one
+        ),
+        wafer=_wafer(file.prices, found),
+        chips_per_package=found.chips_per_package,
+        n_packages=found.n_packages,
+        inside=found.inside,
+        between=found.between,
     )
 
 

@@ -19,15 +19,16 @@ from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
 __all__ = ["Precedence", "Step"]
 
 Step = tuple[Ints, Ints, Floats]
-"""Where steps lead, no two to one kernel, where they begin, and their lengths by source: 0 where
-they are allowed, infinite elsewhere."""
+"""Kernels that steps lead to, no two to one, and that they begin at, shape (steps,); their lengths,
+shape (steps, sources): 0 where they are allowed, infinite elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Precedence:
-    """Kernels by their places: ``one`` runs before ``other``, for each pair of neighbours.
+    """Kernels by their places: ``other`` waits for ``one`` right before it, shape (pairs,) each.
 
-    ``behind`` tells whether a kernel (row) runs behind another (column), through others or not.
+    ``behind``, shape (n, n), tells whether a kernel (row) waits for another (column), through
+    others or not.
     """
 
     one: Ints
@@ -36,7 +37,7 @@ class Precedence:
 
     @classmethod
     def of(cls, load: ChipLoad, place: Ints) -> Precedence:
-        """Return that of a load whose kernels have places along a topological order."""
+        """Return that of a load whose kernels have places along a topological order, (n,)."""
         pairs, behind = list[tuple[int, int]](), np.zeros((load.n, load.n), dtype=np.bool_)
         for i in np.argsort(place).tolist():
             here = int(place[i])
@@ -48,7 +49,15 @@ class Precedence:
         return cls(one, other, behind)
 
     def steps(self, sources: Ints, low: int, high: int) -> tuple[Step, ...]:
-        """Return steps from some sources, among places from ``low`` to ``high``, counted there."""
+        """Return steps on ways from some sources, in groups; see `Step`.
+
+        Parameters
+        ----------
+        sources : array, shape (sources,)
+            Their places. [1]
+        low, high : int
+            Places, ``high`` left out, among which ways stay; steps tell places less ``low``. [1]
+        """
         near = (self.one >= low) & (self.other < high)
         one, other = self.one[near], self.other[near]
         back = self.behind[one[:, None], sources[None, :]]

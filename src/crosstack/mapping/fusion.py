@@ -272,32 +272,52 @@ def fuse(
         if complete:
             return None if best is None else Fusion.of(best)
         return Fusion.of(best, bound)
-    # Too many ideals: bound and improve, see `crosstack.mapping.large_graphs`.
-    load, order = problem.load, problem.order
-    core = core_of(load, order)
+    effort = _Effort(cache, budget, most_ideals, bound_only)
+    best, bound = _without_tables(problem, best, bound, limit, effort)
+    if not bound < limit:
+        return None if best is None else Fusion.of(best)
+    return Fusion.of(best, bound)
+
+
+@dataclass(frozen=True, slots=True)
+class _Effort:
+    """What may be spent on a problem; as the parameters of `fuse`."""
+
+    cache: TableCache
+    budget: Budget
+    most_ideals: int
+    bound_only: bool
+
+
+def _without_tables(
+    problem: FusionProblem, best: _Chain, bound: float, limit: float, effort: _Effort
+) -> tuple[_Chain, float]:
+    """Return better of a sequence and of a bound where there are too many ideals.
+
+    See `crosstack.mapping.large_graphs`. Where the bound is not below ``limit`` there is no better
+    sequence. [s]
+    """
+    load, order, cache, budget = problem.load, problem.order, effort.cache, effort.budget
+    core, tables = core_of(load, order), None
     small = FusionProblem(
         load=core.load, preds=core.order.preds, order=core.order, slots=core.slots(problem.slots)
     )
     if core.deferrable and core.kernels:
-        tables = all_ideals(small, most_ideals, cache)
+        tables = all_ideals(small, effort.most_ideals, cache)
     if tables is not None:
         parts = two_directions_bound(load, order, only_choice(load.n), limit=limit, budget=budget)
         if parts is None:
-            prices = PRICES[:1] if bound_only else PRICES
+            prices = PRICES[:1] if effort.bound_only else PRICES
             parts = _bound_by_core(problem, core, small, tables, limit, budget, prices)
         bound = max(bound, parts)
-        if not bound < limit:
-            return None if best is None else Fusion.of(best)
-        if not bound_only:
+        if bound < limit and not effort.bound_only:
             best = _rounds(problem, core, tables, best, limit, budget)
-    elif not bound_only and _takes_long(load, cache):
+    elif not effort.bound_only and _takes_long(load, cache):
         found, bound = _wide_graph(problem, best, bound, cache, budget)
         best = min((x for x in (best, found) if x is not None and x[0] < limit), default=best)
-        if not bound < limit:
-            return None if best is None else Fusion.of(best)
-    elif best is not None and not bound_only and problem.slots is None:
+    elif best is not None and not effort.bound_only and problem.slots is None:
         best = min(best, improve(load, order, best[1], range(load.n), budget=budget))
-    return Fusion.of(best, bound)
+    return best, bound
 
 
 def _without_ideals(problem: FusionProblem, budget: Budget) -> tuple[_Chain, float, bool]:

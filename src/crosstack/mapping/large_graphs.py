@@ -27,7 +27,7 @@ from crosstack.mapping.slots import Slots
 from crosstack.mapping.steps import Deferred, least_compute, least_memory_time
 from crosstack.model.alive import live_sizes
 from crosstack.model.flows import Flow
-from crosstack.model.partition import PER_KERNEL, ChipLoad, partition_cost
+from crosstack.model.partition import PER_KERNEL, ChipLoad, PartitionCost, partition_cost
 from crosstack.workload.kernel_graph import Bools, bits
 
 STEP = 20  # units of work of one kernel more in a partition, see `Budget`
@@ -202,22 +202,10 @@ def improve(
             here = next(p for p, mask in enumerate(masks) if mask >> i & 1)
             if masks[here] == 1 << i:
                 continue
-            lowest, highest = _room(order, masks, i)
-            without = partition_cost(load, masks[here] & ~(1 << i))
-            if not without.fits:
-                continue
-            gain = costs[here].cost - without.cost
-            choice, chosen = None, gain * 1e-9
-            for there in range(lowest, highest + 1):
-                if there == here:
-                    continue
-                grown = partition_cost(load, masks[there] | 1 << i)
-                better = gain - (grown.cost - costs[there].cost)
-                if grown.fits and better > chosen + 1e-12 * costs[there].cost:
-                    choice, chosen = (there, grown), better
+            choice = _best_move(load, order, masks, costs, i, here)
             if choice is None:
                 continue
-            there, grown = choice
+            there, grown, without = choice
             trial = list(masks)
             trial[here] &= ~(1 << i)
             trial[there] |= 1 << i
@@ -227,6 +215,29 @@ def improve(
             costs[here], costs[there] = without, grown
     kept = [(mask, cost) for mask, cost in zip(masks, costs, strict=True) if mask]
     return sum(cost.cost for _, cost in kept), tuple(mask for mask, _ in kept)
+
+
+def _best_move(
+    load: ChipLoad, order: Order, masks: list[int], costs: list[PartitionCost], i: int, here: int
+) -> tuple[int, PartitionCost, PartitionCost] | None:
+    """Return where kernel ``i`` is best moved to from ``here``, if anywhere that saves.
+
+    The partition, what that costs with it, and what its own costs without it.
+    """
+    without = partition_cost(load, masks[here] & ~(1 << i))
+    if not without.fits:
+        return None
+    lowest, highest = _room(order, masks, i)
+    gain = costs[here].cost - without.cost
+    choice, chosen = None, gain * 1e-9
+    for there in range(lowest, highest + 1):
+        if there == here:
+            continue
+        grown = partition_cost(load, masks[there] | 1 << i)
+        better = gain - (grown.cost - costs[there].cost)
+        if grown.fits and better > chosen + 1e-12 * costs[there].cost:
+            choice, chosen = (there, grown, without), better
+    return choice
 
 
 def _room(order: Order, masks: Sequence[int], i: int) -> tuple[int, int]:

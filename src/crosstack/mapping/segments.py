@@ -1,10 +1,21 @@
 """The best cut of an order of kernels into partitions.
 
-What a tensor moves and takes of the SRAM is the same in all sets of kernels that follow one another
-and begin and end between the same two of its kernels. So it is added to a rectangle of a table of
-all such sets, by where they begin and where they end, and sums along both sides give the terms of
-all, by the formulas of `crosstack.model.partition.partition_cost`. Then the least cost up to each
-kernel is found from those before it.
+Along an order, a partition is a *segment*: kernels from one place to another. What a tensor moves
+and takes of the SRAM is the same in all segments that begin and end between the same two of its
+kernels. So it is added to a rectangle of a table of all segments, by where they begin (rows) and
+where they end (columns), and sums along both sides give the terms of all, by the formulas of
+`crosstack.model.partition.partition_cost`. A tensor that is made at place p and read at
+r_1 < r_2 < ... adds to segments from a to e:
+
+* what enters, and two tiles of it, for ``p, r_(i-1) < a <= r_i <= e``: once for each reader that
+  may be the first inside, as that one alone is;
+* what leaves, and as many tiles, for ``a <= p <= e``; tiles for deeper readers for ``a <= p`` and
+  ``r_i <= e``, each what it needs beyond those before it;
+* what does not leave after all, taken off again for ``a <= p`` and all readers at e or before.
+
+Then the least cost up to each place is found from those before it (Bellman's recursion for the
+shortest path through a graph without cycles), so it is that of all cuts of the order whose segments
+were tried.
 """
 
 from __future__ import annotations
@@ -30,7 +41,7 @@ STEP, ROW = 20, 6  # units of work of a partition that is priced, and of a row; 
 CELLS_A_UNIT = 200  # of array operations
 ROWS = 128  # kernels at which partitions begin that are looked at together
 WIDTH = 64  # kernels of a partition at first
-TERMS = "network", "data", "own_memory", "weight_time", "sram"  # of kernels, that add up
+TERMS = "network", "data", "own_memory", "weight_time", "sram"  # fields of loads that add up
 
 
 def segment(
@@ -42,10 +53,10 @@ def segment(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rectangles:
-    """What tensors add to sets from one of ``first`` to ``last`` that end at ``end`` or later.
+    """What tensors add to segments from one of ``first`` to ``last`` that end at ``end`` or later.
 
-    ``moved`` [B], ``sram`` that they take [B], and ``spare``: what of it they may give back where
-    the set grows [B].
+    Places in an order, ``last`` included, shape (rectangles,); ``moved`` [B], ``sram`` that they
+    take [B], and ``spare``: what of it they may give back where the segment grows [B].
     """
 
     first: Ints
@@ -56,7 +67,10 @@ class _Rectangles:
     spare: Floats
 
     def tables(self, low: int, rows: int, columns: int) -> tuple[Floats, Floats, Floats]:
-        """Return the sums of all, shape (rows, columns), of sets that begin at ``low`` or later."""
+        """Return the sums of moved, of SRAM and of spare bytes, shape (rows, columns) each. [B]
+
+        Of segments from place ``low`` plus the row to ``low`` plus the column.
+        """
         near = (self.first < low + rows) & (self.last >= low) & (self.end < low + columns)
         first, end = np.maximum(self.first[near], low) - low, self.end[near] - low
         behind = self.last[near] + 1 - low
@@ -74,9 +88,10 @@ class _Rectangles:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Along:
-    """What tensors and kernels add to sets along an order of ``n`` kernels.
+    """What tensors and kernels add to segments of an order of ``n`` kernels.
 
-    ``sums`` are those of terms of all kernels before each place, by their names in `ChipLoad`.
+    ``sums`` are those of terms of all kernels before each place, shape (n + 1,), by their names in
+    `ChipLoad`: in [s], ``sram`` in [B].
     """
 
     n: int
@@ -84,7 +99,7 @@ class _Along:
     sums: dict[str, Floats]
 
     def sum(self, name: str, low: int, rows: int, columns: int) -> Floats:
-        """Return the sums of a term from ``rows`` places on to ``columns`` ends."""
+        """Return the sums of a term in segments, shape (rows, columns), as `_Rectangles.tables`."""
         sums = self.sums[name]
         until = sums[None, low + 1 : low + 1 + columns]
         return np.asarray(until - sums[low : low + rows, None], dtype=float)
@@ -92,10 +107,10 @@ class _Along:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Block:
-    """What sets of kernels that follow one another cost, by where they begin and end. [s]
+    """What segments that begin in a block of places cost, by where they begin and end. [s]
 
     Row k are those that begin at the k-th place of the block, column k those that end there;
-    ``reach`` is how many of each row may be of use.
+    ``reach`` is of how many kernels, at most, those of each row may be of use. [1]
     """
 
     cost: Floats
@@ -105,7 +120,8 @@ class _Block:
 class _Path:
     """The least cost up to each place of an order [s], and where the last partition begins.
 
-    ``masks`` are the kernels before each place, ``longest`` is how many a partition may have.
+    ``masks`` are the kernels before each place, ``longest`` is how many a partition may have [1];
+    ``exact``: whether none that may be of use was left out.
     """
 
     def __init__(self, sequence: Sequence[int]) -> None:
@@ -141,7 +157,11 @@ class _Path:
 
 
 class Segments:
-    """Cuts orders of the kernels of one load, or of some of them."""
+    """Cuts orders of the kernels of one load, or of some of them.
+
+    ``binds``: whether tensors between partitions may fill main memory. ``plain``: whether sums tell
+    what a partition costs, to rounding; else they bound it, and it is priced by itself.
+    """
 
     def __init__(self, load: ChipLoad) -> None:
         self.load, flows = load, load.flows
@@ -170,7 +190,7 @@ class Segments:
 
         Stops growing a partition when its SRAM is full whatever buffers it may give back, when the
         chip runs nothing that holds it as one, and on long orders after `MOST_EXTENSIONS` / n
-        kernels.
+        kernels, `SHORTEST_REACH` at least.
         """
         n, path, low, width = len(sequence), _Path(sequence), 0, WIDTH
         along = self._along(np.array(sequence, dtype=np.int64))
@@ -192,8 +212,8 @@ class Segments:
     def _priced(self, path: _Path, start: int, least: Floats, budget: Budget) -> bool:
         """Price partitions from ``start`` on where cores, units, directions or memory decide.
 
-        ``least`` is what they cost at least, from one kernel on [s]. Returns whether there was work
-        left for all.
+        ``least`` is what they cost at least, from one kernel on, shape (ends,) [s]. Returns whether
+        there was work left for all.
         """
         load, masks = self.load, path.masks
         room = load.memory_limit * (1 + ROUNDING)
@@ -215,7 +235,7 @@ class Segments:
         return _Along(len(order), self._rectangles(order), sums)
 
     def _rectangles(self, order: Ints) -> _Rectangles:
-        """Return what tensors add to sets of kernels along an order, by places in it."""
+        """Return what tensors add to segments of an order; the cases are those of the module."""
         place = np.full(self.load.n, -1)
         place[order] = np.arange(len(order))
         made, at = place[self.producer], place[self.reader]
@@ -259,9 +279,10 @@ class Segments:
     def _block(
         self, path: _Path, along: _Along, low: int, width: int, budget: Budget
     ) -> tuple[_Block, int]:
-        """Return sets that begin at ``low`` or behind, and how wide the next ones may be.
+        """Return segments that begin at ``low`` or behind, and how wide the next ones may be.
 
-        All that may fit are among them, but of more kernels than ``path`` may have in one.
+        All that may fit are among them, but of more kernels than ``path`` may have in one: what the
+        SRAM holds, less what may be given back, only grows with the place where a segment ends.
         """
         load, n = self.load, len(path.masks) - 1
         room, rows = load.sram_capacity * (1 + ROUNDING), min(ROWS, n - low)
@@ -287,7 +308,7 @@ class Segments:
         return _Block(cost, reach), width
 
     def _cost(self, along: _Along, moved: Floats, low: int, rows: int, columns: int) -> Floats:
-        """Return what sets cost that move so many bytes, at least where cores are dealt out. [s]"""
+        """Return what segments cost that move so many bytes, or at least; see `Segments`. [s]"""
         load, shape = self.load, (low, rows, columns)
         network, data = along.sum("network", *shape), along.sum("data", *shape)
         network = np.maximum(network, data) if load.network_takes_maximum else network + data
@@ -299,7 +320,7 @@ class Segments:
         return cost + load.memory_price * memory + load.network_price * network
 
     def _legal(self, masks: Sequence[int], low: int, rows: int, columns: int) -> Bools:
-        """Whether sets, or larger ones, may run as one on a chip that runs kernels one by one."""
+        """Whether segments, or larger ones, may be one on a chip that runs kernels one by one."""
         assert self.load.temporal is not None
         may_grow = self.load.temporal.legality.may_grow
         legal = np.zeros((rows, columns), dtype=np.bool_)

@@ -42,6 +42,7 @@ from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
 
 RECOMPUTED, ORDERS = tuple(Recompute), tuple(Schedule)
+SUMS = "periodic", "scatter", "gather"  # what sums of gradients take, and weights sent round
 COLUMNS = "use", "microbatch_size", "recompute", "again", "schedule", "interleave", "left"
 
 
@@ -154,7 +155,6 @@ class Strategies:
         ``without_times``: all but what the network takes, as memory and legality ask for.
         """
         first, data = self.plans[0], self.of_use("data")
-        lines = ("fixed", "per_byte")
         numbers = {
             "microbatch_size": self.microbatch_size,
             "pipeline": self.of_use("pipeline"),
@@ -168,50 +168,58 @@ class Strategies:
             "left": self.left,
             "zero": self.of_use("zero"),
         }
-        if without_times:
-            numbers |= {
-                "near": NearShards(chips=self.of_use("near.chips")),
-                "replicas": Replicas(
-                    chips=self.of_use("replicas.chips"),
-                    near=NearShards(chips=self.of_use("replicas.near.chips")),
-                ),
-            }
-        else:
-            sent = {n: self.of_use(f"stage_transfer.{n}") for n in lines}
-            again = [with_recompute(first, workload.graph, kind, self.again) for kind in RECOMPUTED]
-            shares = ("forward", "weight_gradients", "rerun", "host")
-            numbers |= {
-                "stage_transfer": AffineTime(**sent),
-                **{name: self._by_kind([getattr(p, name) for p in again]) for name in shares},
-                **{name: self._line(name) for name in ("periodic", "scatter", "gather")},
-                "summed": self.of_use("summed"),
-                "expert_summed": self.of_use("expert_summed"),
-                "near": self._near("near"),
-                "replicas": Replicas(
-                    chips=self.of_use("replicas.chips"),
-                    near=self._near("replicas.near"),
-                    **{n: self._line(f"replicas.{n}") for n in ("periodic", "scatter", "gather")},
-                ),
-            }
         ends = _ends(self.plans)
         if ends:
             numbers["ends"] = tuple(
                 EndCost(**{name: values[self.use] for name, values in end.items()}) for end in ends
             )
-        if schedule.both_ends and not without_times:
-            numbers["border"] = AffineTime(**{n: self.of_use(f"border.{n}") for n in lines})
+        stages = self.of_use("graph_stages")
+        numbers["graph_stages"] = stages if (stages > 1).any() else 1
+        numbers |= self._sharers() if without_times else self._times(workload, schedule)
+        found = replace(first, schedule=schedule, **numbers)
         exchanged = bool(workload.graph.exchanged.any()) and not without_times
-        if exchanged:
+        return with_tokens(found, workload.graph, self.recompute) if exchanged else found
+
+    def _sharers(self) -> dict[str, Any]:
+        """Return among how many chips all of them share what lies on a chip. [1]"""
+        near = NearShards(chips=self.of_use("replicas.near.chips"))
+        return {
+            "near": NearShards(chips=self.of_use("near.chips")),
+            "replicas": Replicas(chips=self.of_use("replicas.chips"), near=near),
+        }
+
+    def _times(self, workload: Workload, schedule: Schedule) -> dict[str, Any]:
+        """Return what the network takes of all of them, and shares of work in a copy."""
+        first, graph = self.plans[0], workload.graph
+        again = [with_recompute(first, graph, kind, self.again) for kind in RECOMPUTED]
+        shares = "forward", "weight_gradients", "rerun", "host"
+        numbers: dict[str, Any] = {
+            "stage_transfer": self._sends("stage_transfer"),
+            **{name: self._by_kind([getattr(p, name) for p in again]) for name in shares},
+            **{name: self._line(name) for name in SUMS},
+            "summed": self.of_use("summed"),
+            "expert_summed": self.of_use("expert_summed"),
+            "near": self._near("near"),
+            "replicas": Replicas(
+                chips=self.of_use("replicas.chips"),
+                near=self._near("replicas.near"),
+                **{name: self._line(f"replicas.{name}") for name in SUMS},
+            ),
+        }
+        if schedule.both_ends:
+            numbers["border"] = self._sends("border")
+        if graph.exchanged.any():
             numbers["tensor"] = self.of_use("tensor")
             numbers["exchange"] = self._line("exchange")
             cut = next((plan.cut_over for plan in self.plans if plan.cut_over is not None), None)
             if cut is not None:
                 cut = replace(cut, exchange=self._line("exchange_of_groups"))
             numbers["cut_over"] = cut
-        stages = self.of_use("graph_stages")
-        numbers["graph_stages"] = stages if (stages > 1).any() else 1
-        found = replace(first, schedule=schedule, **numbers)
-        return with_tokens(found, workload.graph, self.recompute) if exchanged else found
+        return numbers
+
+    def _sends(self, name: str) -> AffineTime:
+        """Return what a message takes of all of them, of which plans have one line each."""
+        return AffineTime(**{n: self.of_use(f"{name}.{n}") for n in ("fixed", "per_byte")})
 
     def _by_kind(self, values: Sequence[Any]) -> Floats:
         """Return of numbers by what is computed again those of each."""
@@ -459,15 +467,16 @@ def all_strategies(
 
 
 def plan_together(plan: MeshPlan, layer: Any) -> tuple[MeshPlan, Any]:
-    """Return a plan, and a time, for a layer's that leaves out what passes run together hide.
+    """Return a plan, and the time of a layer by itself, under which an iteration takes the least.
 
-    Passes that run alone wait for their tokens: for what they take at least, and no longer than the
-    layer, so that pairs take what the layer does, wherever in it the tokens are.
+    Of a schedule that pairs passes. Those that run by themselves wait for their tokens: for what
+    tokens take at least, and no longer than ``layer``, so that a pair takes ``layer``, wherever in
+    it the tokens are (`crosstack.model.schedule.dual.together`).
 
     Parameters
     ----------
     layer : float or array
-        What a layer takes without what a pair hides of it. [s]
+        What a layer takes at least without what a pair hides of it. [s]
     """
     alone = np.minimum(plan.tokens[0], layer)
     plan = replace(plan, tokens=(plan.tokens[0], alone), tokens_forward=plan.forward)

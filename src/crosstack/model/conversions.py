@@ -30,7 +30,11 @@ import numpy as np
 
 from crosstack.model.boundary import factor_order
 from crosstack.model.choice_index import ChoiceIndex
+from crosstack.model.collectives import NOTHING
 from crosstack.model.collectives.layouts import Layout, LayoutChange
+from crosstack.model.expert_cut import inside_experts
+from crosstack.model.memory import computed_again
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.traffic import Traffic
 from crosstack.workload.kernel_graph import AXIS_CODE, Bools, Floats, Ints, KernelGraph
 from crosstack.workload.kernels import Axis
@@ -277,3 +281,55 @@ class Conversions:
         kinds = (0, 1 << ROWS, 1 << COLUMNS, 1 << ROWS | 1 << COLUMNS, 1 << REPLICATED)
         needs = [self.edges.need | others for others in kinds]
         return [np.where(need > 0, self.table[self.index.before, need], 0.0) for need in needs]
+
+
+def conversions_of(
+    graph: KernelGraph,
+    plan: MeshPlan,
+    index: ChoiceIndex,
+    traffic: Traffic,
+    *,
+    size: Floats,
+    together: Ints,
+) -> Conversions:
+    """Return what changes of layout take.
+
+    What runs again makes its result a second time: only then do backward kernels read it. Joins
+    are read once, as what enters a copy of the graph is kept.
+
+    Parameters
+    ----------
+    size : array, shape (choices,)
+        What each makes of which the layout changes. [B]
+    together : array, shape (choices,)
+        Sequences a message. [1]
+    """
+    edges, twice = edges_of(graph, index, traffic), computed_again(graph, plan.recompute)
+    source, target = index.source, index.target
+    edge = np.arange(len(source)) < len(graph.source)
+    later = twice[source] & graph.backward[target] & edge
+    among, groups = np.ones((1, len(size)), dtype=np.bool_), [plan.changes]
+    if plan.cut_over is not None:  # what stays with the chips of a group is as much less
+        inside = inside_experts(graph)[index.kernel]
+        among, groups = np.stack([~inside, inside]), [plan.changes, plan.cut_over.changes]
+        size = np.where(inside, size / plan.cut_over.groups, size)
+    table, times = np.zeros((len(size), SETS)), dict[int, Floats]()
+    for those, changes in zip(among, groups, strict=True):
+        for (start, number), change in changes_by_set(changes).items():
+            line = change.lines
+            if line is not NOTHING:
+                if id(line) not in times:
+                    times[id(line)] = line.time(size, together=together)
+                rows = np.flatnonzero(those & (edges.produced == start))
+                table[rows, number] = times[id(line)][rows]
+    return Conversions(
+        index=index,
+        edges=edges,
+        size=size,
+        together=together.astype(float),
+        table=table,
+        first=~later,
+        again=(twice[target] & edge) | later,
+        shared=traffic.shares_conversions,
+        share=plan.again if twice.any() else 1.0,
+    )

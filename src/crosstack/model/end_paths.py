@@ -141,10 +141,13 @@ def waiting_paths(pipeline: Pipeline) -> tuple[Path, ...]:
 def dual_paths(pipeline: Pipeline) -> tuple[Path, ...]:
     """Return paths through an iteration whose microbatches enter at both ends.
 
-    The first chip, which has the first and the last stage, runs each forward pass together with a
-    backward pass at best. A chip in the middle begins once the first microbatch is there, runs as
-    many passes by themselves as twice the stages, and what it leaves goes up to the first chip,
-    where gradients of weights come last.
+    Of m microbatches and p stages, each chip runs m passes forward and m backward, of either of its
+    stages half. The first chip, which has the first and the last stage, runs each forward pass
+    together with a backward pass at best. A chip in the middle begins once the first microbatch is
+    there, runs p + 1 passes each way by themselves, of which p are counted, and ends with p / 2
+    gradients of weights; what it hands back before those goes up to the first chip. No pair takes
+    less than `crosstack.model.schedule.dual.together` says, and two passes by themselves no less
+    than a pair; who does what when is `crosstack.model.schedule.dual.dual_order`.
     """
     p, m, share = pipeline.stages, pipeline.microbatches, pipeline.forward
     (first, begun), (_, ended), (less, least) = pipeline.first, pipeline.last, pipeline.fewer

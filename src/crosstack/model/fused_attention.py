@@ -19,7 +19,8 @@ import numpy as np
 from crosstack.machine.chip import Chip, Execution
 from crosstack.machine.framework import Fusion
 from crosstack.model.attention import attentions
-from crosstack.workload.kernel_graph import Edge, KernelGraph, bits, graph_of_rows
+from crosstack.workload.kernel_graph import Edge, KernelGraph, bits, neighbours
+from crosstack.workload.subgraph import graph_of_rows
 from crosstack.workload.workload import Workload
 
 SAVED = "saved_input", "saved_output", "saved_mask"
@@ -129,9 +130,7 @@ def plain(graph: KernelGraph) -> KernelGraph:
 
 def _read_inside(graph: KernelGraph) -> list[int]:
     """Return forward kernels inside attentions that the backward pass reads, or that they need."""
-    reads = [0] * graph.n
-    for i, j, *_ in _edges(graph):
-        reads[j] |= 1 << i
+    reads, _ = neighbours(graph.n, (edge[:2] for edge in _edges(graph)))
     wanted = sum({1 << i for i, j, *_ in _edges(graph) if graph.backward[j]})
     found = 0
     for first, held in attentions(graph):

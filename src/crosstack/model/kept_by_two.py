@@ -34,7 +34,8 @@ def _of_two_stages(plan: MeshPlan, kept: Any, waiting: Any, chip: ArrayLike) -> 
 
     Chip r of the first half keeps ``p - r`` microbatches of its first stage and ``r + 1`` of the
     other one; in the end gradients of weights of ``r + 1`` wait, while ``p / 2 - 1 - r`` are to
-    come back to the first stage, each counted as of the fullest stage.
+    come back to the first stage, each counted as of the fullest stage. Source: the order of
+    `crosstack.model.schedule.dual.dual_order`; p + 1 of both, as deepseek2024v3 has it (table 2).
     """
     main, late, waits = _counts_of_two_stages(plan, chip)
     return np.asarray(np.maximum(kept * main, waiting * waits + kept * late))

@@ -16,7 +16,7 @@ in flight, ``rajbhandari2020zero`` for gradients and optimizer state.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -27,12 +27,12 @@ from numpy.typing import ArrayLike
 from crosstack.model.attention import attention_core, in_attentions
 from crosstack.model.boundary import Shares, operand_share
 from crosstack.model.kept_by_two import kept_by_two, kept_of_end, kept_slope, microbatches_kept
-from crosstack.model.memory_account import ROWS, MemoryAccount
-from crosstack.model.mesh_plan import MeshPlan, state_away, state_held
+from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.offload import RUNNING
 from crosstack.model.rules import Rules
 from crosstack.model.several_kernels import kept_besides
 from crosstack.model.stage_layers import chip_layers, layers_of
+from crosstack.model.state import state_away, state_held
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
 from crosstack.workload.transformer_training import Recompute
@@ -530,53 +530,3 @@ def activations_held(
         held = held + (count - whole) * np.maximum(waiting - kept, 0.0)
         held = held + whole * np.maximum(waiting - kept - again, 0.0)
     return np.asarray(plan.microbatch_size * np.where(count > 0, held, 0.0))
-
-
-def pipeline_account(
-    workload: Workload,
-    plan: MeshPlan,
-    memory: CopyMemory,
-    working: Sequence[float],
-    kernels: Sequence[Sequence[int]] | None = None,
-) -> MemoryAccount:
-    """Return the account of the pipeline of a mapped graph.
-
-    Parameters
-    ----------
-    working : sequence of float
-        By stage that holds part of a copy, or of one that holds whole copies: the most that tensors
-        between the partitions that run take. [B]
-    kernels : sequence of sequences, optional
-        Those of each stage that holds part of a copy; left out, stages hold whole copies, as even
-        as can be, the longer ones first.
-    """
-    if kernels is None:
-        stages = np.arange(plan.pipeline)
-        count = chip_layers(plan, stages)
-        moving = working[0] * (count > 0)
-        activations = activations_held(plan, memory, stage=stages, copies=count)
-    else:
-        moving, activations = np.asarray(working, float), np.zeros(len(working))
-
-    def of(sizes: Floats) -> Floats:
-        if kernels is None:
-            return count * float(sizes.sum())
-        return np.array([sizes[list(inside)].sum() for inside in kernels])
-
-    nothing, some = np.zeros(len(moving)), memory.experts.any()
-    experts = [of(np.where(memory.experts, getattr(memory, row), 0.0)) for row in STATE if some]
-    sizes = state_held(plan, *(of(getattr(memory, row)) for row in STATE), *experts)
-    table = dict(zip(STATE, sizes, strict=True))
-    table["weights"] = table["weights"] + data_size(workload, plan)
-    table["activations"], table["caches"] = activations, of(memory.caches)
-    table["buffers"] = of(memory.buffers) + moving
-    if kernels is None:
-        table["buffers"] += passing_size(plan, float(memory.weights.sum()), count)
-    for stage, rows in zip(sorted({0, plan.pipeline - 1}), end_sizes(plan), strict=False):
-        if not rows:
-            break
-        more = max(rows.pop(LIVE) - moving[stage], 0.0)  # an end runs while no layer does
-        table["buffers"][stage] += more
-        for row, size in rows.items():
-            table.setdefault(row, nothing.copy())[stage] += size
-    return MemoryAccount(sizes=tuple(tuple(table.get(row, nothing).tolist()) for row in ROWS))

@@ -6,8 +6,24 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
+import numpy as np
+
 from crosstack.errors import require, require_quantity
+from crosstack.model.memory import (
+    LIVE,
+    STATE,
+    CopyMemory,
+    activations_held,
+    data_size,
+    end_sizes,
+    passing_size,
+)
+from crosstack.model.mesh_plan import MeshPlan
+from crosstack.model.stage_layers import chip_layers
+from crosstack.model.state import state_held
+from crosstack.workload.kernel_graph import Floats
 from crosstack.workload.transformer_training import Recompute
+from crosstack.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +119,56 @@ class MemoryAccount:
         """Return (name, bytes by stage) of every row that is not empty, and of the total. [B]"""
         named = [(row, sizes) for row, sizes in zip(ROWS, self.sizes, strict=True) if any(sizes)]
         return (*named, ("total", self.totals))
+
+
+def pipeline_account(
+    workload: Workload,
+    plan: MeshPlan,
+    memory: CopyMemory,
+    working: Sequence[float],
+    kernels: Sequence[Sequence[int]] | None = None,
+) -> MemoryAccount:
+    """Return the account of the pipeline of a mapped graph.
+
+    Parameters
+    ----------
+    working : sequence of float
+        By stage that holds part of a copy, or of one that holds whole copies: the most that tensors
+        between the partitions that run take. [B]
+    kernels : sequence of sequences, optional
+        Those of each stage that holds part of a copy; left out, stages hold whole copies, as even
+        as can be, the longer ones first.
+    """
+    if kernels is None:
+        stages = np.arange(plan.pipeline)
+        count = chip_layers(plan, stages)
+        moving = working[0] * (count > 0)
+        activations = activations_held(plan, memory, stage=stages, copies=count)
+    else:
+        moving, activations = np.asarray(working, float), np.zeros(len(working))
+
+    def of(sizes: Floats) -> Floats:
+        if kernels is None:
+            return count * float(sizes.sum())
+        return np.array([sizes[list(inside)].sum() for inside in kernels])
+
+    nothing, some = np.zeros(len(moving)), memory.experts.any()
+    experts = [of(np.where(memory.experts, getattr(memory, row), 0.0)) for row in STATE if some]
+    sizes = state_held(plan, *(of(getattr(memory, row)) for row in STATE), *experts)
+    table = dict(zip(STATE, sizes, strict=True))
+    table["weights"] = table["weights"] + data_size(workload, plan)
+    table["activations"], table["caches"] = activations, of(memory.caches)
+    table["buffers"] = of(memory.buffers) + moving
+    if kernels is None:
+        table["buffers"] += passing_size(plan, float(memory.weights.sum()), count)
+    for stage, rows in zip(sorted({0, plan.pipeline - 1}), end_sizes(plan), strict=False):
+        if not rows:
+            break
+        more = max(rows.pop(LIVE) - moving[stage], 0.0)  # an end runs while no layer does
+        table["buffers"][stage] += more
+        for row, size in rows.items():
+            table.setdefault(row, nothing.copy())[stage] += size
+    return MemoryAccount(sizes=tuple(tuple(table.get(row, nothing).tolist()) for row in ROWS))
 
 
 def memory_levers(account: MemoryAccount, recompute: Recompute) -> tuple[str, ...]:

@@ -352,47 +352,6 @@ class MeshPlan:
         return self.pipeline * self.interleave - 1 - turns * (self.interleave > 1)
 
 
-def state_held(
-    plan: MeshPlan,
-    weights: Any,
-    gradients: Any,
-    optimizer_state: Any,
-    *experts: Any,
-) -> tuple[Any, Any, Any]:
-    """Return what a chip holds of sizes of weights, of gradients and of the optimizer's state. [B]
-
-    The first thing that data-parallel chips share is the optimizer's state, the next gradients, the
-    last weights; of routed experts, chips with the same ones. Source: rajbhandari2020zero.
-
-    Parameters
-    ----------
-    weights, gradients, optimizer_state : float or array
-        Of a chip that shares nothing. [B]
-    experts : float or array
-        What of each of those is of routed experts that fewer chips have; left out: nothing. [B]
-    """
-    sizes, parts = (weights, gradients, optimizer_state), experts or (0.0, 0.0, 0.0)
-    held = [
-        plan.shared(stage, size, part)
-        for stage, size, part in zip((3, 2, 1), sizes, parts, strict=True)
-    ]
-    return held[0], held[1], held[2] * plan.offloaded.state_kept(plan.layers_per_stage)
-
-
-def state_away(plan: MeshPlan, *sizes: Any) -> Any:
-    """Bytes of the optimizer's state on the host, with the gradients that it updates with. [B]
-
-    ``sizes`` are those of `state_held`, all on the chip of a plan that offloads none of it.
-    """
-    if not plan.offloaded.state:
-        return 0.0
-    state = state_held(replace(plan, offloaded=NOT_OFFLOADED), *sizes)[2]
-    if not plan.offloaded.gradients:
-        return state
-    parts = sizes[3:] or (0.0, 0.0, 0.0)
-    return state + plan.shared(1, sizes[1], parts[1])
-
-
 def with_offloaded(
     plan: MeshPlan, workload: Workload, system: System, rules: Rules, kinds: tuple[Offload, ...]
 ) -> MeshPlan:
@@ -510,51 +469,30 @@ def _any_network_plan(
     """Return the plan of microbatches of one sequence; see `make_plan`."""
     network = NetworkUse.of(system, sizes, parallelism, workload.graph.adds_in, dimensions)
     degree = {use: network.degree(use) for use in Parallelism}
-    expert, whole = degree[Parallelism.EXPERT], network.data_parallel
-    data, context = degree[Parallelism.DATA] * expert, degree[Parallelism.CONTEXT]
-    boundary = workload.boundary_size / context
-    links = rules.collectives.neighbours(network)
     tensor, pipeline = degree[Parallelism.TENSOR], degree[Parallelism.PIPELINE]
-    pipelined = rules.iteration.crosses(pipeline, len(links))
-    directions = rules.iteration.directions(workload.training)
-    transfer = border = AffineTime()
-    if pipelined and directions:
-        slowest = reduce(np.minimum, (bandwidth for bandwidth, _ in links))
-        hop = reduce(np.maximum, (latency for _, latency in links))
-        size = boundary * directions
-        transfer = AffineTime(fixed=directions * hop, per_byte=size / slowest)
-        border = AffineTime(fixed=hop, per_byte=1.0 / slowest)
-    copies, graph_stages = workload.graph_repetitions, 1
-    # A backward kernel needs the weights of its forward kernel's stage, an end its own layer.
-    if not (workload.training or workload.ends):
-        graph_stages = min(max(pipeline // copies, 1), len(workload.graph))
-    hop_time = 0.0
-    if pipeline > 1:
-        shard = boundary / tensor
-        hops = (shard / bandwidth + latency for bandwidth, latency in links)
-        hop_time = reduce(np.maximum, hops)
-    scatter = gather = NOTHING
-    near = NO_SHARES
-    if workload.training:
-        scatter, gather = rules.collectives.shards(whole)
-        near = rules.collectives.near_shards(whole)
+    expert, context = degree[Parallelism.EXPERT], degree[Parallelism.CONTEXT]
+    data, whole = degree[Parallelism.DATA] * expert, network.data_parallel
+    prices, training = rules.collectives, workload.training
+    stage_transfer, border, hop = _between_stages(workload, network, rules)
+    copies = workload.graph_repetitions
     first_fewer, last_fewer = spared_layers(workload, system, rules, pipeline)
+    scatter, gather = prices.shards(whole) if training else (NOTHING, NOTHING)
     exchange, replicas = NOTHING, NO_REPLICAS
     if expert > 1:
-        exchange = rules.collectives.tokens(network, token_route(workload, system.chip))
-        replicas = rules.collectives.replicas(network) if workload.training else NO_REPLICAS
+        exchange = prices.tokens(network, token_route(workload, system.chip))
+        replicas = prices.replicas(network) if training else NO_REPLICAS
     return MeshPlan(
         sizes=sizes,
         parallelism=parallelism,
         scatter=scatter,
         gather=gather,
-        near=near,
+        near=prices.near_shards(whole) if training else NO_SHARES,
         expert=expert,
         exchange=exchange,
         replicas=replicas,
         context=context,
         context_exchange=context_exchange,
-        context_times=rules.collectives.context(network) if context > 1 else NO_CONTEXT_TIMES,
+        context_times=prices.context(network) if context > 1 else NO_CONTEXT_TIMES,
         tensor=tensor,
         pipeline=pipeline,
         data=data,
@@ -562,17 +500,17 @@ def _any_network_plan(
         layers_per_stage=-(-copies // pipeline),
         first_fewer=first_fewer,
         last_fewer=last_fewer,
-        collectives=rules.collectives.kernels(network),
-        changes=rules.collectives.changes(network) if tensor > 1 else {},
-        periodic=rules.collectives.gradients(whole),
-        stage_transfer=transfer,
+        collectives=prices.kernels(network),
+        changes=prices.changes(network) if tensor > 1 else {},
+        periodic=prices.gradients(whole),
+        stage_transfer=stage_transfer,
         n_layers=workload.n_layers,
-        hop=hop_time,
-        graph_stages=graph_stages,
+        hop=hop,
+        graph_stages=_graph_stages(workload, pipeline),
         graph_repetitions=copies,
         border=border,
         dimensions=dimensions,
-        training=workload.training,
+        training=training,
         update=update_of_a_byte(workload, system, rules),
         casting=casting_of_a_byte(workload, system, spread_experts(workload.graph, expert)),
         weight_share=weight_share(workload),
@@ -583,3 +521,38 @@ def _any_network_plan(
 
 
 _network_plan = known_again(1024, by_value=4)(_any_network_plan)
+
+
+def _between_stages(
+    workload: Workload, network: NetworkUse, rules: Rules
+) -> tuple[AffineTime, AffineTime, float]:
+    """Return `MeshPlan.stage_transfer`, `MeshPlan.border` and `MeshPlan.hop`.
+
+    Over the slowest of the links between stages, and the longest latency.
+    """
+    pipeline, tensor = network.degree(Parallelism.PIPELINE), network.degree(Parallelism.TENSOR)
+    boundary = workload.boundary_size / network.degree(Parallelism.CONTEXT)
+    links = rules.collectives.neighbours(network)
+    transfer = border = AffineTime()
+    directions = rules.iteration.directions(workload.training)
+    if rules.iteration.crosses(pipeline, len(links)) and directions:
+        slowest = reduce(np.minimum, (bandwidth for bandwidth, _ in links))
+        latency = reduce(np.maximum, (latency for _, latency in links))
+        sent = boundary * directions
+        transfer = AffineTime(fixed=directions * latency, per_byte=sent / slowest)
+        border = AffineTime(fixed=latency, per_byte=1.0 / slowest)
+    hop = 0.0
+    if pipeline > 1:
+        shard = boundary / tensor
+        hop = reduce(np.maximum, (shard / bandwidth + latency for bandwidth, latency in links))
+    return transfer, border, hop
+
+
+def _graph_stages(workload: Workload, pipeline: int) -> int:
+    """Return over how many stages one copy of a graph may be split. [1]
+
+    A backward kernel needs the weights of its forward kernel's stage, an end its own layer.
+    """
+    if workload.training or workload.ends:
+        return 1
+    return min(max(pipeline // workload.graph_repetitions, 1), len(workload.graph))

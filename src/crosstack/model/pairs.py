@@ -19,7 +19,12 @@ def token_times(pipeline: Pipeline) -> Tokens:
 
 
 def from_both_ends(pipeline: Pipeline, work: float) -> float:
-    """Time of an iteration whose microbatches enter at both ends. [s]"""
+    """Time of an iteration whose microbatches enter at both ends. [s]
+
+    Chips sum gradients when they are through, as both of their stages are at the same time; those
+    of the ends, which the first chip has, come last. ``work`` is that of the fullest stage on a
+    microbatch. [s]
+    """
     step = pipeline.step
     through = dual_through(dual_work(pipeline, work), int(pipeline.microbatches))
     summed = [end + float(step.sums) for end in through]

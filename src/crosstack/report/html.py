@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from crosstack.evaluate.plan import Plan
 from crosstack.report import html_parts as page
-from crosstack.report import step_words, wording
+from crosstack.report import plan_rows, step_words, wording
 from crosstack.report.certificate_words import certificate_sentence, closing_sentence, is_open
 from crosstack.report.drawing import attribute
 from crosstack.report.layer_figure import layer_sentence
@@ -22,13 +22,13 @@ EVERY_RULE = "Every rule and what it switches"
 def answer_html(answer: Plan, *, whole_page: bool = True) -> str:
     """Return an answer as HTML: a page to save, or a fragment whose style stays inside it."""
     body = _body(answer)
-    return page.page_frame(wording.headline(answer), body) if whole_page else page.fragment(body)
+    return page.page_frame(plan_rows.headline(answer), body) if whole_page else page.fragment(body)
 
 
 def _body(answer: Plan) -> str:
     partitions = len(answer.evaluation.partitions)
     fold = len(answer.evaluation.kernels) > 60
-    rows = wording.partition_rows(answer, name_width=160)
+    rows = plan_rows.partition_rows(answer, name_width=160)
     sources = "".join(
         f"<li>{attribute(key)}: {attribute(words)}</li>"
         for key, words in cited(answer.rules, ("williams2009roofline",))
@@ -40,21 +40,21 @@ def _body(answer: Plan) -> str:
         "Time of every partition": _piece(answer, "bars", "times"),
         "Roofline of the partitions": _piece(answer, "roofline", "roofline"),
         "Memory on the chip": _piece(answer, "memory", "memory") if on_chip else "",
-        "Price and power": page.html_table(wording.bills(answer)),
+        "Price and power": page.html_table(plan_rows.bills(answer)),
         "Machine": _piece(answer, "machine", "machine"),
     }
     parts = [
-        f"<h1>{attribute(wording.headline(answer))}</h1>",
+        f"<h1>{attribute(plan_rows.headline(answer))}</h1>",
         *step_sections(answer),
         "<h2>Numbers</h2>",
-        page.number_cards(wording.key_numbers(answer), "xs-numbers xs-plain"),
+        page.number_cards(plan_rows.key_numbers(answer), "xs-numbers xs-plain"),
         "<h2>Partitions, in the order they run</h2>",
         page.folded(
             page.html_table(rows, bound=rows.header.index("bound by"), wrap=1), partitions > 60
         ),
         *(
             f"<h2>{title}</h2>\n{page.html_table(rows)}"
-            for title, rows in wording.tables_of_parts(answer)
+            for title, rows in plan_rows.tables_of_parts(answer)
         ),
         "<h2>Timeline of one layer</h2>",
         f"<p>{attribute(layer_sentence(answer))}</p>",
@@ -63,13 +63,13 @@ def _body(answer: Plan) -> str:
         *(page.section(title, s) for title, s in sections.items() if s),
         "</div>",
         "<h2>How it is split</h2>",
-        page.number_cards(wording.splits(answer), "xs-numbers xs-plain"),
-        f"<p></p>{page.html_table(wording.network_rows(answer))}",
+        page.number_cards(plan_rows.splits(answer), "xs-numbers xs-plain"),
+        f"<p></p>{page.html_table(plan_rows.network_rows(answer))}",
         "<h2>Graph</h2>",
         piece_svg(answer, "legend"),
         f"<p></p>{_piece(answer, 'graph', 'graph')}",
         "<h2>Kernels</h2>",
-        page.folded(page.html_table(wording.kernel_rows(answer)), fold),
+        page.folded(page.html_table(plan_rows.kernel_rows(answer)), fold),
         '<p class="xs-quiet">m, k and n are extents on one chip.</p>',
         "<h2>What the answer rests on</h2>",
         _origin(answer),
@@ -106,7 +106,7 @@ def step_sections(answer: Plan) -> list[str]:
     if run is not None:
         cards = page.number_cards(step_words.run_numbers(run), "xs-numbers xs-plain")
         found += [f"<h2>{attribute(step_words.run_title(run))}</h2>", cards]
-    memory = page.html_table(wording.memory_rows(answer))
+    memory = page.html_table(plan_rows.memory_rows(answer))
     sections = {
         "What the step is made of": step_words.spent_bars(answer, account),
         "Memory": _piece(answer, "held", "memory by stage"),

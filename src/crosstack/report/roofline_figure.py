@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from crosstack.evaluate.plan import Plan
 from crosstack.report.drawing import Canvas, Figure, text_width
+from crosstack.report.plan_rows import shown_terms
 from crosstack.report.scales import Scale, log_scale
-from crosstack.report.wording import shown_terms
 from crosstack.units import format_quantity
 
 LEFT, TOP, WIDTH, HEIGHT = 84.0, 16.0, 500.0, 290.0

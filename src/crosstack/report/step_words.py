@@ -27,6 +27,7 @@ from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Mapping
 from crosstack.model.objective import YEARS, Objective
 from crosstack.report.html_parts import bar_table
+from crosstack.report.plan_rows import room_words
 from crosstack.report.wording import (
     DAY,
     HOUR,
@@ -37,7 +38,6 @@ from crosstack.report.wording import (
     peak_words,
     percent,
     plural,
-    room_words,
     table_of,
     time_words,
     usd,

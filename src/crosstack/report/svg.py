@@ -13,17 +13,11 @@ from crosstack.report.drawing import Canvas, Figure, standalone, text_width
 from crosstack.report.layer_figure import layer_figure
 from crosstack.report.machine_figure import machine_figure
 from crosstack.report.memory_front_words import front_figure
+from crosstack.report.plan_rows import headline, key_numbers, shown_terms
 from crosstack.report.roofline_figure import roofline_figure
 from crosstack.report.scales import round_scale
 from crosstack.report.step_figures import memory_stack, stage_timeline
-from crosstack.report.wording import (
-    common_scale,
-    headline,
-    key_numbers,
-    percent,
-    scaled,
-    shown_terms,
-)
+from crosstack.report.wording import common_scale, percent, scaled
 from crosstack.units import format_quantity
 
 MARGIN = 20.0

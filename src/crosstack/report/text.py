@@ -21,7 +21,7 @@ from rich.text import Text
 from crosstack.evaluate.plan import Plan
 from crosstack.mapping.mapping import Task
 from crosstack.mapping.search import Progress
-from crosstack.report import step_words, wording
+from crosstack.report import plan_rows, step_words, wording
 from crosstack.report.certificate_words import certificate_sentence, closing_sentence, is_open
 from crosstack.report.memory_front_words import front_rows, front_title
 from crosstack.report.wording import Table, percent, plural
@@ -64,21 +64,21 @@ def answer_tables(answer: Plan) -> Group:
         said.append(Text(closing_sentence(answer), style="bold"))
     said += [Text(f"Warning: {words}") for words in answer.warnings]
     return titled(
-        wording.headline(answer),
+        plan_rows.headline(answer),
         *said,
         *step_tables(answer),
         _partitions(answer),
-        *(titled(title, rows_table(rows)) for title, rows in wording.tables_of_parts(answer)),
-        titled("How it is split", pairs_table(wording.splits(answer))),
-        rows_table(wording.network_rows(answer)),
-        titled("Totals", pairs_table(wording.key_numbers(answer))),
-        rows_table(wording.bills(answer)),
+        *(titled(title, rows_table(rows)) for title, rows in plan_rows.tables_of_parts(answer)),
+        titled("How it is split", pairs_table(plan_rows.splits(answer))),
+        rows_table(plan_rows.network_rows(answer)),
+        titled("Totals", pairs_table(plan_rows.key_numbers(answer))),
+        rows_table(plan_rows.bills(answer)),
     )
 
 
 def step_tables(answer: Plan) -> tuple[RenderableType, ...]:
     """Return what a step takes and is made of, memory by stage, a run, and the next plans."""
-    account, memory = answer.step_account(), wording.memory_rows(answer)
+    account, memory = answer.step_account(), plan_rows.memory_rows(answer)
     run, ranked = answer.run, answer.next_plans
     expected = step_words.expected_sentence(answer)
     found: list[RenderableType] = [
@@ -106,15 +106,15 @@ def step_tables(answer: Plan) -> tuple[RenderableType, ...]:
 def answer_summary(answer: Plan) -> str:
     """Return an answer in a few lines: what it is of, how sure it is, and the main numbers."""
     left_out = wording.not_mapped(answer.task.workload)
-    numbers = (*left_out, *wording.splits(answer)[:1], *wording.key_numbers(answer)[:4])
-    said = (wording.headline(answer), certificate_sentence(answer), closing_sentence(answer))
+    numbers = (*left_out, *plan_rows.splits(answer)[:1], *plan_rows.key_numbers(answer)[:4])
+    said = (plan_rows.headline(answer), certificate_sentence(answer), closing_sentence(answer))
     return "\n".join([*filter(None, said), *(f"{label}: {value}" for label, value in numbers)])
 
 
 def kernel_table(answer: Plan) -> Group:
     """Return the kernels: partition, what is split, extents on a chip, times, collectives."""
     title = "Kernels; m, k and n are extents on one chip"
-    return titled(title, rows_table(wording.kernel_rows(answer), wraps=1))
+    return titled(title, rows_table(plan_rows.kernel_rows(answer), wraps=1))
 
 
 def task_text(task: Task) -> Group:
@@ -140,7 +140,7 @@ def progress_line(progress: Progress) -> str:
 
 
 def _partitions(answer: Plan) -> FittedTable:
-    rows = wording.partition_rows(answer)
+    rows = plan_rows.partition_rows(answer)
     table = FittedTable(rows, wraps=1)
     last = rows.header.index("bound by")
     for row in table.rows:

@@ -7,7 +7,7 @@ in `AXES`. A graph is made of a list (`kernel_graph`), or by `crosstack.workload
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -181,7 +181,7 @@ class KernelGraph:
     def __hash__(self) -> int:
         """Return a digest of all columns, kept: graphs are keys of what is known of them."""
         if self.digest is None:
-            values = (getattr(self, name) for name in _COLUMNS)
+            values = (getattr(self, name) for name in COLUMNS)
             value = tuple(v.tobytes() if isinstance(v, np.ndarray) else v for v in values)
             object.__setattr__(self, "value", value)
             object.__setattr__(self, "digest", hash(value))
@@ -189,7 +189,7 @@ class KernelGraph:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the columns alone: another process has other hashes of text."""
-        return _of_columns, tuple(getattr(self, name) for name in _COLUMNS)
+        return _of_columns, tuple(getattr(self, name) for name in COLUMNS)
 
     def __repr__(self) -> str:
         joined = f"{self.n:,} kernels, {len(self.tensor_size):,} tensors"
@@ -345,13 +345,13 @@ class KernelGraph:
 
 
 _ROUTING = tuple(f.name for f in fields(Routing))
-_COLUMNS = tuple(f.name for f in fields(KernelGraph) if f.init)
+COLUMNS = tuple(f.name for f in fields(KernelGraph) if f.init)
 _KINDS: dict[Any, type] = {"Ints": np.int64, "Floats": np.float64, "Bools": np.bool_}
 _ARRAYS = {f.name: _KINDS[f.type] for f in fields(KernelGraph) if f.type in _KINDS}
 
 
 def _of_columns(*columns: Any) -> KernelGraph:
-    return KernelGraph(**dict(zip(_COLUMNS, columns, strict=True)))
+    return KernelGraph(**dict(zip(COLUMNS, columns, strict=True)))
 
 
 def bits(mask: int) -> list[int]:
@@ -362,6 +362,15 @@ def bits(mask: int) -> list[int]:
         found.append(low.bit_length() - 1)
         mask ^= low
     return found
+
+
+def neighbours(n: int, pairs: Iterable[tuple[int, int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return masks of the kernels right before each of n, and right behind it, of all pairs."""
+    preds, succs = [0] * n, [0] * n
+    for i, j in pairs:
+        preds[j] |= 1 << i
+        succs[i] |= 1 << j
+    return tuple(preds), tuple(succs)
 
 
 Edge = tuple[int, int, int, int, bool]  # maker, reader, operand, tensor, elided
@@ -403,10 +412,7 @@ def graph_of_columns(
     unmade = np.full((n, 2), -1, dtype=np.int64)
     for i, place in np.argwhere(unfed).tolist() if outside else ():
         unmade[i, place] = numbers.setdefault(outside[i][place], len(numbers))  # type: ignore[index]
-    preds, succs = [0] * n, [0] * n
-    for i, j, *_ in edges:
-        preds[j] |= 1 << i
-        succs[i] |= 1 << j
+    preds, succs = neighbours(n, (edge[:2] for edge in edges))
     spread = [[getattr(one, name) for name in _ROUTING] for one in kernels["routing"]]
     columns = {**kernels, "routing": spread}
     found: dict[str, Any] = {
@@ -438,71 +444,9 @@ def graph_of_columns(
         order=order,
         levels=levels,
         depth=level[target] - level[source] + 1,
-        preds=tuple(preds),
-        succs=tuple(succs),
+        preds=preds,
+        succs=succs,
         remade=np.full(n, -1),
-    )
-
-
-# Columns of `KernelGraph` that say how its kernels are joined, not what each is.
-_JOINED = (
-    "n", "source", "target", "operand", "tensor", "elided", "tensor_size", "join_source",
-    "join_target", "join_operand", "depth", "levels", "order", "preds", "succs", "open_output",
-    "layouts",
-)  # fmt: skip
-
-
-def graph_of_rows(
-    graph: KernelGraph,
-    rows: Sequence[int],
-    edges: Sequence[Edge],
-    later: Sequence[tuple[int, int]] = (),
-) -> KernelGraph:
-    """Return a graph of some kernels of another, some of them perhaps twice.
-
-    Parameters
-    ----------
-    rows : sequence of int
-        Which kernel of the other one each is; as far as they are in both, by the same numbers. [1]
-    edges : sequence of Edge
-        Between them, by the new numbers; that of the tensor does not matter, as each kernel makes
-        one.
-    later : sequence of pairs, optional
-        Kernels of which the second runs behind the first, though it reads nothing of it.
-    """
-    of_kernels = dict[str, Any]()
-    for name in _COLUMNS:
-        value = getattr(graph, name)
-        if name in _JOINED or not isinstance(value, tuple | np.ndarray) or len(value) != graph.n:
-            continue  # lists have no splits
-        of_kernels[name] = (
-            tuple(value[i] for i in rows) if isinstance(value, tuple) else value[rows]
-        )
-    size = dict(zip(graph.source.tolist(), graph.tensor_size[graph.tensor].tolist(), strict=True))
-    joined = sorted((i, j, operand, elided) for i, j, operand, _, elided in edges)
-    makers = {maker: number for number, maker in enumerate(dict.fromkeys(i for i, *_ in joined))}
-    order, levels = topological_order(len(rows), [*(edge[:2] for edge in joined), *later])
-    source, target, operand = np.array([edge[:3] for edge in joined], dtype=np.int64).T.copy()
-    level, preds, succs = np.array(levels, dtype=np.int64), [0] * len(rows), [0] * len(rows)
-    for i, j in (*(edge[:2] for edge in joined), *later):
-        preds[j] |= 1 << i
-        succs[i] |= 1 << j
-    return replace(
-        graph,
-        **of_kernels,
-        n=len(rows),
-        open_output=~np.isin(np.arange(len(rows)), source),
-        tensor_size=np.array([size[rows[maker]] for maker in makers], dtype=np.float64),
-        source=source,
-        target=target,
-        operand=operand,
-        tensor=np.array([makers[i] for i in source.tolist()], dtype=np.int64),
-        elided=np.array([edge[3] for edge in joined], dtype=np.bool_),
-        order=order,
-        levels=levels,
-        depth=level[target] - level[source] + 1,
-        preds=tuple(preds),
-        succs=tuple(succs),
     )
 
 

@@ -56,6 +56,7 @@ from crosstack.workload.sharding import PARTIAL, REPLICATED, splits
 _NO_OPERAND = (Role.WEIGHT, Role.MASK, Role.CONSTANT)
 # Groups of axes by name, where tokens are looked for, first to last.
 TILING = {"n": Axis.N, "k": Axis.K, "m": Axis.M, "outer": Axis.OUTER}
+_EXTENTS = {"outer": "outer", "m": "m", "k": "k", "columns": "n"}  # columns of arrays, by group
 WorkOf = Callable[[Operation], float]
 
 
@@ -144,19 +145,11 @@ def _lowered(
     spread, context = axes
     nest, behind = graph.nest(block, operation), appends(graph, operation)
     operands, rows = _operands(graph, operation), _adds_rows(graph, operation)
-    product, matrices = nest.product, operation.multiplies and nest.product.uses_twice
-    if behind or rows:
-        product = nest.elements(nest.inputs[operands[0]])
-    elif operation.multiplies and not matrices:
-        product = nest.elements(nest.output)
+    matrices = operation.multiplies and nest.product.uses_twice
+    product = _product(nest, operands, first=behind or rows)
     extents = {g: graph.count(getattr(product, g)) for g in TILING}
     read = [operation.reads[i] for i in operands]
-    cached = {
-        tensor: graph.own_size(block, tensor)
-        for tensor in dict.fromkeys(operation.reads)
-        if of_before(graph, tensor)
-        or (tensor in others.lies and graph.tensor[others.lies[tensor]].role is Role.WEIGHT)
-    }
+    cached = _cached(graph, block, operation, others)
     sizes = tuple(graph.own_size(block, tensor) for tensor in read)
     output = graph.own_size(block, operation.made)
     output = min(output, sizes[0]) if rows else output
@@ -164,7 +157,6 @@ def _lowered(
     done = one * graph.count(nest.loops) + others.work.get(operation.name, 0.0)
     each = 1.0 if matrices else done / graph.count(nest.inputs[0] if rows else nest.output)
     looked_up = operation.kind is OperationKind.GATHER and nest.weights[0]
-    linear = {*operands} <= {*TABLE[operation.function].linear}
     counted = [*map(graph.counted, read), 1.0, 1.0][:2]
     masks = (name for name in operation.reads if graph.tensor[name].role is Role.MASK)
     return LoweredKernel(
@@ -182,22 +174,18 @@ def _lowered(
         each=each,
         matrices=matrices,
         columns={
-            **{group: extents[group] for group in ("outer", "m", "k")},
+            **{column: extents[group] for column, group in _EXTENTS.items()},
             **dict.fromkeys(("systolic", "gemm"), matrices),
             **dict.fromkeys(("memory_traffic", "sram_extra", "memory_extra"), 0.0),
             "reread": (TABLE[operation.function].passes - 1) * sum(sizes),
             "stored": _stored(graph, nest, operands) if matrices else (1.0, 1.0, 1.0),
             **dict.fromkeys(("counted_inputs", "saved_input", "saved_output"), False),
             **_weight_columns(graph, block, nest, others, matrices=matrices, rows=rows),
-            "names": operation.name,
-            "functions": operation.function.value,
-            "columns": extents["n"],
+            **_function_columns(operation, operands),
             "tiling": AXIS_CODE[_tiling(graph, nest, product)],
             "backward": block.twin != "",
             "repeats": each,
             "operations": max(1, round(each)),
-            "row_wise": operation.kind in (OperationKind.REDUCTION, OperationKind.SCAN),
-            "adds": operation.kind is OperationKind.ELEMENTWISE and linear,
             "cache_size": sum(cached.values()) + output * looked_up,
             "density": (*counted, graph.counted(operation.made)),
             "routing": routing_of(graph, nest, spread),
@@ -207,6 +195,42 @@ def _lowered(
             **_elements(graph, operation, read),
         },
     )
+
+
+def _product(nest: LoopNest, operands: tuple[int, ...], *, first: bool) -> ProductAxes:
+    """Return the axes of a product, or of the elements that an operation works on.
+
+    ``first``: those of its first operand, otherwise of its result.
+    """
+    if first:
+        return nest.elements(nest.inputs[operands[0]])
+    if nest.operation.multiplies and not nest.product.uses_twice:
+        return nest.elements(nest.output)
+    return nest.product
+
+
+def _cached(graph: Graph, block: Block, operation: Operation, others: Merged) -> dict[str, float]:
+    """Return what an operation reads of keys and values of before, or of weights by an index. [B]
+
+    By tensor.
+    """
+    return {
+        tensor: graph.own_size(block, tensor)
+        for tensor in dict.fromkeys(operation.reads)
+        if of_before(graph, tensor)
+        or (tensor in others.lies and graph.tensor[others.lies[tensor]].role is Role.WEIGHT)
+    }
+
+
+def _function_columns(operation: Operation, operands: tuple[int, ...]) -> dict[str, Any]:
+    """Return what an operation is called, what it computes, and whether it may add up parts."""
+    linear = {*operands} <= {*TABLE[operation.function].linear}
+    return {
+        "names": operation.name,
+        "functions": operation.function.value,
+        "row_wise": operation.kind in (OperationKind.REDUCTION, OperationKind.SCAN),
+        "adds": operation.kind is OperationKind.ELEMENTWISE and linear,
+    }
 
 
 def _weight_columns(

@@ -54,6 +54,19 @@ def test_every_pass_of_every_microbatch_is_run_once(chips, microbatches):
         assert len({*parts}) == len(parts)
 
 
+@pytest.mark.parametrize("more", [0, 2, 14])
+@pytest.mark.parametrize("chips", [2, 4, 6, 12])
+def test_a_chip_in_the_middle_runs_what_the_bound_says(chips, more):
+    # what `crosstack.model.end_paths.dual_paths` is made of
+    order = list(dual_order(chips // 2 - 1, chips, 2 * chips + more))
+    alone = Counter(kind.step for (_, _, kind), *others in order if not others)
+    assert (alone[1], alone[-1]) == (chips + 1, chips + 1)
+    backward = [any(part.kind.step < 0 for part in parts) for parts in order]
+    last = len(order) - 1 - backward[::-1].index(True)
+    assert [part.phase for part in order[last]] == [0]  # from there it goes up to the first chip
+    assert [parts[0].kind for parts in order[last + 1 :]] == [Pass.WEIGHTS] * (chips // 2)
+
+
 @pytest.mark.parametrize("chips", [2, 4, 8])
 def test_a_chip_keeps_one_microbatch_more_than_there_are_stages(chips):
     # deepseek2024v3, table 2: activations PP + 1.
