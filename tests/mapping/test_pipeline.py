@@ -157,8 +157,9 @@ class TestAgainstEverything:
 
     @pytest.mark.parametrize("seed", range(12))
     def test_bound_holds_for_long_graphs(self, random_stages, brute_split, monkeypatch, seed):
-        monkeypatch.setattr("crosstack.mapping.pipeline.LONG_GRAPH", 3)
-        monkeypatch.setattr("crosstack.mapping.pipeline.MOST_CELLS", 6 * 6 * 4)
+        monkeypatch.setattr("crosstack.mapping.stage_ideals.LONG_GRAPH", 3)
+        for file in ("pipeline", "stage_ideals"):
+            monkeypatch.setattr(f"crosstack.mapping.{file}.MOST_CELLS", 6 * 6 * 4)
         problem = random_stages(seed)
         best = brute_split(problem)
         found = split(problem, most_ideals=1)

@@ -30,19 +30,13 @@ from crosstack.evaluate.machine_blocks import (
     spatial_chips,
     temporal_chips,
 )
-from crosstack.evaluate.time import (
-    Priced,
-    busy_times,
-    decided_plan,
-    evaluate,
-    iteration_energy,
-    priced,
-)
+from crosstack.evaluate.time import Priced, decided_plan, evaluate, priced
 from crosstack.machine.chip import Chip, ChipArrays, Execution
 from crosstack.machine.prices import system_power, system_price
 from crosstack.machine.system import DimensionArrays, Parallelism, System, SystemArrays
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.ends import end_cost, with_ends
+from crosstack.model.energy import BusyTimes, iteration_energy
 from crosstack.model.iteration import iterations, latency
 from crosstack.model.mesh_plan import MeshPlan, make_plan
 from crosstack.model.partition import PartitionCost
@@ -437,12 +431,12 @@ def _energy(
     time: Floats,
 ) -> Floats:
     """Return the energy of an iteration on every machine, NaN where a power is not given. [J]"""
-    busy = busy_times(many.chip, rules, one.arrays, one.choices, one.codes)
-    busy |= {
-        "on_chip": chips.joules,
-        "context": sent.context.sum(axis=0),
-        "waited": sent.waited.sum(axis=0),
-    }
+    busy = replace(
+        BusyTimes.of(many.chip, rules, one.arrays, one.choices, one.codes),
+        on_chip=chips.joules,
+        context=sent.context.sum(axis=0),
+        waited=sent.waited.sum(axis=0),
+    )
     load = replace(one.load, network=tuple(sent.network), data=tuple(sent.gradients))
-    found = iteration_energy(many, plan, load, costs, time=time, **busy)
+    found = iteration_energy(many, plan, load, costs, busy, time=time)
     return np.asarray(math.nan if found is None else found.total)

@@ -39,15 +39,12 @@ from crosstack.evaluate.strategy_times import (
 from crosstack.evaluate.time import evaluate
 from crosstack.mapping.blocks import layers_of_block
 from crosstack.mapping.decided import decided
+from crosstack.mapping.least_times import times_of_layers
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
 from crosstack.mapping.parallelism import Use
 from crosstack.mapping.search import search_state
 from crosstack.mapping.search_node import SearchState
-from crosstack.mapping.strategies import (
-    Strategies,
-    all_strategies,
-    times_of_layers,
-)
+from crosstack.mapping.strategies import Strategies, all_strategies
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.objective import Objective
 from crosstack.model.partition import ROUNDING

@@ -15,14 +15,9 @@ import numpy as np
 from crosstack.evaluate.blocks import NOUGHT, BlockTable, BlockTerms
 from crosstack.machine.chip import Execution
 from crosstack.mapping.decided import decided
+from crosstack.mapping.least_times import times_of_layers
 from crosstack.mapping.mapping import Mapping
-from crosstack.mapping.strategies import (
-    ORDERS,
-    Strategies,
-    column,
-    exchanges,
-    times_of_layers,
-)
+from crosstack.mapping.strategies import ORDERS, Strategies, column, exchanges
 from crosstack.model.collectives import AffineTime, ConcaveTime
 from crosstack.model.memory import STATE, CopyMemory, static_size
 from crosstack.model.mesh_plan import MeshPlan

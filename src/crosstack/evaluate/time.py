@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +17,7 @@ from crosstack.evaluate.evaluation import (
 from crosstack.evaluate.given_mapping import checked_codes, partition_masks, problems_of
 from crosstack.evaluate.stages import stage_masks, stage_memory, stage_terms, stages_latency
 from crosstack.evaluate.terms import end_terms, kernel_terms, partition_terms
-from crosstack.machine.chip import Chip, Execution
+from crosstack.machine.chip import Execution
 from crosstack.machine.prices import system_power, system_price
 from crosstack.machine.system import System
 from crosstack.mapping.checks import (
@@ -33,7 +31,7 @@ from crosstack.mapping.mapping import GeneralDecisions, Mapping
 from crosstack.model.alive import live_sizes
 from crosstack.model.choices import Choices, make_choices, summing
 from crosstack.model.ends import PricedBlock, counted, end_cost, plan_of_end, priced_end, with_ends
-from crosstack.model.energy import Energy, energy_rates
+from crosstack.model.energy import BusyTimes, iteration_energy
 from crosstack.model.host_memory import check_host, host_account
 from crosstack.model.iteration import Iteration, iteration, latency, split_iteration
 from crosstack.model.memory import COPY_COLUMNS, copy_memory, recomputations
@@ -55,9 +53,7 @@ from crosstack.records import known_again
 from crosstack.workload.kernel_graph import Ints, KernelGraph, bits
 from crosstack.workload.workload import Workload
 
-__all__ = [
-    "Priced", "busy_times", "decided_plan", "evaluate", "iteration_energy", "mapped_plan", "priced",
-]  # fmt: skip
+__all__ = ["Priced", "decided_plan", "evaluate", "mapped_plan", "priced"]
 
 
 def evaluate(
@@ -219,7 +215,7 @@ def _evaluation(p: Priced) -> Evaluation:
     )
     executed = _executed(p, chip_work, ends)
     most = system.copies * system.n_chips * peak * total.time
-    busy = busy_times(chip, p.rules, p.arrays, p.choices, p.codes)
+    busy = BusyTimes.of(chip, p.rules, p.arrays, p.choices, p.codes)
     return Evaluation(
         kernels=kernel_terms(p.arrays, plan, block, p.mapping.sharding, p.mapping.partitions),
         partitions=partitions,
@@ -246,7 +242,7 @@ def _evaluation(p: Priced) -> Evaluation:
         host_memory=away,
         price=system_price(system, plan.dimension_sizes),
         power=system_power(system, plan.dimension_sizes),
-        energy=iteration_energy(system, plan, p.load, p.costs, time=total.time, **busy),
+        energy=iteration_energy(system, plan, p.load, p.costs, busy, time=total.time),
         memory_intensity=chip_work / traffic if traffic else math.inf,
         network_intensity=chip_work / moved if moved else math.inf,
         stages=split,
@@ -276,70 +272,6 @@ def _iteration(p: Priced, layer_time: float) -> tuple[Iteration, tuple[StageTerm
     work = np.array([stage.work_time for stage in split])
     sent = np.array([stage.transfer_time for stage in split])
     return split_iteration(p.plan, work, sent, overlap, p.rules), split
-
-
-def busy_times(
-    chip: Chip, rules: Rules, arrays: KernelGraph, choices: Choices, codes: Ints
-) -> dict[str, Any]:
-    """Return how long what draws power is busy for a copy of the graph, at peak rates. [s]
-
-    ``on_chip`` is what the memories on a temporal chip take. [J]
-    """
-    peak, slower = rules.clock.peak_rate(chip, arrays.dtype), rules.clock.slower(chip, arrays)
-    return {
-        "compute": float((choices.work[codes] * slower).sum()) / peak,
-        "on_chip": 0.0 if choices.clocked is None else float(choices.clocked.joules[codes].sum()),
-        "expert": float(choices.exchange_time[codes].sum()),
-        "context": float(choices.context_busy[codes].sum()),
-        "waited": float(choices.context_time[codes].sum()),
-    }
-
-
-def iteration_energy(
-    system: System,
-    plan: MeshPlan,
-    load: ChipLoad,
-    costs: Sequence[PartitionCost],
-    *,
-    time: Any,
-    compute: Any,
-    on_chip: Any,
-    expert: Any,
-    context: Any,
-    waited: Any,
-) -> Energy | None:
-    """Return the energy of an iteration; None where a power that it needs is not given.
-
-    Of one machine, or of many, whose times are arrays.
-
-    Parameters
-    ----------
-    system, plan, load, costs
-        What is priced: layers and their partitions, under the plan with its ends.
-    time : float or array
-        Of the iteration; the others are those of `busy_times`. [s]
-    """
-    try:
-        rates = energy_rates(system, plan)
-    except InputError:
-        return None
-    copies = plan.graph_repetitions
-
-    def each(name: str, layer: float) -> float:
-        added: float = sum(getattr(end, name) for end in plan.ends)
-        return layer + added / copies
-
-    return rates.energy(
-        time=time,
-        compute=each("compute", compute),
-        on_chip=each("on_chip", on_chip),
-        memory=each("memory", sum(cost.memory for cost in costs)),
-        tensor=each("tensor", sum(load.network)),
-        data=sum(load.data),
-        expert=each("expert", expert),
-        context=each("context", context),
-        waited=each("waited", waited),
-    )
 
 
 @known_again(32, by_value=1)

@@ -11,7 +11,8 @@ Variables: a sequence of disjoint sets S_1, S_2, ... that covers all kernels.
 
 Exact method. By (2) a sequence is a chain of ideals, and the cost of S_p does not depend on the
 rest, so the optimum is a shortest path f(J + S) = min f(J) + cost(S) over ideals, with the number
-of partitions as a second label where (4) asks for it (`crosstack.mapping.steps` prices them).
+of partitions as a second label where (4) asks for it (`crosstack.mapping.shortest`;
+`crosstack.mapping.steps` prices them).
 
 Bound. From J on, at least max over resources of what the kernels outside J still need; steps whose
 bound does not beat an incumbent are dropped, which comes from the ideals of a few orders.
@@ -24,11 +25,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.annealing import COOL, HOT, anneal
-from crosstack.mapping.budget import CALL, UNLIMITED, Budget
+from crosstack.mapping.budget import UNLIMITED, Budget
 from crosstack.mapping.covering import least_cover
 from crosstack.mapping.ideals import (
     IdealTables,
@@ -55,6 +54,7 @@ from crosstack.mapping.reordering import reordered
 from crosstack.mapping.segments import Segments, segment
 from crosstack.mapping.series_parallel import least_moved_in_series
 from crosstack.mapping.set_partitioning import least_moved_of_sets
+from crosstack.mapping.shortest import Chain, shortest_chain
 from crosstack.mapping.slots import Slots
 from crosstack.mapping.spreading import least_moved
 from crosstack.mapping.steps import (
@@ -65,17 +65,15 @@ from crosstack.mapping.steps import (
     never_hidden,
     scarcest,
 )
-from crosstack.mapping.temporal_steps import TemporalSteps, make_steps
+from crosstack.mapping.temporal_steps import make_steps
 from crosstack.mapping.two_directions import two_directions_bound
 from crosstack.model.alive import live_sizes
 from crosstack.model.partition import ChipLoad, combine, partition_cost
-from crosstack.workload.kernel_graph import Bools, Floats, Ints
 
 MOST_CELLS = 6_000_000  # of one table over ideals: about 50 MB
 LONG_GRAPH = 400  # kernels above which orders are cut into segments without tables
 MOST_ROUNDS = 4
 COVER = 20  # units of work of a kernel whose partitions are listed
-IDEALS_A_UNIT = 8  # whose steps are all priced at once
 MANY_IDEALS = 8_000  # above which one round of them has to do
 WIDE = "wide graph"  # what is found of the last one, in the cache
 WIDE_GRAPH = 64  # kernels above which a search looks for better partitions of its first mapping
@@ -85,8 +83,6 @@ CUTTING, SETTLING = 0.6, 0.3  # the same of cutting anew and annealing what is n
 SERIES = 0.75  # the same of bounding a series-parallel graph, whose partitions are nearly the best
 SLIGHT = 1e-3  # relative; a bound of a long graph that is better by less is not looked for
 PRICES = (1.0, 0.8)  # of the scarcest idle resource, in the bound for deferrable kernels
-
-_Chain = tuple[float, tuple[int, ...]] | None  # time [s] and partitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +107,7 @@ class Fusion:
     bound: float
 
     @classmethod
-    def of(cls, found: _Chain, bound: float = math.inf) -> Fusion:
+    def of(cls, found: Chain, bound: float = math.inf) -> Fusion:
         """Return what was found with a bound on any sequence, or proved; None: nothing yet."""
         time, partitions = found or (math.inf, ())
         return cls(partitions=partitions, time=time, bound=min(bound, time))
@@ -136,91 +132,6 @@ def make_problem(
         labels = [(labels[i], slots.first[i], slots.last[i]) for i in range(load.n)]
     order = collapse_twins(load, preds, labels)
     return FusionProblem(load=load, preds=tuple(preds), order=order, slots=slots)
-
-
-# ---------------------------------------------------------------- the exact method
-
-
-def _shortest_chain(
-    problem: FusionProblem, steps: Steps, incumbent: float, budget: Budget
-) -> tuple[_Chain, bool]:
-    """Shortest path from the empty ideal to the full one below ``incumbent``, or None.
-
-    Also returns whether the search ended before its budget. With slots the number of partitions is
-    a second label; without there is one label, which no step changes.
-    """
-    slots, tables = problem.slots, steps.tables
-    if slots is None and isinstance(steps, TemporalSteps) and steps.whole is not None:
-        return _shortest_listed(steps, incumbent, budget)
-    rest, last = steps.rest.tolist(), len(tables.masks) - 1
-    up, valid = (0, None) if slots is None else (1, valid_ideals(slots, tables))
-    best = np.full((1 if valid is None else len(valid), last + 1), math.inf)
-    parent = np.full(best.shape, -1, dtype=np.int64)
-    best[0, 0] = 0.0
-    limit, sizes = incumbent, tables.count.tolist()
-    for j in range(last):
-        if j == 0 or sizes[j] > sizes[j - 1]:  # no step leads from one to another of a size
-            end = int(np.searchsorted(tables.count, sizes[j], side="right"))
-            near = best[:, j:end].min(axis=0) + steps.rest[j:end] < limit
-            steps.expect((j + np.flatnonzero(near)).tolist())
-        if valid is not None:
-            _empty_partitions(best, parent, valid, j)
-        least = float(best[:, j].min())
-        if not least + rest[j] < limit:
-            continue
-        to, taken = steps.leave(j, limit - least)
-        if budget.spend(steps.work_of(len(to))):
-            return None, False
-        for p in range(len(best) - up) if len(to) else ():
-            if not best[p, j] + rest[j] < limit:
-                continue
-            reached = best[p, j] + taken
-            better = reached < best[p + up, to]
-            if valid is not None:
-                better &= valid[p + 1, to]
-            best[p + up, to[better]], parent[p + up, to[better]] = reached[better], j
-            if best[p + up, last] < limit and (valid is None or valid[p + 1 :, last].all()):
-                limit = float(best[p + up, last])
-    if valid is not None:
-        _empty_partitions(best, parent, valid, last)
-    found = float(best[-1, last])
-    if not found < incumbent:
-        return None, True
-    masks, q, j = list[int](), len(best) - 1, last
-    while j != 0 or q > 0:
-        i = int(parent[q, j])
-        masks.append(tables.masks[j] ^ tables.masks[i])
-        q, j = q - up, i
-    return (found, tuple(reversed(masks))), True
-
-
-def _shortest_listed(steps: TemporalSteps, incumbent: float, budget: Budget) -> tuple[_Chain, bool]:
-    """`_shortest_chain` where all steps are priced already."""
-    masks = steps.tables.masks
-    if budget.spend(CALL + len(masks) // IDEALS_A_UNIT):
-        return None, False
-    found = steps.shortest(incumbent)
-    if found is None:
-        return None, True
-    time, path = found
-    return (time, tuple(masks[b] ^ masks[a] for a, b in itertools.pairwise(path))), True
-
-
-def _empty_partitions(best: Floats, parent: Ints, valid: Bools, j: int) -> None:
-    """Let an ideal stand after one partition more, which is empty."""
-    for p in range(1, len(best)):
-        if valid[p, j] and best[p - 1, j] < best[p, j]:
-            best[p, j], parent[p, j] = best[p - 1, j], j
-
-
-def valid_ideals(slots: Slots, tables: IdealTables) -> Bools:
-    """Whether an ideal may stand after p partitions, shape (count + 1, N)."""
-    valid = np.zeros((slots.count + 1, len(tables.masks)), dtype=np.bool_)
-    first, last = np.array(slots.first), np.array(slots.last)
-    for p in range(slots.count + 1):
-        held = tables.member[:, last < p].all(axis=1)
-        valid[p] = held & ~tables.member[:, first >= p].any(axis=1)
-    return valid
 
 
 def fuse(
@@ -267,7 +178,9 @@ def fuse(
             if not bound < limit:
                 return Fusion.of(best)
     if tables is not None:
-        found, complete = _shortest_chain(problem, make_steps(problem.load, tables), limit, budget)
+        found, complete = shortest_chain(
+            problem.slots, make_steps(problem.load, tables), limit, budget
+        )
         best = found or best
         if complete:
             return None if best is None else Fusion.of(best)
@@ -290,8 +203,8 @@ class _Effort:
 
 
 def _without_tables(
-    problem: FusionProblem, best: _Chain, bound: float, limit: float, effort: _Effort
-) -> tuple[_Chain, float]:
+    problem: FusionProblem, best: Chain, bound: float, limit: float, effort: _Effort
+) -> tuple[Chain, float]:
     """Return better of a sequence and of a bound where there are too many ideals.
 
     See `crosstack.mapping.large_graphs`. Where the bound is not below ``limit`` there is no better
@@ -320,7 +233,7 @@ def _without_tables(
     return best, bound
 
 
-def _without_ideals(problem: FusionProblem, budget: Budget) -> tuple[_Chain, float, bool]:
+def _without_ideals(problem: FusionProblem, budget: Budget) -> tuple[Chain, float, bool]:
     """Return the best sequence, what all take at least, and whether that is all that is to know.
 
     Of a long chain, and of kernels few of which run as one: neither takes order ideals. [s]
@@ -350,8 +263,8 @@ def _takes_long(load: ChipLoad, cache: TableCache) -> bool:
 
 
 def _wide_graph(
-    problem: FusionProblem, best: _Chain, bound: float, cache: TableCache, budget: Budget
-) -> tuple[_Chain, float]:
+    problem: FusionProblem, best: Chain, bound: float, cache: TableCache, budget: Budget
+) -> tuple[Chain, float]:
     """Return a sequence and a bound of a graph with too many ideals.
 
     What is found of a load is kept: a search asks twice, to improve its best mapping and to bound
@@ -383,7 +296,7 @@ def _wide_graph(
     return best, bound
 
 
-def _nearly_best(problem: FusionProblem, budget: Budget) -> tuple[float, _Chain]:
+def _nearly_best(problem: FusionProblem, budget: Budget) -> tuple[float, Chain]:
     """Return what tensors move at least [s], and a sequence near that.
 
     0 and None of graphs that are not series-parallel and have too many sets of kernels that fit, or
@@ -410,7 +323,7 @@ def _has_room(load: ChipLoad, masks: tuple[int, ...]) -> bool:
 
 
 def _annealed(
-    problem: FusionProblem, best: tuple[float, tuple[int, ...]], near: _Chain, budget: Budget
+    problem: FusionProblem, best: tuple[float, tuple[int, ...]], near: Chain, budget: Budget
 ) -> tuple[float, tuple[int, ...]]:
     """Return a better sequence, or the one given, where moves find none that fits.
 
@@ -485,7 +398,7 @@ def all_ideals(problem: FusionProblem, most: int, cache: TableCache) -> IdealTab
 
 def quick_sequence(
     problem: FusionProblem, limit: float = math.inf, *, cache: TableCache, budget: Budget
-) -> _Chain:
+) -> Chain:
     """Return the best sequence over a few topological orders below ``limit``, and its time. [s]"""
     load = problem.load
     if load.n > LONG_GRAPH and problem.slots is None:
@@ -501,7 +414,7 @@ def quick_sequence(
             ideals.update(chain(sequence))
         cache[key] = make_tables(list(ideals), load.n, load.flows)
     tables: IdealTables = cache[key]
-    return _shortest_chain(problem, make_steps(load, tables), limit, budget)[0]
+    return shortest_chain(problem.slots, make_steps(load, tables), limit, budget)[0]
 
 
 def _bound_by_core(
@@ -525,7 +438,7 @@ def _bound_by_core(
     for price in prices:
         priced = scarce[0] * price, scarce[1] * price
         steps, added = core_steps(problem.load, problem.order, core, tables, priced)
-        found, complete = _shortest_chain(small, steps, limit - added, budget)
+        found, complete = shortest_chain(small.slots, steps, limit - added, budget)
         if not complete:
             break
         if found is None:
@@ -560,17 +473,17 @@ def _rounds(
     problem: FusionProblem,
     core: Core,
     tables: IdealTables,
-    best: _Chain,
+    best: Chain,
     limit: float,
     budget: Budget,
-) -> _Chain:
+) -> Chain:
     """Alternate exact sequences for fixed triggers with moves that find better triggers."""
     load, order = problem.load, problem.order
     triggers = triggers_from(core, order)
     for _ in range(MOST_ROUNDS if len(tables.masks) <= MANY_IDEALS else 1):
         masks = triggered_masks(core, order, tables, triggers)
         steps = make_steps(load, make_tables(masks, load.n, load.flows))
-        found, complete = _shortest_chain(problem, steps, limit, budget)
+        found, complete = shortest_chain(problem.slots, steps, limit, budget)
         if found is not None and (best is None or found[0] < best[0]):
             best = found
         if best is None or problem.slots is not None:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from crosstack.machine.system import System
-from crosstack.mapping.strategies import Strategies, plan_together, times_of_layers
+from crosstack.mapping.least_times import plan_together, times_of_layers
+from crosstack.mapping.strategies import Strategies
 from crosstack.model.choices import Choices
 from crosstack.model.iteration import (
     exact_time,

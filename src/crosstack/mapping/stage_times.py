@@ -15,8 +15,8 @@ import numpy as np
 
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.budget import CALL, Budget
-from crosstack.mapping.fusion import valid_ideals
 from crosstack.mapping.ideals import IdealTables
+from crosstack.mapping.shortest import valid_ideals
 from crosstack.mapping.temporal_steps import make_steps
 from crosstack.model.iteration import border_time, stage_time
 from crosstack.model.partition import ChipLoad

@@ -16,10 +16,10 @@ whole power always; where it is given, computing at the peak rate adds the rest.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from crosstack.errors import InputError
 from crosstack.machine.chip import Chip
@@ -33,6 +33,12 @@ from crosstack.machine.prices import (
 from crosstack.machine.system import Parallelism, System
 from crosstack.model.collectives import Row
 from crosstack.model.mesh_plan import MeshPlan
+
+if TYPE_CHECKING:
+    from crosstack.model.choices import Choices
+    from crosstack.model.partition import ChipLoad, PartitionCost
+    from crosstack.model.rules import Rules
+    from crosstack.workload.kernel_graph import Ints, KernelGraph
 
 
 class Basis(StrEnum):
@@ -289,6 +295,80 @@ def energy_rates(system: System, plan: MeshPlan) -> EnergyRates:
         updates=updating * powers.memory * system.chip.memory_speed(spilled=False),
         hosts=moved * plan.offloaded.link_power,
         basis=powers.basis,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusyTimes:
+    """How long what draws power is busy for a copy of the graph, at peak rates. [s]
+
+    Numbers, or arrays of many machines. ``compute`` the chip; ``expert`` and ``context`` links to
+    chips with other experts and of the same sequences, ``waited`` what of the latter nothing hides;
+    ``on_chip`` is what the memories on a temporal chip take. [J]
+    """
+
+    compute: Any
+    on_chip: Any
+    expert: Any
+    context: Any
+    waited: Any
+
+    @classmethod
+    def of(
+        cls, chip: Chip, rules: Rules, graph: KernelGraph, choices: Choices, codes: Ints
+    ) -> BusyTimes:
+        """Return those of one sharding, whose choices are ``codes``."""
+        peak, slower = rules.clock.peak_rate(chip, graph.dtype), rules.clock.slower(chip, graph)
+        clocked = choices.clocked
+        return cls(
+            compute=float((choices.work[codes] * slower).sum()) / peak,
+            on_chip=0.0 if clocked is None else float(clocked.joules[codes].sum()),
+            expert=float(choices.exchange_time[codes].sum()),
+            context=float(choices.context_busy[codes].sum()),
+            waited=float(choices.context_time[codes].sum()),
+        )
+
+
+def iteration_energy(
+    system: System,
+    plan: MeshPlan,
+    load: ChipLoad,
+    costs: Sequence[PartitionCost],
+    busy: BusyTimes,
+    *,
+    time: Any,
+) -> Energy | None:
+    """Return the energy of an iteration; None where a power that it needs is not given.
+
+    Of one machine, or of many, whose times are arrays.
+
+    Parameters
+    ----------
+    system, plan, load, costs, busy
+        What is priced: layers and their partitions, under the plan with its ends.
+    time : float or array
+        Of the iteration. [s]
+    """
+    try:
+        rates = energy_rates(system, plan)
+    except InputError:
+        return None
+    copies = plan.graph_repetitions
+
+    def each(name: str, layer: float) -> float:
+        added: float = sum(getattr(end, name) for end in plan.ends)
+        return layer + added / copies
+
+    return rates.energy(
+        time=time,
+        compute=each("compute", busy.compute),
+        on_chip=each("on_chip", busy.on_chip),
+        memory=each("memory", sum(cost.memory for cost in costs)),
+        tensor=each("tensor", sum(load.network)),
+        data=sum(load.data),
+        expert=each("expert", busy.expert),
+        context=each("context", busy.context),
+        waited=each("waited", busy.waited),
     )
 
 

@@ -1,4 +1,6 @@
-"""What a chip keeps in its main memory: one account, by what it is and by pipeline stage.
+"""What a chip keeps in its main memory: of a graph, of its copies, on the fullest stage.
+
+By what it is and by stage it is told by `crosstack.model.memory_account`.
 
 *Activations* are what the backward pass reads of the forward pass, derived from the graph: results
 of forward kernels that backward kernels read, operands from outside that backward kernels read

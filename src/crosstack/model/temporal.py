@@ -14,7 +14,8 @@ A microbatch of b sequences is one launch of each kernel: weights multiply b tim
 gradients of weights add up over b times as many rows, other products are b times as many; of groups
 that tokens are sent to (experts) those that get some work, on as many as come to them
 (`crosstack.workload.passes.routing.touched_share`). The clock's answer is shared out over the
-sequences. Kernels that the backward pass computes again run twice, with a launch of their own.
+sequences (`crosstack.model.clocked`). Kernels that the backward pass computes again run twice, with
+a launch of their own.
 
 **Bounds.** D only grows with S: another kernel adds a term, and takes main memory off the others by
 no more than it had to move itself. So for parts of S
