@@ -24,20 +24,28 @@ of (1) and y (sum_i h_i(a_i) - r) is no more than what any choices take that kee
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
 
 from crosstack.machine.chip import Overlap
-from crosstack.mapping.covering import closed, groups_of_sets, union
+from crosstack.mapping.group_covers import GroupCovers, covers_of_groups, partitions_of
 from crosstack.mapping.ideals import Order
 from crosstack.mapping.paid_layouts import PaidLayouts, paid_layouts
 from crosstack.mapping.pricing import Domains
+from crosstack.mapping.room_conflicts import (
+    Bar,
+    Between,
+    Conflict,
+    Held,
+    Proof,
+    barred,
+    tensors_apart,
+)
 from crosstack.mapping.sharding import eliminate_tables
 from crosstack.model.choices import Choices
 from crosstack.model.context import results_sent
@@ -45,11 +53,11 @@ from crosstack.model.legality import Legality
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import ChipLoad
 from crosstack.model.temporal_load import TemporalLoad
-from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph, bits
+from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
 
-MOST_COVERS = 2048  # of one group of kernels
 MOST_ENTRIES = 300_000  # of one table of the elimination
 MOST_PRICES, DEARER = 10, 4.0  # of main memory that are tried, and by how much while all is kept
+MOST_ROUNDS = 24  # in which it is found what main memory has no room for
 STAYS, ROUNDING = 1e-6, 1e-12  # relative, of bounds
 
 
@@ -60,39 +68,23 @@ class LeastOfChoices(NamedTuple):
     """``bound`` on any choices and sequence of partitions [s], and choices it is the least of.
 
     Where those keep too much, the fastest that were seen and do not; then ``apart`` is a kernel
-    whose choice is open between two that are as good at the price of main memory, -1: none is.
+    whose choice is open between two that are as good at the price of main memory, or that takes
+    most of what is too much, -1: none is. ``covers`` are those of every group, by number, and
+    ``partitions`` are those of the covers in the order they run, where main memory may not hold
+    them in another; ``conflicts`` say why it did not hold others.
     """
 
     bound: float
     codes: Ints
     apart: int = -1
+    covers: tuple[int, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    partitions: tuple[int, ...] = ()
 
 
-# What is the least at a price of main memory [s/B], and the slopes of what is held there.
-KnownLeast = dict[tuple[float, tuple[float, float] | None], LeastOfChoices]
-
-
-class Held(NamedTuple):
-    """What each choice keeps beyond the least of its kernel, and the ``room`` for all. [B]
-
-    ``slopes`` tell sizes of the same choices from others. [1]
-    """
-
-    sizes: Floats
-    room: float
-    slopes: tuple[float, float]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Covers:
-    """All covers of a group of kernels: its ``sets``, and which of them holds each in each cover.
-
-    ``held`` has shape (covers, kernels). [1]
-    """
-
-    kernels: tuple[int, ...]
-    sets: tuple[int, ...]
-    held: Ints
+# What is the least at a price of main memory [s/B], by the slopes of what is held there and what
+# has no room.
+KnownLeast = dict[tuple[float, tuple[float, float] | None, bytes], LeastOfChoices]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,6 +166,7 @@ def least_of_choices(
     held: Held | None = None,
     limit: float = math.inf,
     known: KnownLeast | None = None,
+    conflicts: tuple[Conflict, ...] = (),
 ) -> LeastOfChoices | None:
     """Return what choices within ``domains`` and partitions take at least; None: not known.
 
@@ -196,36 +189,111 @@ def least_of_choices(
         More than this need not be known. [s]
     known : dict, optional
         What is known at prices of main memory, of whatever room there is, and is added to.
+    conflicts : sequence of Conflict
+        Why main memory had no room for choices of which these are some.
     """
     if load.temporal is None or not may_cover(load, order, choices):
         return None
     legality = load.temporal.legality
-    covers = _covers_of(legality, order, load.unmixed)
+    covers = covers_of_groups(legality, order, load.unmixed)
     assert covers is not None
-    known, made = {} if known is None else known, list[_Model]()
+    known = {} if known is None else known
+    given = choices, domains, arrays, plan, loads
 
-    def least(price: float) -> LeastOfChoices:
-        key = price, None if held is None or not price else held.slopes
-        if key not in known:
-            if not made:
-                given = choices, domains, arrays, plan, loads
-                made.append(_model(load, legality, covers, *given))
-            known[key] = made[0].least(price, held)
-        return known[key]
+    def within(held: Held | None, bars: Sequence[Bar] = ()) -> LeastOfChoices:
+        made = list[_Model | None]()
 
-    return least(0.0) if held is None else _within(least, held, limit)
+        def least(price: float) -> LeastOfChoices:
+            slopes = None if held is None or not price else held.slopes
+            key = price, slopes, b";".join(bar.key for bar in bars)
+            if key not in known:
+                if not made:
+                    made.append(_model(load, legality, covers, *given, bars))
+                known[key] = _least(made[0], domains, price, held)
+            return known[key]
+
+        return least(0.0) if held is None else _within(least, held, limit)
+
+    found = within(held)
+    if held is None or held.results is None or not (found.covers and found.bound < limit):
+        return found
+    tensors = tuple((flow.producer, flow.mask) for flow in load.flows if not flow.kept)
+    whole, applied = found.bound, 0
+    for _ in range(MOST_ROUNDS):
+        proof = _proof(order, covers[0], found, tensors, held)
+        ordered = proof.ordered()
+        if not ordered.none_in(proof.room):
+            found = found._replace(partitions=ordered.sequence)
+            break
+        if applied == len(conflicts):
+            why = _why(proof, domains, held)
+            if why is None or why in conflicts:
+                found = found._replace(apart=_fullest(proof, why, found, domains, held))
+                break
+            conflicts = (*conflicts, why)
+        # The same without what there is no room for.
+        applied, bars = len(conflicts), barred(conflicts, covers[0], domains, held)
+        found = within(held, bars)
+        if not found.bound < limit or found.apart >= 0 or not found.covers:
+            break
+    return found._replace(bound=max(found.bound, whole), conflicts=conflicts)
+
+
+def _proof(
+    order: Order,
+    groups: Sequence[GroupCovers],
+    found: LeastOfChoices,
+    tensors: Between,
+    held: Held,
+) -> Proof:
+    """Return what is to be in main memory together with choices and under their covers."""
+    partitions = partitions_of(groups, found.covers)
+    return Proof(
+        order,
+        tuple(mask for mask in partitions if mask & (mask - 1)),
+        tensors_apart(partitions, tensors),
+        held.made(found.codes),
+        held.whole - float(held.sizes[found.codes].sum()),
+    )
+
+
+def _why(proof: Proof, domains: Domains, held: Held) -> Conflict | None:
+    """Return why there is no order, whatever choices keep; None where that is why."""
+    roomy = replace(proof, room=held.whole)
+    if not roomy.ordered().none_in(held.whole):
+        return None
+    return roomy.conflict(held.least_made(domains))
+
+
+def _fullest(
+    proof: Proof, why: Conflict | None, found: LeastOfChoices, domains: Domains, held: Held
+) -> int:
+    """Return the kernel whose choice takes most beyond the least it may; -1: all take that.
+
+    Of those that are ``why`` there is no room, if that is known.
+    """
+    least = held.least_made(domains)
+    if why is not None:
+        smaller = why.smaller(least)
+        return max(smaller, key=lambda one: one[1] - least[one[0]])[0] if smaller else -1
+    makers = np.zeros(len(found.codes))
+    makers[[maker for maker, _ in proof.apart]] = 1.0
+    more = makers * (proof.made - least) + held.sizes[found.codes]
+    return int(more.argmax()) if more.any() else -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Model:
     """The pairwise model (1) to (4): ``variables``, costs by one or two of them, and kernels. [s]
 
-    The first variables are the pairs of kernels, by their ``codes``.
+    The first variables are the pairs of kernels, by their ``codes``; ``covers`` has the variable of
+    every group, -1 for none, and the numbers of its covers there.
     """
 
     codes: tuple[Ints, ...]
     variables: Sequence[Ints | range]
     tables: dict[tuple[int, ...], Floats]
+    covers: tuple[tuple[int, Ints], ...]
 
     def least(self, price: float, held: Held | None) -> LeastOfChoices:
         """Return the least that choices take at a price of what they keep. [s/B]"""
@@ -234,20 +302,26 @@ class _Model:
             for i, codes in enumerate(self.codes):
                 priced[(i,)] = priced[(i,)] + price * held.sizes[codes]
         found = eliminate_tables(self.variables, priced, most=MOST_ENTRIES)
-        return LeastOfChoices(found.bound, found.best()[: len(self.codes)])
+        best = found.best()
+        covers = (kept[best[place] if place >= 0 else 0] for place, kept in self.covers)
+        return LeastOfChoices(found.bound, best[: len(self.codes)], -1, tuple(map(int, covers)))
 
 
 def _model(
     load: ChipLoad,
     legality: Legality,
-    known: tuple[tuple[_Covers, ...], dict[tuple[int, int], Floats]],
+    known: tuple[tuple[GroupCovers, ...], dict[tuple[int, int], Floats]],
     choices: Choices,
     domains: Domains,
     arrays: KernelGraph,
     plan: MeshPlan,
     loads: Loads,
-) -> _Model:
-    """Return the model of choices and covers; parameters as `least_of_choices`."""
+    bars: Sequence[Bar],
+) -> _Model | None:
+    """Return the model of choices and covers; parameters as `least_of_choices`.
+
+    None where ``bars`` leave a group no cover.
+    """
     groups, waiting = known
     paid = paid_layouts(choices, domains)
     pairs = _Pairs.of(choices, domains, paid, arrays, plan)
@@ -260,10 +334,18 @@ def _model(
         (i,): network * (1 + load.network_price) for i, network in enumerate(pairs.network)
     }
     covers, chosen = list[range](), dict[int, tuple[int, Ints]]()
+    numbers = list[tuple[int, Ints]]()
     for place, group in enumerate(groups):
         several = any(place in pair for pair in waiting)
-        fixed, by_kernel, kept = _of_group(group, pairs, taken, arrays.succs, every=several)
+        left = [(bar.covers[place], bar.size) for bar in bars if place in bar.covers]
+        own = [cover for cover, size in left if size > len(cover)]
+        never = np.any([cover for cover, size in left if size == len(cover)] or [[False]], axis=0)
+        given_of = group, pairs, taken, arrays.succs, own, never
+        fixed, by_kernel, kept = _of_group(*given_of, every=several)
+        if not len(fixed):
+            return None
         number = arrays.n + len(covers)
+        numbers.append((number if len(fixed) > 1 else -1, kept))
         if len(fixed) == 1:  # one cover, whatever the choices
             tables[group.kernels[:1]] = tables[group.kernels[:1]] + fixed[0]
             for i, times in by_kernel.items():
@@ -277,7 +359,35 @@ def _model(
         if a in chosen and b in chosen:
             (one, ones), (other, others) = chosen[a], chosen[b]
             tables[one, other] = apart[ones][:, others]
-    return _Model(paid.codes, [*paid.codes, *covers], tables | paid.apart)
+    tables |= paid.apart
+    for bar in bars:
+        chosen_of = {k: own[pairs.places[k]] for k, own in bar.choices.items()}
+        for place, own in bar.covers.items():
+            number, kept = numbers[place]
+            chosen_of[number] = chosen_of.get(number, True) & own[kept]  # -1: of all without
+        _add_bar(tables, chosen_of)
+    return _Model(paid.codes, [*paid.codes, *covers], tables, tuple(numbers))
+
+
+def _add_bar(tables: dict[tuple[int, ...], Floats], barred: dict[int, Bools]) -> None:
+    """Add infinity where each of some variables has one of those values; -1: of all the same."""
+    if not barred.pop(-1, np.True_).all():
+        return
+    scope = tuple(sorted(barred))
+    if not scope:
+        scope, barred = (0,), {0: np.ones_like(tables[(0,)], dtype=np.bool_)}
+    shaped = [barred[i].reshape([-1 if i == j else 1 for j in scope]) for i in scope]
+    table = np.where(np.asarray(reduce(np.logical_and, shaped)), np.inf, 0.0)
+    tables[scope] = tables[scope] + table if scope in tables else table
+
+
+def _least(
+    model: _Model | None, domains: Domains, price: float, held: Held | None
+) -> LeastOfChoices:
+    """Return the least that choices take at a price of what they keep; infinite: none fit."""
+    if model is None:
+        return LeastOfChoices(math.inf, np.array([domain[0] for domain in domains]))
+    return model.least(price, held)
 
 
 def may_cover(load: ChipLoad, order: Order, choices: Choices) -> bool:
@@ -285,7 +395,7 @@ def may_cover(load: ChipLoad, order: Order, choices: Choices) -> bool:
     hides = load.overlap is Overlap.ALL or load.network_takes_maximum
     if load.temporal is None or not choices.conversions.shared or hides:
         return False
-    return _covers_of(load.temporal.legality, order, load.unmixed) is not None
+    return covers_of_groups(load.temporal.legality, order, load.unmixed) is not None
 
 
 def _within(least: Callable[[float], LeastOfChoices], held: Held, limit: float) -> LeastOfChoices:
@@ -306,7 +416,7 @@ def _within(least: Callable[[float], LeastOfChoices], held: Held, limit: float) 
     size = float(held.sizes[free.codes].sum())
     if size <= held.room or not free.bound < limit:
         return free
-    best, kept = free.bound, free.codes
+    best, kept = free.bound, free
     # Lines of bounds over the price, but for what all the room costs: at 0, and slope.
     heavy, light = (free.bound, size), None
     more = free.codes  # the choices of the former
@@ -317,7 +427,7 @@ def _within(least: Callable[[float], LeastOfChoices], held: Held, limit: float) 
         bound = (found.bound - price * held.room) * (1 - ROUNDING)
         at_nought = found.bound - price * size
         if size <= held.room and (light is None or at_nought < light[0]):
-            kept = found.codes
+            kept = found
         stays = bound <= best * (1 + STAYS)
         best = max(best, bound)
         if not best < limit or size == held.room or (stays and light is not None):
@@ -332,17 +442,24 @@ def _within(least: Callable[[float], LeastOfChoices], held: Held, limit: float) 
             price = (light[0] - heavy[0]) / (heavy[1] - light[1])
             if price <= 0:
                 break
-    differ = np.abs(held.sizes[more] - held.sizes[kept])
-    return LeastOfChoices(best, kept, int(differ.argmax()) if differ.any() else -1)
+    differ = np.abs(held.sizes[more] - held.sizes[kept.codes])
+    return kept._replace(bound=best, apart=int(differ.argmax()) if differ.any() else -1)
 
 
 def _of_group(
-    group: _Covers, pairs: _Pairs, taken: _Taken, readers: Sequence[int], *, every: bool
+    group: GroupCovers,
+    pairs: _Pairs,
+    taken: _Taken,
+    readers: Sequence[int],
+    told_apart: Sequence[Bools],
+    never: Bools,
+    *,
+    every: bool,
 ) -> tuple[Floats, dict[int, Floats], Ints]:
     """Return what a group takes by cover, what each kernel with several pairs adds, and the covers.
 
     The second by pair and cover. [s] Covers that are the same for all of those are one, the best,
-    unless it matters which one it is: then ``every``.
+    unless it matters which one it is: then ``every``, or by what they are ``told_apart``.
     """
     launch = taken.loads[0].launches
     begun = np.array([launch(s) / s.bit_count() for s in group.sets])
@@ -359,77 +476,14 @@ def _of_group(
             several[i] = column, times
         else:
             fixed = fixed + times[group.held[:, column], 0]
-    if every:
-        kept = np.flatnonzero(np.isfinite(fixed))
-        chosen = group.held[kept]
-        return fixed[kept], {i: times[chosen[:, c]].T for i, (c, times) in several.items()}, kept
     held = group.held[:, [column for column, _ in several.values()]]
-    _, first, back = np.unique(held, axis=0, return_index=True, return_inverse=True)
-    least = np.full(len(first), np.inf)
-    np.minimum.at(least, back.ravel(), fixed)
-    good = np.isfinite(least)
-    kept, chosen = first[good], group.held[first[good]]
-    return least[good], {i: times[chosen[:, c]].T for i, (c, times) in several.items()}, kept
-
-
-@lru_cache(maxsize=1024)
-def _covers_of(
-    legality: Legality, order: Order, unmixed: tuple[int, ...]
-) -> tuple[tuple[_Covers, ...], dict[tuple[int, int], Floats]] | None:
-    """Return the covers of every group of kernels; None where some has too many.
-
-    And of groups, by number, what pairs of covers cost of which a set waits for one of the other's
-    that waits for it: infinity, or nothing.
-    """
-    if (groups := groups_of_sets(legality, order)) is None:
-        return None
-    behind, found = closed(order.preds), list[_Covers]()
-    for group in groups:
-        sets = [s for s in group if not any(s & apart not in (0, s) for apart in unmixed)]
-        if (covers := _covers(sets)) is None:
-            return None
-        kernels = tuple(bits(sum(covers[0])))
-        number = {s: k for k, s in enumerate(sets)}
-        holder = [{i: number[s] for s in cover for i in bits(s)} for cover in covers]
-        held = np.array([[own[i] for i in kernels] for own in holder], dtype=np.int64)
-        each = _waits(sets, sets, behind)
-        good = [not each[np.ix_(own, own)].any() for own in held]
-        found.append(_Covers(kernels, tuple(sets), held[good]))
-    waiting = dict[tuple[int, int], Floats]()
-    for a, b in itertools.combinations(range(len(found)), 2):
-        each = _waits(found[a].sets, found[b].sets, behind)
-        if each.any():
-            both = [each[own][:, found[b].held].any(axis=(0, 2)) for own in found[a].held]
-            waiting[a, b] = np.where(np.array(both), np.inf, 0.0)
-    return tuple(found), waiting
-
-
-def _waits(ones: Sequence[int], others: Sequence[int], behind: Sequence[int]) -> Bools:
-    """Return of which pairs of sets each has to wait for the other, shape (ones, others)."""
-    before = [union(behind, bits(s)) & ~s for s in (*ones, *others)]
-    own, its = before[: len(ones)], before[len(ones) :]
-    found = [
-        [bool(own[i] & t and its[j] & s and not s & t) for j, t in enumerate(others)]
-        for i, s in enumerate(ones)
-    ]
-    return np.array(found, dtype=np.bool_).reshape(len(ones), len(others))
-
-
-def _covers(sets: Sequence[int]) -> list[tuple[int, ...]] | None:
-    """Return all ways to cover the kernels of some sets once each; None where they are many."""
-    whole, by_lowest = 0, dict[int, list[int]]()
-    for s in sets:
-        whole |= s
-        by_lowest.setdefault(s & -s, []).append(s)
-    found = list[tuple[int, ...]]()
-    waiting: list[tuple[int, tuple[int, ...]]] = [(whole, ())]
-    while waiting:
-        rest, chosen = waiting.pop()
-        if not rest:
-            found.append(chosen)
-            if len(found) > MOST_COVERS:
-                return None
-            continue
-        ways = [s for s in by_lowest.get(rest & -rest, ()) if not s & ~rest]
-        waiting += [(rest ^ s, (*chosen, s)) for s in ways]
-    return found
+    held = np.concatenate([held, *(own[:, None] for own in told_apart)], axis=1)
+    fixed = np.where(never, np.inf, fixed)
+    kept = np.flatnonzero(np.isfinite(fixed))
+    if not every and len(kept):
+        # Of covers that are the same, the one that takes least.
+        ranked = kept[np.argsort(fixed[kept], kind="stable")]
+        kept = ranked[np.unique(held[ranked], axis=0, return_index=True)[1]]
+    chosen = group.held[kept]
+    by_kernel = {i: times[chosen[:, column]].T for i, (column, times) in several.items()}
+    return fixed[kept], by_kernel, kept

@@ -13,7 +13,6 @@ from crosstack.machine.chip import Overlap
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.branching import branches, first_shardings, tightened
 from crosstack.mapping.choice_covers import (
-    Held,
     KnownLeast,
     LeastOfChoices,
     least_of_choices,
@@ -37,9 +36,11 @@ from crosstack.mapping.pipeline import (
 )
 from crosstack.mapping.pricing import Domains
 from crosstack.mapping.room import Demand
+from crosstack.mapping.room_conflicts import Held
 from crosstack.mapping.search_problem import BOUND, SearchNode, SearchProblem, table_key
 from crosstack.mapping.stage_times import on_one_chip
 from crosstack.model.alive import least_live, live_sizes
+from crosstack.model.boundary import streams_memory
 from crosstack.model.choice_index import sharding_codes
 from crosstack.model.choices import Choices, summing
 from crosstack.model.ends import holds_layers
@@ -225,6 +226,13 @@ class SearchState(SearchProblem):
             math.inf if found.proved else self.pricing.least_of(node.plan, node.bend, found.bound)
         )
 
+    def settle_in_room(self, node: SearchNode, codes: Ints, partitions: Masks) -> None:
+        """Map a node with this sharding and these partitions, if main memory holds them."""
+        load = self.load(node, codes)
+        layer = sequence_cost(load, partitions) + load.extra
+        if math.isfinite(layer) and self.rooms(load, partitions):
+            self.offer(self.summing(node, codes), codes, load, partitions, layer)
+
     def summing(self, node: SearchNode, codes: Ints) -> SearchNode:
         """Return a node whose plan sums the gradients of one sharding."""
         if not self.sums:
@@ -353,7 +361,10 @@ class SearchState(SearchProblem):
         bound = max(bound, self.pricing.least_of(plan, node.bend, found.bound))
         if not found.bound < limit:
             return max(bound, self.target())
-        if root and found.codes:  # the sharding that the bound was reached with
+        if found.partitions:
+            codes = np.array([found.codes[i] for i in range(self.arrays.n)], dtype=np.int64)
+            self.settle_in_room(node, codes, found.partitions)
+        if root and found.codes and bound < self.target():  # the sharding of the bound
             reached = {i: (code,) for i, code in found.codes.items()}
             domains = [reached.get(i, d) for i, d in enumerate(node.domains)]
             codes = least_with_layouts(choices, domains, choices.network_time).best()
@@ -372,8 +383,10 @@ class SearchState(SearchProblem):
         covered = self._covered(node, load, limit - load.extra)
         if covered is not None:
             bound, node.apart = covered.bound + load.extra, covered.apart
-            known = covered.codes.tolist() if bound < limit else ()
-            return Joint(bound, dict(enumerate(known)))
+            if not bound < limit:
+                return Joint(bound, {})
+            codes = dict(enumerate(covered.codes.tolist()))
+            return Joint(bound, codes, covered.partitions)
         more = choices_excess(choices, domains, load, self.arrays, self.rules.traffic)
         found = self.fused(load, limit - more, bound_only=True)
         if found is None:
@@ -426,6 +439,11 @@ class SearchState(SearchProblem):
             return None
         assert node.domains is not None
         plan, (_, choices) = node.plan, self.bounding(node)
+        held = self._held(plan, choices, node.domains, load)
+        if held is not None and (kept := held.within(node.domains)) != node.domains:
+            node.domains = kept
+            load = self.relaxed(node)
+            held = self._held(plan, choices, kept, load)
         problem = make_problem(load, slots=self.slots, separate_directions=self.separate)
         self.budget.spend(COVER * load.n)
 
@@ -433,12 +451,15 @@ class SearchState(SearchProblem):
             given = self.workload, self.system, self.arrays, plan, choices
             return temporal_choices(*given, shardings, legality, self.rules)
 
-        graph, held = plan.graph(self.arrays), self._held(plan, choices, node.domains, load)
-        given = load, problem.order, choices, node.domains, graph, plan, loads
+        given = load, problem.order, choices, node.domains, plan.graph(self.arrays), plan, loads
         known: KnownLeast = {}
         if self.pricing.weights.only_time:
             known = self.known.covered.at(self.key_of(node), dict)
-        return least_of_choices(*given, held=held, limit=limit, known=known)
+        known_of = {"held": held, "limit": limit, "known": known, "conflicts": node.conflicts}
+        found = least_of_choices(*given, **known_of)
+        if found is not None:
+            node.conflicts = found.conflicts
+        return found
 
     def _held(
         self, plan: MeshPlan, choices: Choices, domains: Domains, load: ChipLoad
@@ -461,9 +482,12 @@ class SearchState(SearchProblem):
         row = choices.index.kernel
         sizes = slopes.kept * (columns["kept"] - least["kept"][row])
         sizes = sizes + slopes.again * (columns["again"] - least["again"][row])
-        alive = least_live(load) * plan.microbatch_size * plan.schedule.at_once
+        running = plan.microbatch_size * plan.schedule.at_once
+        passes = streams_memory(self.workload.placement, self.rules)
+        results = choices.output_total * (running * (not passes))
+        alive = least_live(load) * running
         room = capacity * (1 + FITTING) - slopes.least - alive
-        return Held(sizes, room, (slopes.kept, slopes.again))
+        return Held(sizes, room, (slopes.kept, slopes.again), alive, results)
 
     def _joint(
         self,
