@@ -20,22 +20,25 @@ table of the elimination (`crosstack.mapping.sharding`) grows too large.
 What choices keep in main memory adds up: (5) sum_i h_i(a_i) <= r. At a price y of a byte, the least
 of (1) and y (sum_i h_i(a_i) - r) is no more than what any choices take that keep to it
 (``geoffrion1974lagrangean``), for the price where it is most: the one of the lines of two prices.
+
+Where choices keep to it, but no order of the sets leaves main memory room for what is alive between
+them, it is found why (`crosstack.mapping.room_conflicts`), and all is minimised once more without
+what that bars, until there is an order, or a choice to halve the node at.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import reduce
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from crosstack.machine.chip import Overlap
+from crosstack.mapping.cover_model import CoverCosts, CoverModel, Loads
 from crosstack.mapping.group_covers import GroupCovers, covers_of_groups, partitions_of
 from crosstack.mapping.ideals import Order
-from crosstack.mapping.paid_layouts import PaidLayouts, paid_layouts
 from crosstack.mapping.pricing import Domains
 from crosstack.mapping.room_conflicts import (
     Bar,
@@ -46,22 +49,14 @@ from crosstack.mapping.room_conflicts import (
     barred,
     tensors_apart,
 )
-from crosstack.mapping.sharding import eliminate_tables
 from crosstack.model.choices import Choices
-from crosstack.model.context import results_sent
-from crosstack.model.legality import Legality
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import ChipLoad
-from crosstack.model.temporal_load import TemporalLoad
-from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
+from crosstack.workload.kernel_graph import Ints, KernelGraph
 
-MOST_ENTRIES = 300_000  # of one table of the elimination
 MOST_PRICES, DEARER = 10, 4.0  # of main memory that are tried, and by how much while all is kept
 MOST_ROUNDS = 24  # in which it is found what main memory has no room for
 STAYS, ROUNDING = 1e-6, 1e-12  # relative, of bounds
-
-
-Loads = Callable[[Sequence[Ints], Legality], Sequence[TemporalLoad]]
 
 
 class LeastOfChoices(NamedTuple):
@@ -85,74 +80,6 @@ class LeastOfChoices(NamedTuple):
 # What is the least at a price of main memory [s/B], by the slopes of what is held there and what
 # has no room.
 KnownLeast = dict[tuple[float, tuple[float, float] | None, bytes], LeastOfChoices]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Pairs:
-    """What each pair of each kernel sends [s], and whether that leaves before it is read.
-
-    ``places`` is the number of its choice among those of the kernel.
-    """
-
-    network: tuple[Floats, ...]
-    sent: tuple[Bools, ...]
-    places: tuple[Ints, ...]
-
-    @classmethod
-    def of(
-        cls,
-        choices: Choices,
-        domains: Domains,
-        paid: PaidLayouts,
-        arrays: KernelGraph,
-        plan: MeshPlan,
-    ) -> _Pairs:
-        """Return it of the pairs that are ``paid``."""
-        codes = paid.codes
-        sent = [choices.network_time[c] + p for c, p in zip(codes, paid.price, strict=True)]
-        leaves = tuple(np.zeros(len(c), dtype=np.bool_) for c in codes)
-        for row in range(max(map(len, codes))):
-            at = [min(row, len(c) - 1) for c in codes]
-            network = np.array([times[k] for times, k in zip(sent, at, strict=True)])
-            chosen = np.array([c[k] for c, k in zip(codes, at, strict=True)])
-            gone = results_sent(arrays, plan, network, choices.context_time[chosen]) > 0
-            for own, k, left in zip(leaves, at, gone.tolist(), strict=True):
-                own[k] = left
-        number = np.zeros(len(choices.network_time), dtype=np.int64)
-        for domain in domains:
-            number[list(domain)] = np.arange(len(domain))
-        places = (number[c] for c in codes)
-        times = tuple(n + choices.data_time[c] for n, c in zip(sent, codes, strict=True))
-        return cls(times, leaves, tuple(places))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Taken:
-    """What each kernel takes in a set, by its choice; ``near`` are those it matters for."""
-
-    loads: Sequence[TemporalLoad]
-    memory_price: float
-    near: tuple[int, ...]
-    known: dict[tuple[int, int], Floats] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, loads: Sequence[TemporalLoad], memory_price: float) -> _Taken:
-        """Return it of loads that have each kernel's choices in turn."""
-        near = [0] * len(loads[0].work)
-        for run in loads[0].runs:
-            for i, moves in enumerate(run.moves):
-                for mask, _ in moves:
-                    near[i] |= mask
-        return cls(loads, memory_price, tuple(near))
-
-    def by_choice(self, i: int, inside: int) -> Floats:
-        """Return what a kernel takes in a set, and what the objective adds. [s]"""
-        own = 1 << i
-        key = i, inside & self.near[i]
-        if key not in self.known:
-            busy = [load.busy(own, key[1] | own) for load in self.loads]
-            self.known[key] = np.array([b[0] + self.memory_price * b[2] for b in busy])
-        return self.known[key]
 
 
 def least_of_choices(
@@ -197,18 +124,19 @@ def least_of_choices(
     legality = load.temporal.legality
     covers = covers_of_groups(legality, order, load.unmixed)
     assert covers is not None
-    known = {} if known is None else known
-    given = choices, domains, arrays, plan, loads
+    known, costs = {} if known is None else known, list[CoverCosts]()
 
     def within(held: Held | None, bars: Sequence[Bar] = ()) -> LeastOfChoices:
-        made = list[_Model | None]()
+        made = list[CoverModel | None]()
 
         def least(price: float) -> LeastOfChoices:
             slopes = None if held is None or not price else held.slopes
             key = price, slopes, b";".join(bar.key for bar in bars)
             if key not in known:
+                if not costs:
+                    costs.append(CoverCosts.of(load, covers, choices, domains, arrays, plan, loads))
                 if not made:
-                    made.append(_model(load, legality, covers, *given, bars))
+                    made.append(costs[0].without(bars))
                 known[key] = _least(made[0], domains, price, held)
             return known[key]
 
@@ -282,112 +210,15 @@ def _fullest(
     return int(more.argmax()) if more.any() else -1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Model:
-    """The pairwise model (1) to (4): ``variables``, costs by one or two of them, and kernels. [s]
-
-    The first variables are the pairs of kernels, by their ``codes``; ``covers`` has the variable of
-    every group, -1 for none, and the numbers of its covers there.
-    """
-
-    codes: tuple[Ints, ...]
-    variables: Sequence[Ints | range]
-    tables: dict[tuple[int, ...], Floats]
-    covers: tuple[tuple[int, Ints], ...]
-
-    def least(self, price: float, held: Held | None) -> LeastOfChoices:
-        """Return the least that choices take at a price of what they keep. [s/B]"""
-        priced = dict(self.tables)
-        if held is not None and price:
-            for i, codes in enumerate(self.codes):
-                priced[(i,)] = priced[(i,)] + price * held.sizes[codes]
-        found = eliminate_tables(self.variables, priced, most=MOST_ENTRIES)
-        best = found.best()
-        covers = (kept[best[place] if place >= 0 else 0] for place, kept in self.covers)
-        return LeastOfChoices(found.bound, best[: len(self.codes)], -1, tuple(map(int, covers)))
-
-
-def _model(
-    load: ChipLoad,
-    legality: Legality,
-    known: tuple[tuple[GroupCovers, ...], dict[tuple[int, int], Floats]],
-    choices: Choices,
-    domains: Domains,
-    arrays: KernelGraph,
-    plan: MeshPlan,
-    loads: Loads,
-    bars: Sequence[Bar],
-) -> _Model | None:
-    """Return the model of choices and covers; parameters as `least_of_choices`.
-
-    None where ``bars`` leave a group no cover.
-    """
-    groups, waiting = known
-    paid = paid_layouts(choices, domains)
-    pairs = _Pairs.of(choices, domains, paid, arrays, plan)
-    shardings = [
-        np.array([domain[min(k, len(domain) - 1)] for domain in domains])
-        for k in range(max(map(len, domains)))
-    ]
-    taken = _Taken.of(loads(shardings, legality), load.memory_price)
-    tables: dict[tuple[int, ...], Floats] = {
-        (i,): network * (1 + load.network_price) for i, network in enumerate(pairs.network)
-    }
-    covers, chosen = list[range](), dict[int, tuple[int, Ints]]()
-    numbers = list[tuple[int, Ints]]()
-    for place, group in enumerate(groups):
-        several = any(place in pair for pair in waiting)
-        left = [(bar.covers[place], bar.size) for bar in bars if place in bar.covers]
-        own = [cover for cover, size in left if size > len(cover)]
-        never = np.any([cover for cover, size in left if size == len(cover)] or [[False]], axis=0)
-        given_of = group, pairs, taken, arrays.succs, own, never
-        fixed, by_kernel, kept = _of_group(*given_of, every=several)
-        if not len(fixed):
-            return None
-        number = arrays.n + len(covers)
-        numbers.append((number if len(fixed) > 1 else -1, kept))
-        if len(fixed) == 1:  # one cover, whatever the choices
-            tables[group.kernels[:1]] = tables[group.kernels[:1]] + fixed[0]
-            for i, times in by_kernel.items():
-                tables[(i,)] = tables[(i,)] + times[:, 0]
-            continue
-        chosen[place] = number, kept
-        covers.append(range(len(fixed)))
-        tables[(number,)] = fixed
-        tables |= {(i, number): times for i, times in by_kernel.items()}
-    for (a, b), apart in waiting.items():
-        if a in chosen and b in chosen:
-            (one, ones), (other, others) = chosen[a], chosen[b]
-            tables[one, other] = apart[ones][:, others]
-    tables |= paid.apart
-    for bar in bars:
-        chosen_of = {k: own[pairs.places[k]] for k, own in bar.choices.items()}
-        for place, own in bar.covers.items():
-            number, kept = numbers[place]
-            chosen_of[number] = chosen_of.get(number, True) & own[kept]  # -1: of all without
-        _add_bar(tables, chosen_of)
-    return _Model(paid.codes, [*paid.codes, *covers], tables, tuple(numbers))
-
-
-def _add_bar(tables: dict[tuple[int, ...], Floats], barred: dict[int, Bools]) -> None:
-    """Add infinity where each of some variables has one of those values; -1: of all the same."""
-    if not barred.pop(-1, np.True_).all():
-        return
-    scope = tuple(sorted(barred))
-    if not scope:
-        scope, barred = (0,), {0: np.ones_like(tables[(0,)], dtype=np.bool_)}
-    shaped = [barred[i].reshape([-1 if i == j else 1 for j in scope]) for i in scope]
-    table = np.where(np.asarray(reduce(np.logical_and, shaped)), np.inf, 0.0)
-    tables[scope] = tables[scope] + table if scope in tables else table
-
-
 def _least(
-    model: _Model | None, domains: Domains, price: float, held: Held | None
+    model: CoverModel | None, domains: Domains, price: float, held: Held | None
 ) -> LeastOfChoices:
     """Return the least that choices take at a price of what they keep; infinite: none fit."""
     if model is None:
         return LeastOfChoices(math.inf, np.array([domain[0] for domain in domains]))
-    return model.least(price, held)
+    found = model.least(price, np.zeros(0) if held is None else held.sizes)
+    best = found.best()
+    return LeastOfChoices(found.bound, best[: len(domains)], covers=model.covers_of(best))
 
 
 def may_cover(load: ChipLoad, order: Order, choices: Choices) -> bool:
@@ -444,46 +275,3 @@ def _within(least: Callable[[float], LeastOfChoices], held: Held, limit: float) 
                 break
     differ = np.abs(held.sizes[more] - held.sizes[kept.codes])
     return kept._replace(bound=best, apart=int(differ.argmax()) if differ.any() else -1)
-
-
-def _of_group(
-    group: GroupCovers,
-    pairs: _Pairs,
-    taken: _Taken,
-    readers: Sequence[int],
-    told_apart: Sequence[Bools],
-    never: Bools,
-    *,
-    every: bool,
-) -> tuple[Floats, dict[int, Floats], Ints]:
-    """Return what a group takes by cover, what each kernel with several pairs adds, and the covers.
-
-    The second by pair and cover. [s] Covers that are the same for all of those are one, the best,
-    unless it matters which one it is: then ``every``, or by what they are ``told_apart``.
-    """
-    launch = taken.loads[0].launches
-    begun = np.array([launch(s) / s.bit_count() for s in group.sets])
-    fixed = begun[group.held].sum(axis=1)
-    several = dict[int, tuple[int, Floats]]()
-    for column, i in enumerate(group.kernels):
-        times = np.full((len(group.sets), len(pairs.places[i])), np.inf)
-        for number in np.unique(group.held[:, column]).tolist():
-            inside = group.sets[number]
-            times[number] = taken.by_choice(i, inside)[pairs.places[i]]
-            if inside & readers[i]:
-                times[number, pairs.sent[i]] = np.inf
-        if times.shape[1] > 1:
-            several[i] = column, times
-        else:
-            fixed = fixed + times[group.held[:, column], 0]
-    held = group.held[:, [column for column, _ in several.values()]]
-    held = np.concatenate([held, *(own[:, None] for own in told_apart)], axis=1)
-    fixed = np.where(never, np.inf, fixed)
-    kept = np.flatnonzero(np.isfinite(fixed))
-    if not every and len(kept):
-        # Of covers that are the same, the one that takes least.
-        ranked = kept[np.argsort(fixed[kept], kind="stable")]
-        kept = ranked[np.unique(held[ranked], axis=0, return_index=True)[1]]
-    chosen = group.held[kept]
-    by_kernel = {i: times[chosen[:, column]].T for i, (column, times) in several.items()}
-    return fixed[kept], by_kernel, kept

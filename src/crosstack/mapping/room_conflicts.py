@@ -155,7 +155,7 @@ def _needed(items: Sequence[Any], holds: Callable[[tuple[Any, ...]], bool]) -> t
 
 
 def tensors_apart(partitions: Sequence[int], tensors: Between) -> Between:
-    """Return the tensors that kernels in other sets than the one that makes them read, and those."""
+    """Return the tensors that are read in other sets than the one that makes them, and there."""
     of = {i: mask for mask in partitions for i in bits(mask)}
     apart = ((maker, readers & ~of[maker]) for maker, readers in tensors)
     return tuple(tensor for tensor in apart if tensor[1])
@@ -178,6 +178,11 @@ class Bar:
     def size(self) -> int:
         """Entries of a table of it. [1]"""
         return math.prod(len(own) for own in (*self.choices.values(), *self.covers.values()))
+
+    @property
+    def alone(self) -> bool:
+        """Whether covers of one group are barred, whatever else."""
+        return not self.choices and len(self.covers) == 1
 
     @property
     def key(self) -> bytes:

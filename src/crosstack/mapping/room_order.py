@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from typing import NamedTuple
@@ -45,6 +46,44 @@ class _Step(NamedTuple):
     read: tuple[int, ...]
 
 
+@dataclass(slots=True)
+class _Search:
+    """What is alive as ``steps`` run: ``sizes`` of tensors [B], and masks of their ``readers``.
+
+    ``short`` is the least that what is alive takes where the ``room`` is not enough. [B]
+    """
+
+    steps: list[_Step]
+    sizes: list[float]
+    readers: list[int]
+    room: float
+    short: float = math.inf
+
+    def following(self, done: int, alive: float) -> list[tuple[float, int]]:
+        """Return what may run next, the best last, with what is alive after it. [B]
+
+        A step after which no more is alive than before may as well run first: what it frees is
+        alive until it runs, whatever else does.
+        """
+        found = list[tuple[float, int]]()
+        sizes, readers, open_ = self.sizes, self.readers, ~done
+        for mask, needs, made, read in self.steps:
+            if mask & done or needs & open_:
+                continue
+            most = alive + made
+            if most > self.room:
+                self.short = min(self.short, most)
+                continue
+            left, gone = ~(done | mask), 0.0
+            for t in read:
+                if not readers[t] & left:
+                    gone += sizes[t]
+            if made <= gone:
+                return [(most - gone, mask)]
+            found.append((most - gone, mask))
+        return sorted(found, reverse=True)
+
+
 def in_room(
     partitions: Sequence[int],
     order: Order,
@@ -64,41 +103,26 @@ def in_room(
     most : int
         Sets of partitions that are looked at. [1]
     """
-    steps = _steps(partitions, order, tensors)
     sizes, readers = [size for size, _, _ in tensors], [mask for *_, mask in tensors]
-    whole, seen, short = sum(step.mask for step in steps), set[int](), [math.inf]
-
-    def following(done: int, alive: float) -> list[tuple[float, _Step]]:
-        """Return what may run next, the best last, with what is alive after it."""
-        found = list[tuple[float, _Step]]()
-        for step in steps:
-            if step.mask & done or step.needs & ~done:
-                continue
-            if alive + step.made > room:
-                short[0] = min(short[0], alive + step.made)
-                continue
-            now = done | step.mask
-            gone = sum(sizes[t] for t in step.read if not readers[t] & ~now)
-            found.append((alive + step.made - gone, step))
-        return sorted(found, key=lambda each: (each[0], each[1].mask), reverse=True)
-
-    done, ways, sequence = 0, [following(0, 0.0)], list[int]()
+    search = _Search(_steps(partitions, order, tensors), sizes, readers, room)
+    whole, seen = sum(partitions), set[int]()
+    done, ways, sequence = 0, [search.following(0, 0.0)], list[int]()
     while done != whole:
         if not ways[-1]:
             ways.pop()
             if not ways:
-                return InRoom((), short[0])
+                return InRoom((), search.short)
             done ^= sequence.pop()
             continue
-        alive, step = ways[-1].pop()
-        if (now := done | step.mask) in seen:
+        alive, mask = ways[-1].pop()
+        if (now := done | mask) in seen:
             continue
         seen.add(now)
         if len(seen) > most:
             return InRoom((), 0.0)
         done = now
-        sequence.append(step.mask)
-        ways.append(following(done, alive))
+        sequence.append(mask)
+        ways.append(search.following(done, alive))
     return InRoom(tuple(sequence), 0.0)
 
 
@@ -110,9 +134,6 @@ def _steps(partitions: Sequence[int], order: Order, tensors: Tensors) -> list[_S
         made[of[maker]] += size
         for reader in {of[i] for i in bits(readers)}:
             read[reader].append(number)
-    return [
-        _Step(
-            mask, reduce(or_, (order.preds[i] for i in bits(mask))) & ~mask, made[n], tuple(read[n])
-        )
-        for n, mask in enumerate(partitions)
-    ]
+    needs = (reduce(or_, (order.preds[i] for i in bits(mask))) & ~mask for mask in partitions)
+    steps = zip(partitions, needs, made, map(tuple, read), strict=True)
+    return [_Step(*each) for each in steps]

@@ -455,8 +455,7 @@ class SearchState(SearchProblem):
         known: KnownLeast = {}
         if self.pricing.weights.only_time:
             known = self.known.covered.at(self.key_of(node), dict)
-        known_of = {"held": held, "limit": limit, "known": known, "conflicts": node.conflicts}
-        found = least_of_choices(*given, **known_of)
+        found = least_of_choices(*given, held, limit, known, node.conflicts)
         if found is not None:
             node.conflicts = found.conflicts
         return found
