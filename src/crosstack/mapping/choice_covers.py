@@ -30,7 +30,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -79,7 +80,7 @@ class LeastOfChoices(NamedTuple):
 
 # What is the least at a price of main memory [s/B], by the slopes of what is held there and what
 # has no room.
-KnownLeast = dict[tuple[float, tuple[float, float] | None, bytes], LeastOfChoices]
+KnownLeast = dict[tuple[float, tuple[float, float] | None, tuple[bytes, ...]], LeastOfChoices]
 
 
 def least_of_choices(
@@ -121,34 +122,72 @@ def least_of_choices(
     """
     if load.temporal is None or not may_cover(load, order, choices):
         return None
-    legality = load.temporal.legality
-    covers = covers_of_groups(legality, order, load.unmixed)
+    covers = covers_of_groups(load.temporal.legality, order, load.unmixed)
     assert covers is not None
-    known, costs = {} if known is None else known, list[CoverCosts]()
-
-    def within(held: Held | None, bars: Sequence[Bar] = ()) -> LeastOfChoices:
-        made = list[CoverModel | None]()
-
-        def least(price: float) -> LeastOfChoices:
-            slopes = None if held is None or not price else held.slopes
-            key = price, slopes, b";".join(bar.key for bar in bars)
-            if key not in known:
-                if not costs:
-                    costs.append(CoverCosts.of(load, covers, choices, domains, arrays, plan, loads))
-                if not made:
-                    made.append(costs[0].without(bars))
-                known[key] = _least(made[0], domains, price, held)
-            return known[key]
-
-        return least(0.0) if held is None else _within(least, held, limit)
-
-    found = within(held)
+    known = {} if known is None else known
+    costs = partial(CoverCosts.of, load, covers, choices, domains, arrays, plan, loads)
+    least = _Least(costs, domains, held, limit, known)
+    found = least.without()
     if held is None or held.results is None or not (found.covers and found.bound < limit):
         return found
     tensors = tuple((flow.producer, flow.mask) for flow in load.flows if not flow.kept)
-    whole, applied = found.bound, 0
+    return _with_room(least, found, held, order, covers[0], tensors, conflicts)
+
+
+@dataclass(slots=True)
+class _Least:
+    """The least of choices within ``domains``, less than ``limit``, that is found once. [s]
+
+    ``costs`` makes what the models have in common, `KnownLeast` has what is known.
+    """
+
+    costs: Callable[[], CoverCosts]
+    domains: Domains
+    held: Held | None
+    limit: float
+    known: KnownLeast
+    made: CoverCosts | None = None
+
+    def without(self, bars: Sequence[Bar] = ()) -> LeastOfChoices:
+        """Return the least where something is barred, and what is kept has room."""
+        models = list[CoverModel | None]()
+
+        def least(price: float) -> LeastOfChoices:
+            slopes = None if self.held is None or not price else self.held.slopes
+            key = price, slopes, tuple(bar.key for bar in bars)
+            if key not in self.known:
+                if not models:
+                    self.made = self.costs() if self.made is None else self.made
+                    models.append(self.made.without(bars))
+                self.known[key] = _least(models[0], self.domains, price, self.held)
+            return self.known[key]
+
+        return least(0.0) if self.held is None else _within(least, self.held, self.limit)
+
+
+def _with_room(
+    least: _Least,
+    found: LeastOfChoices,
+    held: Held,
+    order: Order,
+    groups: Sequence[GroupCovers],
+    tensors: Between,
+    conflicts: tuple[Conflict, ...],
+) -> LeastOfChoices:
+    """Return what is found without what main memory has no room for besides what is kept.
+
+    Parameters
+    ----------
+    found : LeastOfChoices
+        With all that has room by itself.
+    tensors : sequence
+        Those that are in main memory between partitions alone.
+    conflicts : sequence of Conflict
+        As of `least_of_choices`.
+    """
+    whole, applied, domains = found.bound, 0, least.domains
     for _ in range(MOST_ROUNDS):
-        proof = _proof(order, covers[0], found, tensors, held)
+        proof = _proof(order, groups, found, tensors, held)
         ordered = proof.ordered()
         if not ordered.none_in(proof.room):
             found = found._replace(partitions=ordered.sequence)
@@ -159,10 +198,9 @@ def least_of_choices(
                 found = found._replace(apart=_fullest(proof, why, found, domains, held))
                 break
             conflicts = (*conflicts, why)
-        # The same without what there is no room for.
-        applied, bars = len(conflicts), barred(conflicts, covers[0], domains, held)
-        found = within(held, bars)
-        if not found.bound < limit or found.apart >= 0 or not found.covers:
+        applied = len(conflicts)
+        found = least.without(barred(conflicts, groups, domains, held))
+        if not found.bound < least.limit or found.apart >= 0 or not found.covers:
             break
     return found._replace(bound=max(found.bound, whole), conflicts=conflicts)
 

@@ -187,8 +187,9 @@ class Bar:
     @property
     def key(self) -> bytes:
         """What tells it from others."""
-        tables = (*self.choices.items(), *self.covers.items())
-        return b"".join(b"%d:" % of + np.packbits(own).tobytes() for of, own in tables)
+        tables = [(b"%d" % k, own) for k, own in self.choices.items()]
+        tables += [(b"group %d" % n, own) for n, own in self.covers.items()]
+        return b"".join(of + b":" + np.packbits(own).tobytes() for of, own in tables)
 
 
 def barred(
