@@ -36,19 +36,15 @@ from crosstack.mapping.pipeline import (
 )
 from crosstack.mapping.pricing import Domains
 from crosstack.mapping.room import Demand
-from crosstack.mapping.room_conflicts import Held
 from crosstack.mapping.search_problem import BOUND, SearchNode, SearchProblem, table_key
 from crosstack.mapping.stage_times import on_one_chip
-from crosstack.model.alive import least_live, live_sizes
-from crosstack.model.boundary import streams_memory
+from crosstack.model.alive import live_sizes
 from crosstack.model.choice_index import sharding_codes
 from crosstack.model.choices import Choices, summing
 from crosstack.model.ends import holds_layers
 from crosstack.model.host_memory import HOST_LEVERS, HOST_MEMORY
 from crosstack.model.legality import Legality
-from crosstack.model.memory import COPY_COLUMNS, copy_memory, kept_slopes
 from crosstack.model.mesh_plan import MeshPlan
-from crosstack.model.partition import ROUNDING as FITTING
 from crosstack.model.partition import (
     ChipLoad,
     alone_sram,
@@ -60,6 +56,7 @@ from crosstack.model.temporal_load import TemporalLoad
 from crosstack.workload.kernel_graph import Ints
 
 SMALL_GRAPH = 80  # kernels up to which every node is bounded with its layouts
+CONFLICT = 2  # covers of all kernels that take as long as it takes to find what is alive too much
 MOST_LOADS = 10_000  # kernels of loads that are kept from a node's first bound to its second
 
 Masks = tuple[int, ...]  # partitions, in the order they run
@@ -439,11 +436,11 @@ class SearchState(SearchProblem):
             return None
         assert node.domains is not None
         plan, (_, choices) = node.plan, self.bounding(node)
-        held = self._held(plan, choices, node.domains, load)
+        held = None if self.roomy else self.room.kept_by_choices(plan, choices, node.domains, load)
         if held is not None and (kept := held.within(node.domains)) != node.domains:
             node.domains = kept
             load = self.relaxed(node)
-            held = self._held(plan, choices, kept, load)
+            held = self.room.kept_by_choices(plan, choices, kept, load)
         problem = make_problem(load, slots=self.slots, separate_directions=self.separate)
         self.budget.spend(COVER * load.n)
 
@@ -456,37 +453,11 @@ class SearchState(SearchProblem):
         if self.pricing.weights.only_time:
             known = self.known.covered.at(self.key_of(node), dict)
         found = least_of_choices(*given, held, limit, known, node.conflicts)
-        if found is not None:
+        if found is not None and found.conflicts:
+            new = len(found.conflicts) - len(node.conflicts)
+            self.budget.spend(COVER * load.n * (1 + CONFLICT * new))
             node.conflicts = found.conflicts
         return found
-
-    def _held(
-        self, plan: MeshPlan, choices: Choices, domains: Domains, load: ChipLoad
-    ) -> Held | None:
-        """Return what choices keep in main memory beyond the least; None where that is not known.
-
-        Of sizes that the model of memory adds up; what else it holds is at its least, and what is
-        alive under ``load``, the least of the choices.
-        """
-        capacity = self.room.capacity(plan)
-        if self.roomy or math.isinf(capacity) or not self.workload.training:
-            return None
-        kept = choices.index.inside(domains)
-        columns = {name: getattr(choices, name) for name in COPY_COLUMNS}
-        least = {name: choices.index.least(column, kept) for name, column in columns.items()}
-        memory = copy_memory(self.workload, self.arrays, plan, self.rules, **least)
-        slopes = kept_slopes(self.workload, plan, memory)
-        if slopes is None:
-            return None
-        row = choices.index.kernel
-        sizes = slopes.kept * (columns["kept"] - least["kept"][row])
-        sizes = sizes + slopes.again * (columns["again"] - least["again"][row])
-        running = plan.microbatch_size * plan.schedule.at_once
-        passes = streams_memory(self.workload.placement, self.rules)
-        results = choices.output_total * (running * (not passes))
-        alive = least_live(load) * running
-        room = capacity * (1 + FITTING) - slopes.least - alive
-        return Held(sizes, room, (slopes.kept, slopes.again), alive, results)
 
     def _joint(
         self,
