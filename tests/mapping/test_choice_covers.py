@@ -13,13 +13,16 @@ import pytest
 from crosstack.io import library
 from crosstack.machine.chip import Overlap
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
-from crosstack.mapping import choice_covers
-from crosstack.mapping.choice_covers import Held, least_of_choices
+from crosstack.mapping import group_covers
+from crosstack.mapping.budget import Budget
+from crosstack.mapping.choice_covers import least_of_choices
 from crosstack.mapping.covering import in_sequence, least_cover
-from crosstack.mapping.fusion import make_problem
+from crosstack.mapping.fusion import fuse, make_problem
 from crosstack.mapping.mapping import Constraints
+from crosstack.mapping.room_conflicts import Held
 from crosstack.mapping.search import search_state
 from crosstack.mapping.search_problem import SearchNode
+from crosstack.model.alive import live_sizes
 from crosstack.model.choices import make_choices
 from crosstack.model.mesh_plan import make_plan
 from crosstack.model.partition import make_load, partition_cost, relaxed_load, temporal_choices
@@ -118,10 +121,10 @@ def test_with_fewer_choices_it_is_no_less():
 def test_it_is_not_known_of_many_covers_nor_where_chips_hide_what_they_send(monkeypatch):
     domains = Layer("training").choices.index.domains()
     assert Layer("training", Overlap.ALL).least(domains) is None
-    choice_covers._covers_of.cache_clear()
-    monkeypatch.setattr(choice_covers, "MOST_COVERS", 3)
+    group_covers.covers_of_groups.cache_clear()
+    monkeypatch.setattr(group_covers, "MOST_COVERS", 3)
     assert Layer("training").least(domains) is None
-    choice_covers._covers_of.cache_clear()
+    group_covers.covers_of_groups.cache_clear()
 
 
 def test_plans_whose_choices_are_alike_have_main_memory_of_their_own():
@@ -176,3 +179,31 @@ def test_what_is_known_of_another_room_changes_nothing_and_saves_work():
     own: dict = {}
     layer.least(domains, Held(sizes, 6.5, (1.0, 0.0)), own)
     assert counts[2] - counts[1] < len(own)
+
+
+@pytest.mark.parametrize("name", ["training", "prompts"])
+def test_no_choices_and_sequences_that_main_memory_holds_take_less(name):
+    """Against the best sequence that fits, of every sharding, as the room gets less."""
+    layer, rng, exact, sharper = Layer(name), random.Random(2), 0, 0
+    for share in (0.7, 0.9, 1.0, 1.1, 1.3) * 2:
+        domains = layer.few(rng)
+        results = layer.choices.output_total
+        sizes = np.array([rng.choice([0.0, 0.0, 1e5]) for _ in results])
+        sizes -= layer.choices.index.least(sizes, layer.choices.index.inside(domains))[
+            layer.choices.index.kernel
+        ]
+        load = layer.load(layer.least(domains).codes)
+        cover = least_cover(load, make_problem(load).order)
+        room = share * max(live_sizes(load, cover.partitions))
+        best = math.inf
+        for codes in map(np.array, itertools.product(*domains)):
+            own = replace(layer.load(codes), memory_limit=room - sizes[codes].sum())
+            found = fuse(make_problem(own), math.inf, {}, Budget())
+            best = best if found is None else min(best, found.time)
+        held = Held(sizes, room * (1 + 1e-12), (1.0, 0.0), 0.0, results)
+        found = layer.least(domains, held)
+        assert found.bound <= best * (1 + 1e-12)
+        exact += found.bound >= best * (1 - 1e-12)
+        sharper += found.bound > layer.least(domains).bound
+    assert exact >= 5
+    assert sharper

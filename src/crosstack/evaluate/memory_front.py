@@ -27,7 +27,7 @@ from crosstack.model.rules import Rules
 __all__ = ["MEMORY", "FrontPoint", "MemoryFront", "front_metric", "memory_front"]
 
 MEMORY = "memory"  # of the fullest chip, next to the objectives
-SEARCHES = 36  # limits that are searched if not said otherwise
+SEARCHES = 128  # limits that are searched if not said otherwise, if points ask for as many
 WIDE = 1 / 16  # of all memory: what is left open is halved while it is wider
 NARROW = 1 / 64  # the same of memory that nothing is known to fit
 BELOW = 1e-9  # relative; how far below the memory of a point a limit lies that it does not keep

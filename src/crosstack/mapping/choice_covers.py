@@ -20,147 +20,67 @@ table of the elimination (`crosstack.mapping.sharding`) grows too large.
 What choices keep in main memory adds up: (5) sum_i h_i(a_i) <= r. At a price y of a byte, the least
 of (1) and y (sum_i h_i(a_i) - r) is no more than what any choices take that keep to it
 (``geoffrion1974lagrangean``), for the price where it is most: the one of the lines of two prices.
+
+Where choices keep to it, but no order of the sets leaves main memory room for what is alive between
+them, it is found why (`crosstack.mapping.room_conflicts`), and all is minimised once more without
+what that bars, until there is an order, or a choice to halve the node at.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from crosstack.machine.chip import Overlap
-from crosstack.mapping.covering import closed, groups_of_sets, union
+from crosstack.mapping.cover_model import CoverCosts, CoverModel, Loads
+from crosstack.mapping.group_covers import GroupCovers, covers_of_groups, partitions_of
 from crosstack.mapping.ideals import Order
-from crosstack.mapping.paid_layouts import PaidLayouts, paid_layouts
 from crosstack.mapping.pricing import Domains
-from crosstack.mapping.sharding import eliminate_tables
+from crosstack.mapping.room_conflicts import (
+    Bar,
+    Between,
+    Conflict,
+    Held,
+    Proof,
+    barred,
+    tensors_apart,
+)
 from crosstack.model.choices import Choices
-from crosstack.model.context import results_sent
-from crosstack.model.legality import Legality
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.partition import ChipLoad
-from crosstack.model.temporal_load import TemporalLoad
-from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph, bits
+from crosstack.workload.kernel_graph import Ints, KernelGraph
 
-MOST_COVERS = 2048  # of one group of kernels
-MOST_ENTRIES = 300_000  # of one table of the elimination
 MOST_PRICES, DEARER = 10, 4.0  # of main memory that are tried, and by how much while all is kept
+MOST_ROUNDS = 24  # in which it is found what main memory has no room for
 STAYS, ROUNDING = 1e-6, 1e-12  # relative, of bounds
-
-
-Loads = Callable[[Sequence[Ints], Legality], Sequence[TemporalLoad]]
 
 
 class LeastOfChoices(NamedTuple):
     """``bound`` on any choices and sequence of partitions [s], and choices it is the least of.
 
     Where those keep too much, the fastest that were seen and do not; then ``apart`` is a kernel
-    whose choice is open between two that are as good at the price of main memory, -1: none is.
+    whose choice is open between two that are as good at the price of main memory, or that takes
+    most of what is too much, -1: none is. ``covers`` are those of every group, by number, and
+    ``partitions`` are those of the covers in the order they run, where main memory may not hold
+    them in another; ``conflicts`` say why it did not hold others.
     """
 
     bound: float
     codes: Ints
     apart: int = -1
+    covers: tuple[int, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    partitions: tuple[int, ...] = ()
 
 
-# What is the least at a price of main memory [s/B], and the slopes of what is held there.
-KnownLeast = dict[tuple[float, tuple[float, float] | None], LeastOfChoices]
-
-
-class Held(NamedTuple):
-    """What each choice keeps beyond the least of its kernel, and the ``room`` for all. [B]
-
-    ``slopes`` tell sizes of the same choices from others. [1]
-    """
-
-    sizes: Floats
-    room: float
-    slopes: tuple[float, float]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Covers:
-    """All covers of a group of kernels: its ``sets``, and which of them holds each in each cover.
-
-    ``held`` has shape (covers, kernels). [1]
-    """
-
-    kernels: tuple[int, ...]
-    sets: tuple[int, ...]
-    held: Ints
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Pairs:
-    """What each pair of each kernel sends [s], and whether that leaves before it is read.
-
-    ``places`` is the number of its choice among those of the kernel.
-    """
-
-    network: tuple[Floats, ...]
-    sent: tuple[Bools, ...]
-    places: tuple[Ints, ...]
-
-    @classmethod
-    def of(
-        cls,
-        choices: Choices,
-        domains: Domains,
-        paid: PaidLayouts,
-        arrays: KernelGraph,
-        plan: MeshPlan,
-    ) -> _Pairs:
-        """Return it of the pairs that are ``paid``."""
-        codes = paid.codes
-        sent = [choices.network_time[c] + p for c, p in zip(codes, paid.price, strict=True)]
-        leaves = tuple(np.zeros(len(c), dtype=np.bool_) for c in codes)
-        for row in range(max(map(len, codes))):
-            at = [min(row, len(c) - 1) for c in codes]
-            network = np.array([times[k] for times, k in zip(sent, at, strict=True)])
-            chosen = np.array([c[k] for c, k in zip(codes, at, strict=True)])
-            gone = results_sent(arrays, plan, network, choices.context_time[chosen]) > 0
-            for own, k, left in zip(leaves, at, gone.tolist(), strict=True):
-                own[k] = left
-        number = np.zeros(len(choices.network_time), dtype=np.int64)
-        for domain in domains:
-            number[list(domain)] = np.arange(len(domain))
-        places = (number[c] for c in codes)
-        times = tuple(n + choices.data_time[c] for n, c in zip(sent, codes, strict=True))
-        return cls(times, leaves, tuple(places))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Taken:
-    """What each kernel takes in a set, by its choice; ``near`` are those it matters for."""
-
-    loads: Sequence[TemporalLoad]
-    memory_price: float
-    near: tuple[int, ...]
-    known: dict[tuple[int, int], Floats] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, loads: Sequence[TemporalLoad], memory_price: float) -> _Taken:
-        """Return it of loads that have each kernel's choices in turn."""
-        near = [0] * len(loads[0].work)
-        for run in loads[0].runs:
-            for i, moves in enumerate(run.moves):
-                for mask, _ in moves:
-                    near[i] |= mask
-        return cls(loads, memory_price, tuple(near))
-
-    def by_choice(self, i: int, inside: int) -> Floats:
-        """Return what a kernel takes in a set, and what the objective adds. [s]"""
-        own = 1 << i
-        key = i, inside & self.near[i]
-        if key not in self.known:
-            busy = [load.busy(own, key[1] | own) for load in self.loads]
-            self.known[key] = np.array([b[0] + self.memory_price * b[2] for b in busy])
-        return self.known[key]
+# What is the least at a price of main memory [s/B], by the slopes of what is held there and what
+# has no room.
+KnownLeast = dict[tuple[float, tuple[float, float] | None, tuple[bytes, ...]], LeastOfChoices]
 
 
 def least_of_choices(
@@ -174,6 +94,7 @@ def least_of_choices(
     held: Held | None = None,
     limit: float = math.inf,
     known: KnownLeast | None = None,
+    conflicts: tuple[Conflict, ...] = (),
 ) -> LeastOfChoices | None:
     """Return what choices within ``domains`` and partitions take at least; None: not known.
 
@@ -196,88 +117,146 @@ def least_of_choices(
         More than this need not be known. [s]
     known : dict, optional
         What is known at prices of main memory, of whatever room there is, and is added to.
+    conflicts : sequence of Conflict
+        Why main memory had no room for choices of which these are some.
     """
     if load.temporal is None or not may_cover(load, order, choices):
         return None
-    legality = load.temporal.legality
-    covers = _covers_of(legality, order, load.unmixed)
+    covers = covers_of_groups(load.temporal.legality, order, load.unmixed)
     assert covers is not None
-    known, made = {} if known is None else known, list[_Model]()
-
-    def least(price: float) -> LeastOfChoices:
-        key = price, None if held is None or not price else held.slopes
-        if key not in known:
-            if not made:
-                given = choices, domains, arrays, plan, loads
-                made.append(_model(load, legality, covers, *given))
-            known[key] = made[0].least(price, held)
-        return known[key]
-
-    return least(0.0) if held is None else _within(least, held, limit)
+    known = {} if known is None else known
+    costs = partial(CoverCosts.of, load, covers, choices, domains, arrays, plan, loads)
+    least = _Least(costs, domains, held, limit, known)
+    found = least.without()
+    if held is None or held.results is None or not (found.covers and found.bound < limit):
+        return found
+    tensors = tuple((flow.producer, flow.mask) for flow in load.flows if not flow.kept)
+    return _with_room(least, found, held, order, covers[0], tensors, conflicts)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Model:
-    """The pairwise model (1) to (4): ``variables``, costs by one or two of them, and kernels. [s]
+@dataclass(slots=True)
+class _Least:
+    """The least of choices within ``domains``, less than ``limit``, that is found once. [s]
 
-    The first variables are the pairs of kernels, by their ``codes``.
+    ``costs`` makes what the models have in common, `KnownLeast` has what is known.
     """
 
-    codes: tuple[Ints, ...]
-    variables: Sequence[Ints | range]
-    tables: dict[tuple[int, ...], Floats]
+    costs: Callable[[], CoverCosts]
+    domains: Domains
+    held: Held | None
+    limit: float
+    known: KnownLeast
+    made: CoverCosts | None = None
 
-    def least(self, price: float, held: Held | None) -> LeastOfChoices:
-        """Return the least that choices take at a price of what they keep. [s/B]"""
-        priced = dict(self.tables)
-        if held is not None and price:
-            for i, codes in enumerate(self.codes):
-                priced[(i,)] = priced[(i,)] + price * held.sizes[codes]
-        found = eliminate_tables(self.variables, priced, most=MOST_ENTRIES)
-        return LeastOfChoices(found.bound, found.best()[: len(self.codes)])
+    def without(self, bars: Sequence[Bar] = ()) -> LeastOfChoices:
+        """Return the least where something is barred, and what is kept has room."""
+        models = list[CoverModel | None]()
+
+        def least(price: float) -> LeastOfChoices:
+            slopes = None if self.held is None or not price else self.held.slopes
+            key = price, slopes, tuple(bar.key for bar in bars)
+            if key not in self.known:
+                if not models:
+                    self.made = self.costs() if self.made is None else self.made
+                    models.append(self.made.without(bars))
+                self.known[key] = _least(models[0], self.domains, price, self.held)
+            return self.known[key]
+
+        return least(0.0) if self.held is None else _within(least, self.held, self.limit)
 
 
-def _model(
-    load: ChipLoad,
-    legality: Legality,
-    known: tuple[tuple[_Covers, ...], dict[tuple[int, int], Floats]],
-    choices: Choices,
-    domains: Domains,
-    arrays: KernelGraph,
-    plan: MeshPlan,
-    loads: Loads,
-) -> _Model:
-    """Return the model of choices and covers; parameters as `least_of_choices`."""
-    groups, waiting = known
-    paid = paid_layouts(choices, domains)
-    pairs = _Pairs.of(choices, domains, paid, arrays, plan)
-    shardings = [
-        np.array([domain[min(k, len(domain) - 1)] for domain in domains])
-        for k in range(max(map(len, domains)))
-    ]
-    taken = _Taken.of(loads(shardings, legality), load.memory_price)
-    tables: dict[tuple[int, ...], Floats] = {
-        (i,): network * (1 + load.network_price) for i, network in enumerate(pairs.network)
-    }
-    covers, chosen = list[range](), dict[int, tuple[int, Ints]]()
-    for place, group in enumerate(groups):
-        several = any(place in pair for pair in waiting)
-        fixed, by_kernel, kept = _of_group(group, pairs, taken, arrays.succs, every=several)
-        number = arrays.n + len(covers)
-        if len(fixed) == 1:  # one cover, whatever the choices
-            tables[group.kernels[:1]] = tables[group.kernels[:1]] + fixed[0]
-            for i, times in by_kernel.items():
-                tables[(i,)] = tables[(i,)] + times[:, 0]
-            continue
-        chosen[place] = number, kept
-        covers.append(range(len(fixed)))
-        tables[(number,)] = fixed
-        tables |= {(i, number): times for i, times in by_kernel.items()}
-    for (a, b), apart in waiting.items():
-        if a in chosen and b in chosen:
-            (one, ones), (other, others) = chosen[a], chosen[b]
-            tables[one, other] = apart[ones][:, others]
-    return _Model(paid.codes, [*paid.codes, *covers], tables | paid.apart)
+def _with_room(
+    least: _Least,
+    found: LeastOfChoices,
+    held: Held,
+    order: Order,
+    groups: Sequence[GroupCovers],
+    tensors: Between,
+    conflicts: tuple[Conflict, ...],
+) -> LeastOfChoices:
+    """Return what is found without what main memory has no room for besides what is kept.
+
+    Parameters
+    ----------
+    found : LeastOfChoices
+        With all that has room by itself.
+    tensors : sequence
+        Those that are in main memory between partitions alone.
+    conflicts : sequence of Conflict
+        As of `least_of_choices`.
+    """
+    whole, applied, domains = found.bound, 0, least.domains
+    for _ in range(MOST_ROUNDS):
+        proof = _proof(order, groups, found, tensors, held)
+        ordered = proof.ordered()
+        if not ordered.none_in(proof.room):
+            found = found._replace(partitions=ordered.sequence)
+            break
+        if applied == len(conflicts):
+            why = _why(proof, domains, held)
+            if why is None or why in conflicts:
+                found = found._replace(apart=_fullest(proof, why, found, domains, held))
+                break
+            conflicts = (*conflicts, why)
+        applied = len(conflicts)
+        found = least.without(barred(conflicts, groups, domains, held))
+        if not found.bound < least.limit or found.apart >= 0 or not found.covers:
+            break
+    return found._replace(bound=max(found.bound, whole), conflicts=conflicts)
+
+
+def _proof(
+    order: Order,
+    groups: Sequence[GroupCovers],
+    found: LeastOfChoices,
+    tensors: Between,
+    held: Held,
+) -> Proof:
+    """Return what is to be in main memory together with choices and under their covers."""
+    partitions = partitions_of(groups, found.covers)
+    return Proof(
+        order,
+        tuple(mask for mask in partitions if mask & (mask - 1)),
+        tensors_apart(partitions, tensors),
+        held.made(found.codes),
+        held.whole - float(held.sizes[found.codes].sum()),
+    )
+
+
+def _why(proof: Proof, domains: Domains, held: Held) -> Conflict | None:
+    """Return why there is no order, whatever choices keep; None where that is why."""
+    roomy = replace(proof, room=held.whole)
+    if not roomy.ordered().none_in(held.whole):
+        return None
+    return roomy.conflict(held.least_made(domains))
+
+
+def _fullest(
+    proof: Proof, why: Conflict | None, found: LeastOfChoices, domains: Domains, held: Held
+) -> int:
+    """Return the kernel whose choice takes most beyond the least it may; -1: all take that.
+
+    Of those that are ``why`` there is no room, if that is known.
+    """
+    least = held.least_made(domains)
+    if why is not None:
+        smaller = why.smaller(least)
+        return max(smaller, key=lambda one: one[1] - least[one[0]])[0] if smaller else -1
+    makers = np.zeros(len(found.codes))
+    makers[[maker for maker, _ in proof.apart]] = 1.0
+    more = makers * (proof.made - least) + held.sizes[found.codes]
+    return int(more.argmax()) if more.any() else -1
+
+
+def _least(
+    model: CoverModel | None, domains: Domains, price: float, held: Held | None
+) -> LeastOfChoices:
+    """Return the least that choices take at a price of what they keep; infinite: none fit."""
+    if model is None:
+        return LeastOfChoices(math.inf, np.array([domain[0] for domain in domains]))
+    found = model.least(price, np.zeros(0) if held is None else held.sizes)
+    best = found.best()
+    return LeastOfChoices(found.bound, best[: len(domains)], covers=model.covers_of(best))
 
 
 def may_cover(load: ChipLoad, order: Order, choices: Choices) -> bool:
@@ -285,7 +264,7 @@ def may_cover(load: ChipLoad, order: Order, choices: Choices) -> bool:
     hides = load.overlap is Overlap.ALL or load.network_takes_maximum
     if load.temporal is None or not choices.conversions.shared or hides:
         return False
-    return _covers_of(load.temporal.legality, order, load.unmixed) is not None
+    return covers_of_groups(load.temporal.legality, order, load.unmixed) is not None
 
 
 def _within(least: Callable[[float], LeastOfChoices], held: Held, limit: float) -> LeastOfChoices:
@@ -306,7 +285,7 @@ def _within(least: Callable[[float], LeastOfChoices], held: Held, limit: float) 
     size = float(held.sizes[free.codes].sum())
     if size <= held.room or not free.bound < limit:
         return free
-    best, kept = free.bound, free.codes
+    best, kept = free.bound, free
     # Lines of bounds over the price, but for what all the room costs: at 0, and slope.
     heavy, light = (free.bound, size), None
     more = free.codes  # the choices of the former
@@ -317,7 +296,7 @@ def _within(least: Callable[[float], LeastOfChoices], held: Held, limit: float) 
         bound = (found.bound - price * held.room) * (1 - ROUNDING)
         at_nought = found.bound - price * size
         if size <= held.room and (light is None or at_nought < light[0]):
-            kept = found.codes
+            kept = found
         stays = bound <= best * (1 + STAYS)
         best = max(best, bound)
         if not best < limit or size == held.room or (stays and light is not None):
@@ -332,104 +311,5 @@ def _within(least: Callable[[float], LeastOfChoices], held: Held, limit: float) 
             price = (light[0] - heavy[0]) / (heavy[1] - light[1])
             if price <= 0:
                 break
-    differ = np.abs(held.sizes[more] - held.sizes[kept])
-    return LeastOfChoices(best, kept, int(differ.argmax()) if differ.any() else -1)
-
-
-def _of_group(
-    group: _Covers, pairs: _Pairs, taken: _Taken, readers: Sequence[int], *, every: bool
-) -> tuple[Floats, dict[int, Floats], Ints]:
-    """Return what a group takes by cover, what each kernel with several pairs adds, and the covers.
-
-    The second by pair and cover. [s] Covers that are the same for all of those are one, the best,
-    unless it matters which one it is: then ``every``.
-    """
-    launch = taken.loads[0].launches
-    begun = np.array([launch(s) / s.bit_count() for s in group.sets])
-    fixed = begun[group.held].sum(axis=1)
-    several = dict[int, tuple[int, Floats]]()
-    for column, i in enumerate(group.kernels):
-        times = np.full((len(group.sets), len(pairs.places[i])), np.inf)
-        for number in np.unique(group.held[:, column]).tolist():
-            inside = group.sets[number]
-            times[number] = taken.by_choice(i, inside)[pairs.places[i]]
-            if inside & readers[i]:
-                times[number, pairs.sent[i]] = np.inf
-        if times.shape[1] > 1:
-            several[i] = column, times
-        else:
-            fixed = fixed + times[group.held[:, column], 0]
-    if every:
-        kept = np.flatnonzero(np.isfinite(fixed))
-        chosen = group.held[kept]
-        return fixed[kept], {i: times[chosen[:, c]].T for i, (c, times) in several.items()}, kept
-    held = group.held[:, [column for column, _ in several.values()]]
-    _, first, back = np.unique(held, axis=0, return_index=True, return_inverse=True)
-    least = np.full(len(first), np.inf)
-    np.minimum.at(least, back.ravel(), fixed)
-    good = np.isfinite(least)
-    kept, chosen = first[good], group.held[first[good]]
-    return least[good], {i: times[chosen[:, c]].T for i, (c, times) in several.items()}, kept
-
-
-@lru_cache(maxsize=1024)
-def _covers_of(
-    legality: Legality, order: Order, unmixed: tuple[int, ...]
-) -> tuple[tuple[_Covers, ...], dict[tuple[int, int], Floats]] | None:
-    """Return the covers of every group of kernels; None where some has too many.
-
-    And of groups, by number, what pairs of covers cost of which a set waits for one of the other's
-    that waits for it: infinity, or nothing.
-    """
-    if (groups := groups_of_sets(legality, order)) is None:
-        return None
-    behind, found = closed(order.preds), list[_Covers]()
-    for group in groups:
-        sets = [s for s in group if not any(s & apart not in (0, s) for apart in unmixed)]
-        if (covers := _covers(sets)) is None:
-            return None
-        kernels = tuple(bits(sum(covers[0])))
-        number = {s: k for k, s in enumerate(sets)}
-        holder = [{i: number[s] for s in cover for i in bits(s)} for cover in covers]
-        held = np.array([[own[i] for i in kernels] for own in holder], dtype=np.int64)
-        each = _waits(sets, sets, behind)
-        good = [not each[np.ix_(own, own)].any() for own in held]
-        found.append(_Covers(kernels, tuple(sets), held[good]))
-    waiting = dict[tuple[int, int], Floats]()
-    for a, b in itertools.combinations(range(len(found)), 2):
-        each = _waits(found[a].sets, found[b].sets, behind)
-        if each.any():
-            both = [each[own][:, found[b].held].any(axis=(0, 2)) for own in found[a].held]
-            waiting[a, b] = np.where(np.array(both), np.inf, 0.0)
-    return tuple(found), waiting
-
-
-def _waits(ones: Sequence[int], others: Sequence[int], behind: Sequence[int]) -> Bools:
-    """Return of which pairs of sets each has to wait for the other, shape (ones, others)."""
-    before = [union(behind, bits(s)) & ~s for s in (*ones, *others)]
-    own, its = before[: len(ones)], before[len(ones) :]
-    found = [
-        [bool(own[i] & t and its[j] & s and not s & t) for j, t in enumerate(others)]
-        for i, s in enumerate(ones)
-    ]
-    return np.array(found, dtype=np.bool_).reshape(len(ones), len(others))
-
-
-def _covers(sets: Sequence[int]) -> list[tuple[int, ...]] | None:
-    """Return all ways to cover the kernels of some sets once each; None where they are many."""
-    whole, by_lowest = 0, dict[int, list[int]]()
-    for s in sets:
-        whole |= s
-        by_lowest.setdefault(s & -s, []).append(s)
-    found = list[tuple[int, ...]]()
-    waiting: list[tuple[int, tuple[int, ...]]] = [(whole, ())]
-    while waiting:
-        rest, chosen = waiting.pop()
-        if not rest:
-            found.append(chosen)
-            if len(found) > MOST_COVERS:
-                return None
-            continue
-        ways = [s for s in by_lowest.get(rest & -rest, ()) if not s & ~rest]
-        waiting += [(rest ^ s, (*chosen, s)) for s in ways]
-    return found
+    differ = np.abs(held.sizes[more] - held.sizes[kept.codes])
+    return kept._replace(bound=best, apart=int(differ.argmax()) if differ.any() else -1)

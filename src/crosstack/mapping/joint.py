@@ -34,10 +34,14 @@ from crosstack.workload.kernel_graph import Floats
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """A bound on every sequence and sharding [s], and the choices by kernel that reach it."""
+    """A bound on every sequence and sharding [s], and the choices by kernel that reach it.
+
+    ``partitions`` too where main memory may not hold what others leave alive.
+    """
 
     bound: float
     codes: dict[int, int]
+    partitions: tuple[int, ...] = ()
 
 
 UNKNOWN = Joint(0.0, {})

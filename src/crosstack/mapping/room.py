@@ -14,8 +14,12 @@ import numpy as np
 
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Mapping
+from crosstack.mapping.pricing import Domains
+from crosstack.mapping.room_conflicts import Held
 from crosstack.mapping.strategies import ORDERS, RECOMPUTED, Strategies
+from crosstack.model.alive import least_live
 from crosstack.model.attention import density_on
+from crosstack.model.boundary import streams_memory
 from crosstack.model.choices import Choices
 from crosstack.model.context import shared_tokens
 from crosstack.model.memory import (
@@ -26,13 +30,14 @@ from crosstack.model.memory import (
     computed_again,
     copy_memory,
     host_held,
+    kept_slopes,
     kept_tensors,
     recomputations,
     static_size,
     static_sizes,
 )
 from crosstack.model.mesh_plan import MeshPlan
-from crosstack.model.partition import ROUNDING
+from crosstack.model.partition import ROUNDING, ChipLoad
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.allowed import (
     interleavings,
@@ -337,6 +342,34 @@ class Room:
             f"{plan.layers_per_stage} layers a stage{again}, most of it {kind},"
         )
         return where, (*levers, "more memory a chip", "more chips")
+
+    def kept_by_choices(
+        self, plan: MeshPlan, choices: Choices, domains: Domains, load: ChipLoad
+    ) -> Held | None:
+        """Return what choices keep in main memory beyond the least; None where that is not known.
+
+        Of sizes that the model of memory adds up; what else it holds is at its least, and what is
+        alive under ``load``, the least of the choices.
+        """
+        capacity = self.capacity(plan)
+        if math.isinf(capacity) or not self.workload.training:
+            return None
+        kept = choices.index.inside(domains)
+        columns = {name: getattr(choices, name) for name in COPY_COLUMNS}
+        least = {name: choices.index.least(column, kept) for name, column in columns.items()}
+        memory = copy_memory(self.workload, self.arrays, plan, self.rules, **least)
+        slopes = kept_slopes(self.workload, plan, memory)
+        if slopes is None:
+            return None
+        row = choices.index.kernel
+        sizes = slopes.kept * (columns["kept"] - least["kept"][row])
+        sizes = sizes + slopes.again * (columns["again"] - least["again"][row])
+        running = plan.microbatch_size * plan.schedule.at_once
+        passes = streams_memory(self.workload.placement, self.rules)
+        results = choices.output_total * (running * (not passes))
+        alive = least_live(load) * running
+        room = capacity * (1 + ROUNDING) - slopes.least - alive
+        return Held(sizes, room, (slopes.kept, slopes.again), alive, results)
 
     def _memory(self, plan: MeshPlan, *, most: bool) -> CopyMemory:
         """Return the least that a copy of the graph takes, or the most, choice by choice."""

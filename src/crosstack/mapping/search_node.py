@@ -13,7 +13,6 @@ from crosstack.machine.chip import Overlap
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.branching import branches, first_shardings, tightened
 from crosstack.mapping.choice_covers import (
-    Held,
     KnownLeast,
     LeastOfChoices,
     least_of_choices,
@@ -39,15 +38,13 @@ from crosstack.mapping.pricing import Domains
 from crosstack.mapping.room import Demand
 from crosstack.mapping.search_problem import BOUND, SearchNode, SearchProblem, table_key
 from crosstack.mapping.stage_times import on_one_chip
-from crosstack.model.alive import least_live, live_sizes
+from crosstack.model.alive import live_sizes
 from crosstack.model.choice_index import sharding_codes
 from crosstack.model.choices import Choices, summing
 from crosstack.model.ends import holds_layers
 from crosstack.model.host_memory import HOST_LEVERS, HOST_MEMORY
 from crosstack.model.legality import Legality
-from crosstack.model.memory import COPY_COLUMNS, copy_memory, kept_slopes
 from crosstack.model.mesh_plan import MeshPlan
-from crosstack.model.partition import ROUNDING as FITTING
 from crosstack.model.partition import (
     ChipLoad,
     alone_sram,
@@ -59,6 +56,7 @@ from crosstack.model.temporal_load import TemporalLoad
 from crosstack.workload.kernel_graph import Ints
 
 SMALL_GRAPH = 80  # kernels up to which every node is bounded with its layouts
+CONFLICT = 2  # covers of all kernels that take as long as it takes to find what is alive too much
 MOST_LOADS = 10_000  # kernels of loads that are kept from a node's first bound to its second
 
 Masks = tuple[int, ...]  # partitions, in the order they run
@@ -225,6 +223,13 @@ class SearchState(SearchProblem):
             math.inf if found.proved else self.pricing.least_of(node.plan, node.bend, found.bound)
         )
 
+    def settle_in_room(self, node: SearchNode, codes: Ints, partitions: Masks) -> None:
+        """Map a node with this sharding and these partitions, if main memory holds them."""
+        load = self.load(node, codes)
+        layer = sequence_cost(load, partitions) + load.extra
+        if math.isfinite(layer) and self.rooms(load, partitions):
+            self.offer(self.summing(node, codes), codes, load, partitions, layer)
+
     def summing(self, node: SearchNode, codes: Ints) -> SearchNode:
         """Return a node whose plan sums the gradients of one sharding."""
         if not self.sums:
@@ -353,7 +358,10 @@ class SearchState(SearchProblem):
         bound = max(bound, self.pricing.least_of(plan, node.bend, found.bound))
         if not found.bound < limit:
             return max(bound, self.target())
-        if root and found.codes:  # the sharding that the bound was reached with
+        if found.partitions:
+            codes = np.array([found.codes[i] for i in range(self.arrays.n)], dtype=np.int64)
+            self.settle_in_room(node, codes, found.partitions)
+        if root and found.codes and bound < self.target():  # the sharding of the bound
             reached = {i: (code,) for i, code in found.codes.items()}
             domains = [reached.get(i, d) for i, d in enumerate(node.domains)]
             codes = least_with_layouts(choices, domains, choices.network_time).best()
@@ -372,8 +380,10 @@ class SearchState(SearchProblem):
         covered = self._covered(node, load, limit - load.extra)
         if covered is not None:
             bound, node.apart = covered.bound + load.extra, covered.apart
-            known = covered.codes.tolist() if bound < limit else ()
-            return Joint(bound, dict(enumerate(known)))
+            if not bound < limit:
+                return Joint(bound, {})
+            codes = dict(enumerate(covered.codes.tolist()))
+            return Joint(bound, codes, covered.partitions)
         more = choices_excess(choices, domains, load, self.arrays, self.rules.traffic)
         found = self.fused(load, limit - more, bound_only=True)
         if found is None:
@@ -426,6 +436,11 @@ class SearchState(SearchProblem):
             return None
         assert node.domains is not None
         plan, (_, choices) = node.plan, self.bounding(node)
+        held = None if self.roomy else self.room.kept_by_choices(plan, choices, node.domains, load)
+        if held is not None and (kept := held.within(node.domains)) != node.domains:
+            node.domains = kept
+            load = self.relaxed(node)
+            held = self.room.kept_by_choices(plan, choices, kept, load)
         problem = make_problem(load, slots=self.slots, separate_directions=self.separate)
         self.budget.spend(COVER * load.n)
 
@@ -433,37 +448,16 @@ class SearchState(SearchProblem):
             given = self.workload, self.system, self.arrays, plan, choices
             return temporal_choices(*given, shardings, legality, self.rules)
 
-        graph, held = plan.graph(self.arrays), self._held(plan, choices, node.domains, load)
-        given = load, problem.order, choices, node.domains, graph, plan, loads
+        given = load, problem.order, choices, node.domains, plan.graph(self.arrays), plan, loads
         known: KnownLeast = {}
         if self.pricing.weights.only_time:
             known = self.known.covered.at(self.key_of(node), dict)
-        return least_of_choices(*given, held=held, limit=limit, known=known)
-
-    def _held(
-        self, plan: MeshPlan, choices: Choices, domains: Domains, load: ChipLoad
-    ) -> Held | None:
-        """Return what choices keep in main memory beyond the least; None where that is not known.
-
-        Of sizes that the model of memory adds up; what else it holds is at its least, and what is
-        alive under ``load``, the least of the choices.
-        """
-        capacity = self.room.capacity(plan)
-        if self.roomy or math.isinf(capacity) or not self.workload.training:
-            return None
-        kept = choices.index.inside(domains)
-        columns = {name: getattr(choices, name) for name in COPY_COLUMNS}
-        least = {name: choices.index.least(column, kept) for name, column in columns.items()}
-        memory = copy_memory(self.workload, self.arrays, plan, self.rules, **least)
-        slopes = kept_slopes(self.workload, plan, memory)
-        if slopes is None:
-            return None
-        row = choices.index.kernel
-        sizes = slopes.kept * (columns["kept"] - least["kept"][row])
-        sizes = sizes + slopes.again * (columns["again"] - least["again"][row])
-        alive = least_live(load) * plan.microbatch_size * plan.schedule.at_once
-        room = capacity * (1 + FITTING) - slopes.least - alive
-        return Held(sizes, room, (slopes.kept, slopes.again))
+        found = least_of_choices(*given, held, limit, known, node.conflicts)
+        if found is not None and found.conflicts:
+            new = len(found.conflicts) - len(node.conflicts)
+            self.budget.spend(COVER * load.n * (1 + CONFLICT * new))
+            node.conflicts = found.conflicts
+        return found
 
     def _joint(
         self,

@@ -22,6 +22,7 @@ from crosstack.mapping.mapping import Constraints, EndMapping, Mapping
 from crosstack.mapping.parallelism import Use, workload_uses
 from crosstack.mapping.pricing import Bend, Domains, Pricing
 from crosstack.mapping.room import Room
+from crosstack.mapping.room_conflicts import Conflict
 from crosstack.mapping.sharding import given_choices, with_given
 from crosstack.mapping.slots import Slots
 from crosstack.mapping.strategy_bounds import Noted, StrategyBounds
@@ -66,6 +67,7 @@ class SearchNode:
     fused: bool = False
     bend: Bend | None = None
     apart: int = -1  # the kernel whose choice is open first, if that is known
+    conflicts: tuple[Conflict, ...] = ()  # why main memory does not hold some choices
     of: tuple[int, int] | None = None
 
 
