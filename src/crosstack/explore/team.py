@@ -13,7 +13,7 @@ import pickle
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing.connection import Connection, wait
 from queue import SimpleQueue
 from typing import Any, Protocol
@@ -77,14 +77,18 @@ def _read(data: bytes, shared: Sequence[object] = ()) -> Any:
 
 
 class _Turns:
-    """The next item of each list that nobody has taken, known to all processes."""
+    """The next item of each list that nobody has taken, known to all processes.
 
-    def __init__(self, context: Any) -> None:
-        self.next = context.Array("q", MOST_LISTS)
+    Without a ``context`` there is but one.
+    """
+
+    def __init__(self, context: Any = None) -> None:
+        self.next: Any = [0] * MOST_LISTS if context is None else context.RawArray("q", MOST_LISTS)
+        self.lock: Any = nullcontext() if context is None else context.Lock()
 
     def take(self, number: int, items: Sequence[Any]) -> int | None:
         """Return the place of an item that nobody else has; None where none is left."""
-        with self.next.get_lock():
+        with self.lock:
             place = self.next[number]
             self.next[number] = place + 1
         return place if place < len(items) else None
@@ -149,7 +153,7 @@ class Team:
     def __init__(self, count: int) -> None:
         """Start so many others. [1]"""
         context = multiprocessing.get_context("spawn")
-        self.turns = _Turns(context)
+        self.turns = _Turns(context if count else None)
         self.members = [_Member(self.turns, context) for _ in range(count)]
         self.subject: Subject | None = None
         self.lists: list[Sequence[Any]] = []
