@@ -55,12 +55,19 @@ def test_findings_are_printed_and_saved(run, file, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--step", "0"), ("--step", "1"), ("--gap", "2"), ("--work-limit", "0")]
+    "arguments",
+    [("--step", "0"), ("--step", "1"), ("--gap", "2"), ("--work-limit", "0"), ("--jobs", "0")],
 )
 def test_numbers_out_of_range_are_refused(run, file, arguments):
     outcome = run("explain", file, *arguments)
     assert outcome.code == 2
     assert outcome.err.startswith(f"crosstack: {arguments[0]}: ")
+
+
+def test_any_number_of_processes_prints_the_same(run, file):
+    usual, *others = (run("explain", file, *jobs) for jobs in ((), ("--jobs", 1), ("--jobs", 2)))
+    assert usual.code == 0
+    assert all((one.out, one.err) == (usual.out, usual.err) for one in others)
 
 
 def test_a_saved_mapping_is_explained_as_its_task(run, file, tmp_path):

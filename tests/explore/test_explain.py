@@ -6,13 +6,15 @@ import pytest
 
 import crosstack
 from crosstack.errors import InputError
-from crosstack.evaluate.again import search_again
+from crosstack.evaluate.again import Limits, search_again
 from crosstack.evaluate.plan import given_plan
+from crosstack.explore.changed_machines import ChangedMachines
 from crosstack.explore.explain import explain
 from crosstack.explore.resources import resources_of
 from crosstack.io.library.machines import system_on
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Prices, System
+from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.report.explain_text import explanation_data, explanation_svg, findings
 from crosstack.workload.architectures import Transformer, graphs
@@ -211,6 +213,37 @@ def test_a_search_without_an_end_on_a_changed_machine_leaves_the_mapping(task, m
     least, most = clock.ranges[1]
     assert least == pytest.approx(0.9 / 1.1 - 1, abs=1e-3)
     assert most == pytest.approx(1 / 1.1 - 1, abs=1e-3)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """Return a training job with everything free, of many uses of the network."""
+    model = Transformer(
+        hidden=512, layers=2, heads=8, kv_heads=8, head_size=64, feed_forward=2048,
+        vocabulary=1024, context=256,
+    )  # fmt: skip
+    graph = graphs.training(model, sequence=256, batch=16)
+    return crosstack.Task(
+        workload=workload_of(graph, block="layers", items="batch"),
+        system=system_on("h100-dgx", chips=16),
+    )
+
+
+def test_any_number_of_processes_finds_the_same(trained):
+    alone, together = (explain(trained, jobs=jobs) for jobs in (1, 3))
+    assert alone.effects == together.effects
+    assert any(e.bound_more < e.time_more for e in alone.effects)  # some are searched to a gap
+
+
+def test_what_is_worse_is_answered_before_corners_are_known(trained):
+    asked = [(r, r.value * s) for r in resources_of(trained.system) for s in (0.9, 1.1) if r.value]
+    base = search_again(trained, rules_named("crosstack"), Limits())
+    machines = ChangedMachines(base=base, rules=rules_named("crosstack"), limits=Limits(gap=0.02))
+    behind, before = machines.in_turn(asked)
+    assert {one for item in (*behind, *before) for one in item} == set(asked)
+    assert [one[0].name for one in before[0]] == ["memory capacity"] * 2
+    worse = [one for item in before[1:] for one in item if not one[0].priced]
+    assert all((value < r.value) is not r.cost for r, value in worse)
 
 
 def test_what_more_of_a_resource_is_worth_lies_within_its_range(task, found):

@@ -18,8 +18,9 @@ from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Pric
 from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.mapping.search import search
-from crosstack.model.choices import least_summing, make_choices
+from crosstack.model.choices import index_of, least_summing, make_choices
 from crosstack.model.collectives import LeastTime, NetworkUse, TokenRoute
+from crosstack.model.conversions import edges_of
 from crosstack.model.energy import energy_rates
 from crosstack.model.expert_degrees import spread
 from crosstack.model.memory import STATE
@@ -89,6 +90,15 @@ class TestGraphOfAChip:
         places = graph.columns[graph.index["expert_expert_up"]]
         assert places == 64 * 4096 * 8 / 256  # of each of four experts
         assert graph.outer[graph.index["expert_expert_up"]] == 4
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_where_choices_and_edges_are_alike_they_are_one_record(self, name):
+        workload = trained(name)
+        ones = [spread_experts(workload.graph, degree) for degree in (2, 4)]
+        indices = [index_of(workload, one, RULES) for one in ones]
+        assert indices[0] is indices[1]
+        edges = [edges_of(one, i, RULES.traffic) for one, i in zip(ones, indices, strict=True)]
+        assert edges[0] is edges[1]
 
     @pytest.mark.parametrize("name", NAMES)
     def test_one_chip_has_the_graph_itself(self, name):

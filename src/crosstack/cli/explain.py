@@ -25,11 +25,12 @@ def explain(
 ) -> None:
     """Say what bounds a mapping, and what a little more of each resource would bring."""
     from crosstack.explore.explain import explain as run
+    from crosstack.explore.team import usual_jobs
     from crosstack.model.rules import MAPPED, chosen_rules
     from crosstack.report import explain_text
 
     inputs.check_number("--step", step, 0 < step < 1, "above 0, below 1, such as 0.1 for 10 %")
-    limits = search.checked()
+    limits = search.checked(usual_jobs())
     inputs.check_outputs(file, {"--json": json_out, "--svg": svg_out})
     if file.suffix.lower() == ".json":
         message = "allowed with a task; a saved result is as it is."

@@ -117,19 +117,20 @@ class SearchOptions:
     work_limit: float | None = None
     time_limit: float | None = None
     gap: float = 0.0
-    jobs: int = 1
+    jobs: int | None = None
 
-    def checked(self) -> dict[str, Any]:
-        """Return them as a search takes them."""
+    def checked(self, jobs: int = 1) -> dict[str, Any]:
+        """Return them as a search takes them; ``jobs`` processes where nothing is said. [1]"""
         work, gap = self.work_limit, self.gap
         limit = float("inf") if self.time_limit is None else self.time_limit
         check_number("--time-limit", limit, limit > 0, "a number of seconds above 0")
         if work is not None:
             check_number("--work-limit", work, work > 0, "a number above 0, or inf")
         check_number("--gap", gap, 0 <= gap < 1, "0 to below 1, such as 0.01 for one percent")
+        jobs = jobs if self.jobs is None else self.jobs
         with options_named({"jobs": "--jobs"}):
-            require_jobs(self.jobs)
-        return asdict(self) | {"time_limit": limit}
+            require_jobs(jobs)
+        return asdict(self) | {"time_limit": limit, "jobs": jobs}
 
 
 def refuse(options: Mapping[str, object], message: str) -> None:

@@ -14,12 +14,8 @@ that it makes faster leave the group, which is then searched again.
 from __future__ import annotations
 
 import math
-import multiprocessing
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -35,7 +31,7 @@ from crosstack.mapping.mapping import Mapping, Status
 from crosstack.mapping.search_problem import MACHINES
 from crosstack.model.rules import Rules
 
-__all__ = ["Asked", "ChangedMachines", "Side", "sides_of"]
+__all__ = ["Asked", "ChangedMachines", "Side"]
 
 NO_ROOM = "the mapping does not fit there"
 CORNER_WORK = 3  # times the work of the search of one machine [1]
@@ -45,6 +41,7 @@ SLACK = 0.25  # share of the gap that a corner's bound needs, to be searched
 CORNER_GAP = 1 / 3  # of a corner's search, of what would close its group
 
 Asked = tuple[Resource, float]  # a resource with another value
+Machines = tuple[Asked, ...]  # that one process answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +66,14 @@ class ChangedMachines:
     rules: Rules
     limits: Limits
     tables: TableCache = field(default_factory=lambda: {MACHINES: {}})
-    near: tuple[Plan, ...] = ()
+    near: tuple[Plan, ...] = field(init=False, default=())
     corners: list[Searched] = field(default_factory=list)
     priced: dict[object, Plan | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Look at what is nearly as fast on the machine as it is."""
+        if self.has_bounds:
+            self.near = _near_plans(self.base, self.rules)
 
     @property
     def plan(self) -> Plan:
@@ -84,13 +86,17 @@ class ChangedMachines:
         """Whether no mapping is better on the machine as it is."""
         return self.plan.certificate.status is Status.OPTIMAL
 
+    @property
+    def has_bounds(self) -> bool:
+        """Whether what is known of a machine bounds others."""
+        return self.proved and self.rules.iteration.has_schedules
+
     # ------------------------------------------------------------ corners
 
     def find_corners(self, asked: Sequence[Asked]) -> None:
         """Search machines with more of several resources, as long as that settles any."""
-        if not (self.proved and self.rules.iteration.has_schedules):
+        if not self.has_bounds:
             return
-        self.near = _near_plans(self.base, self.rules)
         gap, left = self.limits.gap, dict[Asked, float]()
         for one in filter(self._improves, asked):
             time = self._time([one])
@@ -202,6 +208,42 @@ class ChangedMachines:
             return Likeness(searched=self.base, share=0.0)
         return Likeness(searched=replace(self.base, bound=0.0, known=room), share=1.0)
 
+    # ------------------------------------------------------------ several processes
+
+    def in_turn(self, asked: Sequence[Asked]) -> tuple[list[Machines], list[Machines]]:
+        """Return what corners tell of, and what may be answered before they are searched.
+
+        Those with another room of main memory, together, as searches of them share what is known of
+        the machine as it is: first, as they take the longest.
+        """
+        rooms = tuple(one for one in asked if one[0].name == ROOM)
+        others = [one for one in asked if one[0].name != ROOM]
+        behind: list[Machines] = [(one,) for one in others if self._improves(one)]
+        before: list[Machines] = [(one,) for one in others if not self._improves(one)]
+        return behind, [rooms, *before] if rooms else before
+
+    @property
+    def shared(self) -> tuple[object, ...]:
+        """What is the same object in all that a search of another machine returns."""
+        known, plan = self.base.known, self.plan
+        of_strategies: tuple[object, ...] = ()
+        if known is not None:
+            of_strategies = known.strategies, known.heavy, known.of, known.uses, known.held
+        return plan.task.workload, plan.rules, *of_strategies
+
+    @property
+    def news(self) -> list[Searched]:
+        """The corners that are known."""
+        return self.corners
+
+    def learn(self, news: list[Searched]) -> None:
+        """Take over the corners that another process has searched."""
+        self.corners = news
+
+    def answer(self, item: Machines) -> list[Side]:
+        """Map the task anew on some machines, one after the other."""
+        return [self.side(one) for one in item]
+
     # ------------------------------------------------------------ one machine
 
     def share(self, one: Asked) -> float:
@@ -259,7 +301,7 @@ class ChangedMachines:
     def _searched(self, one: Asked, system: System, kept: Plan | None, least: float) -> Side:
         """Search another machine, with what is known of others."""
         own = self._in_room(system) if self._has_more_room(one) else self._like([one])
-        like = [own, *self._corners_like(system)]
+        like = [own, *(self._corners_like(system) if self._improves(one) else ())]
         near = [self._kept([one], mapping) for mapping in self.starts([one])]
         known = [plan for plan in (kept, *near) if plan is not None]
         start = min(known, key=lambda plan: plan.evaluation.time, default=None)
@@ -331,38 +373,3 @@ def _kept(answer: Plan, system: System) -> Plan | None:
         return given_plan(replace(answer.task, system=system), answer.mapping, answer.rules)
     except (InfeasibleError, InputError):
         return None
-
-
-# ---------------------------------------------------------------- several processes
-
-
-@contextmanager
-def sides_of(
-    machines: ChangedMachines, jobs: int
-) -> Iterator[Callable[[Sequence[Asked]], Iterable[Side]]]:
-    """Give what maps a task with other values of resources, on so many processes.
-
-    Parameters
-    ----------
-    jobs : int
-        Processes. [1]
-    """
-    if jobs == 1:
-        yield lambda asked: map(machines.side, asked)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(
-        jobs, context, initializer=_begin, initargs=(replace(machines, tables={MACHINES: {}}),)
-    ) as pool:
-        yield lambda asked: pool.map(_work, asked)
-
-
-_own: list[ChangedMachines] = []  # what a process works on, set once in each
-
-
-def _begin(machines: Any) -> None:
-    _own[:] = [machines]
-
-
-def _work(asked: Asked) -> Side:
-    return _own[0].side(asked)

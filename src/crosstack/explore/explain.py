@@ -16,14 +16,16 @@ to be.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from crosstack.errors import InputError, require, require_quantity
+from crosstack.errors import InputError, require, require_jobs, require_quantity
 from crosstack.evaluate.again import Limits, Searched, search_again
 from crosstack.evaluate.plan import Plan, as_task, usual_work
-from crosstack.explore.changed_machines import ChangedMachines, Side, sides_of
+from crosstack.explore.changed_machines import Asked, ChangedMachines, Side
 from crosstack.explore.progress import Meter, Tell
 from crosstack.explore.resources import Resource, resources_of
+from crosstack.explore.team import Team, team_of
 from crosstack.machine.system import System
 from crosstack.mapping.ideals import TableCache
 from crosstack.mapping.mapping import Constraints, Status, Task
@@ -192,7 +194,8 @@ def explain(
         `MANY_USES` uses of the network, changed machines are searched to `SIDE_GAP`, or until
         `SIDE_WORK`. [1]
     jobs : int
-        Processes that search changed machines at the same time. [1]
+        Processes that search changed machines at the same time, this one among them; the answer is
+        the same. [1]
     step : float
         More is ``1 + step`` times, less ``1 - step`` times. [1]
     time_limit : float
@@ -211,34 +214,53 @@ def explain(
     task = as_task(task, system, constraints)
     require(0 < step < 1, "step", step, "above 0, below 1, such as 0.1 for ten percent")
 
+    require_jobs(jobs)
     chosen = chosen_rules(rules, MAPPED, otherwise=task.rules)
     # No share of nothing: a price that is not given.
     changed = [r for r in resources_of(task.system) if r.value != 0 or r.unit == "s"]
-    meter, done, total = Meter(progress), 0, 2 * len(changed) + 1
-    meter.show(done, total, at="the task as it is")
+    meter, total = Meter(progress), 2 * len(changed) + 1
+    meter.show(0, total, at="the task as it is")
     work = usual_work(time_limit) if work_limit is None else work_limit
     limits = Limits(gap=gap, work_limit=work, time_limit=time_limit)
     tables: TableCache = {MACHINES: {}}
-    base = _base(task, answer, chosen, limits, tables)
-    answer = base.plan
-    assert answer is not None  # it would have been an error
-    if work_limit is None and math.isinf(time_limit) and gap == 0 and base.n_uses > MANY_USES:
-        limits = Limits(gap=SIDE_GAP, work_limit=SIDE_WORK)
-    machines = ChangedMachines(base=base, rules=chosen, limits=limits, tables=tables)
-    values = [_values(resource, step) for resource in changed]
-    asked = [(r, value) for r, both in zip(changed, values, strict=True) for value in both]
-    machines.find_corners(asked)
-    sides = []
-    with sides_of(machines, jobs) as find:
-        for (resource, value), side in zip(asked, find(asked), strict=True):
-            done += 1
-            at = f"{resource.name} {value:.4g} {resource.unit}"
-            meter.show(done, total, at=at, best=answer.evaluation.time)
-            sides.append(side)
+    with team_of(jobs if chosen.iteration.has_schedules else 1) as team:  # else all is quick
+        base = _base(task, answer, chosen, limits, tables)
+        answer = base.plan
+        assert answer is not None  # it would have been an error
+        if work_limit is None and math.isinf(time_limit) and gap == 0 and base.n_uses > MANY_USES:
+            limits = Limits(gap=SIDE_GAP, work_limit=SIDE_WORK)
+        machines = ChangedMachines(base=base, rules=chosen, limits=limits, tables=tables)
+        values = [_values(resource, step) for resource in changed]
+        asked = [(r, value) for r, both in zip(changed, values, strict=True) for value in both]
+        found: dict[Asked, Side] = {}
+        for one, side in _sides(machines, asked, team):
+            found[one] = side
+            at = f"{one[0].name} {one[1]:.4g} {one[0].unit}"
+            meter.show(len(found), total, at=at, best=answer.evaluation.time)
+    sides = [found[one] for one in asked]
     pairs = zip(changed, values, zip(sides[::2], sides[1::2], strict=True), strict=True)
     effects = [_effect(base, *each) for each in pairs]
     effects.sort(key=lambda e: (-abs(e.elasticity), -abs(e.price_elasticity), e.resource.path))
     return Explanation(answer=answer, step=step, effects=tuple(effects))
+
+
+def _sides(
+    machines: ChangedMachines, asked: Sequence[Asked], team: Team
+) -> Iterator[tuple[Asked, Side]]:
+    """Yield every change with its answer, as a team finds them.
+
+    Others answer what corners tell nothing of while this process searches those.
+    """
+    if not machines.has_bounds:  # nothing is searched
+        yield from ((one, machines.side(one)) for one in asked)
+        return
+    behind, before = machines.in_turn(asked)
+    team.begin(machines)
+    items = {team.share(before): before}
+    machines.find_corners(asked)
+    items[team.share(behind)] = behind
+    for number, place, sides in team.results(tuple(reversed(items))):
+        yield from zip(items[number][place], sides, strict=True)
 
 
 def _values(resource: Resource, step: float) -> tuple[float, float]:

@@ -126,14 +126,14 @@ def _work(there: Connection, function: Callable[[Any], Any]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the study decides when to stop
     parent = multiprocessing.parent_process()
     assert parent is not None  # this is a child
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=end_with, args=(parent,), daemon=True).start()
     with suppress(EOFError, OSError):
         there.send(None)  # ready; what was imported until now is not the first item's time
         while True:
             there.send(function(there.recv()))
 
 
-def _end_with(parent: Any) -> None:
+def end_with(parent: Any) -> None:
     """End this process when the one that started it is gone, killed perhaps."""
     parent.join()
     os._exit(1)

@@ -44,25 +44,44 @@ def covers_of_groups(
     """
     if (groups := groups_of_sets(legality, order)) is None:
         return None
-    behind, found = closed(order.preds), list[GroupCovers]()
+    behind, found = tuple(closed(order.preds)), list[GroupCovers]()
     for group in groups:
-        sets = [s for s in group if not any(s & apart not in (0, s) for apart in unmixed)]
-        if (covers := _covers(sets)) is None:
+        if (covers := _covers_of_group(group, behind, unmixed)) is None:
             return None
-        kernels = tuple(bits(sum(covers[0])))
-        number = {s: k for k, s in enumerate(sets)}
-        holder = [{i: number[s] for s in cover for i in bits(s)} for cover in covers]
-        held = np.array([[own[i] for i in kernels] for own in holder], dtype=np.int64)
-        each = _waits(sets, sets, behind)
-        good = [not each[np.ix_(own, own)].any() for own in held]
-        found.append(GroupCovers(kernels, tuple(sets), held[good]))
+        found.append(covers)
     waiting = dict[tuple[int, int], Floats]()
     for a, b in itertools.combinations(range(len(found)), 2):
-        each = _waits(found[a].sets, found[b].sets, behind)
-        if each.any():
-            both = [each[own][:, found[b].held].any(axis=(0, 2)) for own in found[a].held]
-            waiting[a, b] = np.where(np.array(both), np.inf, 0.0)
+        if (both := _apart(found[a], found[b], behind)) is not None:
+            waiting[a, b] = both
     return tuple(found), waiting
+
+
+# Of one graph legalities differ in what is exchanged, and so in few groups.
+@lru_cache(maxsize=4096)
+def _covers_of_group(
+    group: tuple[int, ...], behind: tuple[int, ...], unmixed: tuple[int, ...]
+) -> GroupCovers | None:
+    """Return the covers of a group of sets no two of which wait for each other; None: too many."""
+    sets = [s for s in group if not any(s & apart not in (0, s) for apart in unmixed)]
+    if (covers := _covers(sets)) is None:
+        return None
+    kernels = tuple(bits(sum(covers[0])))
+    number = {s: k for k, s in enumerate(sets)}
+    holder = [{i: number[s] for s in cover for i in bits(s)} for cover in covers]
+    held = np.array([[own[i] for i in kernels] for own in holder], dtype=np.int64)
+    each = _waits(sets, sets, behind)
+    good = [not each[np.ix_(own, own)].any() for own in held]
+    return GroupCovers(kernels, tuple(sets), held[good])
+
+
+@lru_cache(maxsize=16384)
+def _apart(one: GroupCovers, other: GroupCovers, behind: tuple[int, ...]) -> Floats | None:
+    """Return what pairs of covers of two groups cost, infinity or nothing; None: all nothing."""
+    each = _waits(one.sets, other.sets, behind)
+    if not each.any():
+        return None
+    both = [each[own][:, other.held].any(axis=(0, 2)) for own in one.held]
+    return np.where(np.array(both), np.inf, 0.0)
 
 
 def partitions_of(groups: Sequence[GroupCovers], covers: Sequence[int]) -> tuple[int, ...]:

@@ -197,7 +197,7 @@ def _drop_unsupported(agree: dict[tuple[int, int], Bools], alive: list[Bools]) -
                     changed = True
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)  # graphs of ends, with what runs again
 def _before(index: ChoiceIndex, edges: Edges, first: bytes, again: bytes, width: int) -> _Before:
     """Return what is known of edges read the ``first`` time and ``again``; ``width`` of a set."""
     readers: list[list[int]] = [[] for _ in range(index.n)]

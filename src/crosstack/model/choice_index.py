@@ -235,7 +235,15 @@ def choice_index(
     if joined:
         source = np.concatenate([source, arrays.join_source])
         target = np.concatenate([target, arrays.join_target])
-    return ChoiceIndex.of(counts=counts, axis=axis, source=source, target=target)
+    columns = (np.asarray(x, dtype=np.int64).tobytes() for x in (counts, axis, source, target))
+    return _index(*columns)
+
+
+@lru_cache(maxsize=64)
+def _index(counts: bytes, axis: bytes, source: bytes, target: bytes) -> ChoiceIndex:
+    """Return an index, one record for all graphs whose choices are alike: those of some experts."""
+    columns = (np.frombuffer(column, dtype=np.int64) for column in (counts, axis, source, target))
+    return ChoiceIndex.of(**dict(zip(("counts", "axis", "source", "target"), columns, strict=True)))
 
 
 def axis_names(arrays: KernelGraph, i: int) -> dict[Axis, str]:

@@ -109,10 +109,18 @@ def edges_of(arrays: KernelGraph, index: ChoiceIndex, traffic: Traffic) -> Edges
     # Keys and values of before lie in main memory as readers split them; who reads all gathers all.
     passes = traffic.traces_layouts & (needed == REPLICATED)
     change = ~settled & (passes | ~elided[index.edge])
+    need = np.where(change, 1 << needed, 0)
+    read = np.bincount(source[~elided], minlength=arrays.n) > 0
+    return _edges(*(column.tobytes() for column in (produced, need, read)))
+
+
+@lru_cache(maxsize=256)
+def _edges(produced: bytes, need: bytes, read: bytes) -> Edges:
+    """Return edges, one record for all graphs whose edges are alike: those of some experts each."""
     return Edges(
-        produced=produced,
-        need=np.where(change, 1 << needed, 0),
-        read=np.bincount(source[~elided], minlength=arrays.n) > 0,
+        produced=np.frombuffer(produced, dtype=np.int64),
+        need=np.frombuffer(need, dtype=np.int64),
+        read=np.frombuffer(read, dtype=np.bool_),
     )
 
 
