@@ -12,9 +12,9 @@ import pytest
 
 from crosstack.errors import InfeasibleError
 from crosstack.io.library.machines import system_on
+from crosstack.io.steps import job_named
 from crosstack.io.transformers import transformer
 from crosstack.machine.system import Parallelism
-from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.room import Room
 from crosstack.mapping.search import search, search_state
@@ -65,13 +65,9 @@ def test_what_takes_more_than_half_is_named_with_what_makes_it_less(activations,
 
 
 def test_logits_of_a_long_sequence_are_named_where_they_take_most():
-    workload = workload_of(
-        graphs.training(transformer("llama3-8b"), sequence=2**20, batch=2),
-        block="layers", items="batch",
-    )  # fmt: skip
-    given = Constraints(degrees=Degrees(tensor=8, pipeline=1, data=1))
+    job = job_named("llama3-8b", batch=2, sequence=1_000_000)
     with pytest.raises(InfeasibleError) as caught:
-        search(workload, system_on("h100-dgx", chips=8), given, RULES)
+        search(job.workload, system_on("h100-dgx", chips=8), Constraints(), RULES, work_limit=1e4)
     assert "most of it logits and their gradients" in caught.value.where
 
 
