@@ -143,7 +143,7 @@ def test_no_number_of_tiles_that_divides_the_prompt_is_faster(rules):
     assert max(points.n_tiles) > 1
     chosen = rules_named(rules)
     found = job_series(reading(LLAMA, chosen), lengths, chosen)
-    joined, uses = machine_of(small, 4, 1), (Parallelism.TENSOR, Parallelism.PIPELINE)
+    joined, uses = machine_of(small, 4, 1, chosen), (Parallelism.TENSOR, Parallelism.PIPELINE)
     for series in found:
         layer = series.blocks[0]
         plan = make_plan(layer.workload, joined, (4, 1), uses, 1, chosen)

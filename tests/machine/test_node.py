@@ -1,6 +1,7 @@
 """Claims about servers and pods, and the systems they make."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -45,6 +46,17 @@ def test_of_a_ring_that_is_cut_a_mesh_is_left():
     assert (first.kind, first.size, second.kind, second.size) == (
         DimensionKind.MESH, 3, DimensionKind.RING, 4,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("chips", "shape"),
+    [(2, (2,)), (3, (3,)), (4, ()), (1, ())],  # two of four have one link
+)
+def test_a_part_of_a_ring_is_a_line(chips, shape):
+    part = RING.part(chips)
+    assert (part.size, part.shape) == (chips, shape)
+    assert part.kind is (DimensionKind.MESH if shape else DimensionKind.RING)
+    assert SWITCH.part(2) == replace(SWITCH, size=2)
 
 
 def test_one_chip_alone_sends_nothing():

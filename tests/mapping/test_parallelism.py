@@ -16,7 +16,8 @@ from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.degrees import Degrees, parse_degrees
 from crosstack.mapping.mapping import Constraints
-from crosstack.mapping.parallelism import may_split, most_sharing, network_uses, workload_uses
+from crosstack.mapping.network_uses import network_uses
+from crosstack.mapping.parallelism import may_split, most_sharing, workload_uses
 from crosstack.model.mesh_plan import MeshPlan
 from crosstack.model.rules import rules_named
 from crosstack.model.tiles import divisors

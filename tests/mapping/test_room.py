@@ -10,12 +10,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from crosstack.errors import InfeasibleError
 from crosstack.io.library.machines import system_on
+from crosstack.io.steps import job_named
 from crosstack.io.transformers import transformer
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.room import Room
-from crosstack.mapping.search import search_state
+from crosstack.mapping.search import search, search_state
 from crosstack.mapping.search_node import SearchState
 from crosstack.model.choice_index import axis_names
 from crosstack.model.memory import (
@@ -47,7 +49,7 @@ RULES = rules_named("crosstack")
 def test_what_takes_more_than_half_is_named_with_what_makes_it_less(activations, most, lever):
     plan = SimpleNamespace(
         tensor=2, pipeline=1, data=1, expert=1, context=1, layers_per_stage=3, microbatch_size=2,
-        recompute=Recompute.NONE,
+        recompute=Recompute.NONE, has_ends=False,
     )  # fmt: skip
     room = SimpleNamespace(
         workload=SimpleNamespace(training=False, experts=1),
@@ -60,6 +62,13 @@ def test_what_takes_more_than_half_is_named_with_what_makes_it_less(activations,
     where, levers = Room.lack(room, plan, SimpleNamespace(activations=activations, total=10.0))
     assert where.endswith(f"most of it {most},")
     assert any(each.startswith(lever) for each in levers)
+
+
+def test_logits_of_a_long_sequence_are_named_where_they_take_most():
+    job = job_named("llama3-8b", batch=2, sequence=1_000_000)
+    with pytest.raises(InfeasibleError) as caught:
+        search(job.workload, system_on("h100-dgx", chips=8), Constraints(), RULES, work_limit=1e4)
+    assert "most of it logits and their gradients" in caught.value.where
 
 
 def a_state(capacity: float = 80e9, **given: object) -> SearchState:

@@ -26,7 +26,7 @@ from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Syst
 from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.fusion import fuse, make_problem
 from crosstack.mapping.mapping import Constraints, Mapping, Status, Stop
-from crosstack.mapping.parallelism import experts_divide
+from crosstack.mapping.network_uses import experts_divide
 from crosstack.mapping.pipeline import make_stage_problem
 from crosstack.mapping.search import Progress, search
 from crosstack.mapping.slots import make_slots

@@ -126,6 +126,7 @@ _WORDS = {
     **{f"constraints.{field}": option for field, option in _CONSTRAINTS.items()},
     **{f: f"--{f}" for f in ("batch", "sequence", "context", "dtype", "packed")},
     **{f: f"--{f}" for f in ("gradients", "optimizer")},
+    "kind": "--train, --prefill or --decode",
     "expert_imbalance": "--expert-imbalance",
     "expert_dispatch": "--expert-dispatch",
     **MACHINE,

@@ -243,7 +243,7 @@ def fastest_costs(
         rows = np.nonzero(points.tensor == chips)[0]
         pairs = np.stack([points.context[rows], points.microbatch[rows]], axis=1)
         pairs, first, place = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
-        machine = machine_of(system, chips, 1)
+        machine = machine_of(system, chips, 1, rules)
         plan = make_plan(block.workload, machine, (chips, 1), USES, 1, rules)
         assert plan is not None  # one sequence is a microbatch
         given = machine, replace(plan, spilled=spilled), rules

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from crosstack.errors import InputError, Problem, require, require_whole
 from crosstack.machine.system import Parallelism, System
+from crosstack.model.rules import Rules
 from crosstack.model.tiles import divisors
 from crosstack.workload.architectures import Transformer
 from crosstack.workload.kernel_graph import Bools, Ints
@@ -19,18 +20,23 @@ MOST_POINTS = 1_000_000
 USES = Parallelism.TENSOR, Parallelism.PIPELINE
 
 
-def machine_of(system: System, tensor: int, pipeline: int) -> System:
+def machine_of(system: System, tensor: int, pipeline: int, rules: Rules) -> System:
     """Return ``tensor`` x ``pipeline`` chips of ``system``.
 
     Dimension 0 joins the tensor-parallel chips; the next one, or one like dimension 0 where there
-    is no other, joins the pipeline stages.
+    is no other, joins the pipeline stages. A part of a ring is a line, but by rules that know whole
+    dimensions alone.
     """
-    inner, outer = system.network[0], system.network[min(1, len(system.network) - 1)]
+    parts = rules.collectives.share_dimensions
+    inner, outer = (
+        d.part(size) if parts else replace(d, size=size)
+        for d, size in ((system.network[0], tensor), (system.network[:2][-1], pipeline))
+    )
     return replace(
         system,
         network=(
-            replace(inner, size=tensor, parallelism=Parallelism.TENSOR),
-            replace(outer, size=pipeline, parallelism=Parallelism.PIPELINE),
+            replace(inner, parallelism=Parallelism.TENSOR),
+            replace(outer, parallelism=Parallelism.PIPELINE),
         ),
         n_chips=tensor * pipeline,
     )

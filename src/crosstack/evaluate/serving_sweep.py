@@ -147,7 +147,7 @@ class ServingSweep(ServedModel):
             partitions=layer.partitions,
             ends=tuple(ends),
         )
-        return job, machine_of(self.system, *sizes), mapping
+        return job, machine_of(self.system, *sizes, self.rules), mapping
 
 
 def serving_sweep(
@@ -329,7 +329,7 @@ def _plan(
 
     What it takes to hand on ``boundary`` bytes is a line: that of none, and that of many. [B]
     """
-    machine, plans = machine_of(served.system, 1, stages), list[MeshPlan]()
+    machine, plans = machine_of(served.system, 1, stages, served.rules), list[MeshPlan]()
     for size in (0.0, UNIT):
         sent = replace(workload, boundary_size=size)
         plan = make_plan(sent, machine, (1, stages), USES, 1, served.rules)

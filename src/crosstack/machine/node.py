@@ -253,7 +253,7 @@ def _part_of(node: Node, n_chips: int) -> tuple[Dimension, ...]:
 
     extents = min(fits, key=worth)
     cut = zip(node.network, extents, strict=True)
-    return tuple(_cut(dimension, extent) for dimension, extent in cut if extent > 1)
+    return tuple(dimension.part(extent) for dimension, extent in cut if extent > 1)
 
 
 def part_of(system: System, n_chips: int) -> System:
@@ -265,7 +265,7 @@ def part_of(system: System, n_chips: int) -> System:
         return replace(system, n_chips=n_chips).driven_by(system.chip.framework)
     _, fits = _parts(system.name, system.network, n_chips)
     kept = [
-        d if extent == d.size else _cut(d, extent)
+        d if extent == d.size else d.part(extent)
         for d, extent in zip(system.network, max(fits), strict=True)
     ]
     network = tuple(d for d in kept if d.size != 1) or system_of_chip(system.chip).network
@@ -288,9 +288,3 @@ def _parts(
         message = f"got {n_chips:,}; {name} is {shape} chips, and no part of it has so many."
         raise InputError(Problem("n_chips", message))
     return sizes, fits
-
-
-def _cut(dimension: Dimension, extent: int) -> Dimension:
-    if dimension.kind is DimensionKind.RING and 2 < extent < (dimension.size or 1):
-        return replace(dimension, kind=DimensionKind.MESH, size=extent, shape=(extent,))
-    return replace(dimension, size=extent)

@@ -128,6 +128,12 @@ class Dimension:
             if getattr(self, name) is not None:
                 require_quantity(name, getattr(self, name), unit)
 
+    def part(self, size: int) -> Dimension:
+        """Return so many neighbouring chips of it: of a ring that is not whole, a line. [1]"""
+        if self.kind is DimensionKind.RING and 1 < size < (self.size or 1):
+            return replace(self, kind=DimensionKind.MESH, size=size, shape=(size,))
+        return replace(self, size=size)
+
     @property
     def hop_latency(self) -> float:
         """Latency of one hop: none where it is not given. [s]"""

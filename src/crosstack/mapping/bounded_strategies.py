@@ -25,7 +25,8 @@ from crosstack.mapping.blocks import (
     network_floor,
 )
 from crosstack.mapping.budget import CALL
-from crosstack.mapping.parallelism import Use, shares_ring
+from crosstack.mapping.network_uses import shares_ring
+from crosstack.mapping.parallelism import Use
 from crosstack.mapping.pricing import Bend
 from crosstack.mapping.room import Least
 from crosstack.mapping.search_node import SearchState

@@ -11,7 +11,8 @@ from crosstack.machine.framework import Framework
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints, GeneralDecisions
-from crosstack.mapping.parallelism import expert_cuts, network_uses
+from crosstack.mapping.network_uses import network_uses
+from crosstack.mapping.parallelism import expert_cuts
 from crosstack.model.context import context_refused, shared_tokens
 from crosstack.model.expert_cut import GROUPS_ALLOWED
 from crosstack.model.expert_degrees import cuts_experts, experts_allowed, spread

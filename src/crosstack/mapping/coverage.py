@@ -8,14 +8,13 @@ from crosstack.errors import InfeasibleError, InputError, LimitError, Problem
 from crosstack.machine.chip import Execution
 from crosstack.machine.network import KINDS
 from crosstack.mapping.incumbent import Lack
+from crosstack.mapping.network_uses import fills_servers, splits_rings
 from crosstack.mapping.parallelism import (
     EXPERTS_WHOLE,
     LEAST_TOKENS,
     SHARED_TOKENS,
-    fills_servers,
     may_split,
     most_sharing,
-    splits_rings,
 )
 from crosstack.mapping.search_node import SearchState
 from crosstack.model.context import shared_tokens

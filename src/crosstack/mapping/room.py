@@ -29,6 +29,7 @@ from crosstack.model.memory import (
     activations_held,
     computed_again,
     copy_memory,
+    end_sizes,
     host_held,
     kept_slopes,
     kept_tensors,
@@ -324,13 +325,16 @@ class Room:
         """Return where a plan does not fit, with what takes most, and what would help."""
         kind = "weights and optimizer state" if self.workload.training else "weights and caches"
         levers = ["more tensor or pipeline parallelism (fewer layers a stage)"]
-        if demand.activations > demand.total / 2:
-            kind, levers = "activations", ["more tensor parallelism"]
+        logits = max(float(rows.get("logits", 0.0)) for rows in end_sizes(plan))
+        if max(demand.activations, logits) > demand.total / 2:
+            kind = "activations" if demand.activations > logits else "logits and their gradients"
+            levers = ["more tensor parallelism"]
             if shared_tokens(self.workload, self.rules) > plan.context:
                 levers = ["more tensor or context parallelism"]
             if plan.microbatch_size > 1:
                 levers.append("smaller microbatches")
-            if plan.recompute is not recomputations(self.arrays, self.rules)[-1]:
+            last = recomputations(self.arrays, self.rules)[-1]
+            if plan.recompute is not last and demand.activations > logits:
                 levers.insert(0, "recompute: full")
         elif self.workload.experts > plan.expert * plan.tensor:
             levers.append("experts over more data-parallel chips")

@@ -32,7 +32,7 @@ from crosstack.mapping.budget import DEAL
 from crosstack.mapping.fusion import make_problem, quick_sequence, sequence_cost, simple_bound
 from crosstack.mapping.incumbent import PROOF, Incumbent, masks_of
 from crosstack.mapping.mapping import Mapping
-from crosstack.mapping.parallelism import shares_ring
+from crosstack.mapping.network_uses import shares_ring
 from crosstack.mapping.search_node import SearchState
 from crosstack.mapping.search_problem import SearchNode
 from crosstack.mapping.tiles import useful_tiles
