@@ -72,7 +72,7 @@ def clocked(
         return None
     graph, row = shards.graph, shards.index.kernel
     together = np.full(graph.n, plan.microbatch_size) if microbatch is None else microbatch
-    asked = _Asked(
+    timing = _Timing(
         workload=workload,
         shards=shards,
         plan=plan,
@@ -80,22 +80,22 @@ def clocked(
         rules=rules,
         sequences=together[row].astype(np.float64),
     )
-    products, results = asked.products(), asked.results()
-    operands = asked.operands(products)
-    own, leaving = asked.moves_always(products, operands, moved, cache, results.wider[row])
-    work, after = asked.device_times(products, results)
+    products, results = timing.products(), timing.results()
+    operands = timing.operands(products)
+    own, leaving = timing.moves_always(products, operands, moved, cache, results.wider[row])
+    work, after = timing.device_times(products, results)
     first, second, result = operands
     on_chip = (first + second + result) * _per_byte(chip).sum()
     return Clocked(
         work=work,
         after=after,
-        least=asked.least(work, after, own + leaving, operands),
+        least=timing.least(work, after, own + leaving, operands),
         own=own,
         leaving=leaving,
         first=first,
         second=second,
         result=result,
-        joules=np.where(products.there, products.joules, on_chip) * asked.repeats(products),
+        joules=np.where(products.there, products.joules, on_chip) * timing.repeats(products),
     )
 
 
@@ -124,7 +124,7 @@ Operands = tuple[Floats, Floats, Floats]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Asked:
+class _Timing:
     """What is timed: shards on a chip, of ``sequences`` at a time, shape (choices,). [1]"""
 
     workload: Workload
