@@ -121,6 +121,16 @@ def branches(domains: Domains, choices: Choices, chip: Chip, kernel: int = -1) -
         yield (*domains[:i], (code,), *domains[i + 1 :])
 
 
+def keeps_most(choices: Choices, domains: Domains | None, codes: Ints, *, waits: bool) -> int:
+    """Return the kernel whose choice keeps most beyond the least it may; -1: all keep that.
+
+    ``waits``: with what gradients of weights that are computed later wait with.
+    """
+    sizes = choices.kept + choices.waiting * waits
+    more = sizes[codes] - choices.index.least(sizes, choices.index.inside(domains or ()))
+    return int(more.argmax()) if (more > 0).any() else -1
+
+
 def first_shardings(
     domains: Domains, choices: Choices, chip: Chip, first: FirstCosts, rate: float
 ) -> list[Ints]:

@@ -11,7 +11,7 @@ import numpy as np
 from crosstack.errors import require
 from crosstack.machine.chip import Overlap
 from crosstack.machine.system import Parallelism
-from crosstack.mapping.branching import branches, first_shardings, tightened
+from crosstack.mapping.branching import branches, first_shardings, keeps_most, tightened
 from crosstack.mapping.choice_covers import (
     KnownLeast,
     LeastOfChoices,
@@ -224,10 +224,16 @@ class SearchState(SearchProblem):
         )
 
     def settle_in_room(self, node: SearchNode, codes: Ints, partitions: Masks) -> None:
-        """Map a node with this sharding and these partitions, if main memory holds them."""
+        """Map a node with this sharding and these partitions, if main memory holds them.
+
+        Where it does not, as bounds know less of it, the choice that keeps most is open first.
+        """
         load = self.load(node, codes)
         layer = sequence_cost(load, partitions) + load.extra
-        if math.isfinite(layer) and self.rooms(load, partitions):
+        if not self.rooms(load, partitions):
+            choices, waits = self.table(node.plan, node.n_tiles), node.plan.schedule.defers_weights
+            node.apart = keeps_most(choices, node.domains, codes, waits=waits)
+        elif math.isfinite(layer):
             self.offer(self.summing(node, codes), codes, load, partitions, layer)
 
     def summing(self, node: SearchNode, codes: Ints) -> SearchNode:

@@ -26,7 +26,7 @@ def front_title(answer: Plan, front: MemoryFront) -> str:
         rate = format_quantity(_rate(answer) * HOUR, "USD", 4)
         said += f"; the price is the time at {rate} an hour, so the two move together"
     if front.exact:
-        return f"{said}: proved, there are no others"
+        return f"{said}: proved, there are no others among all plans that are searched"
     sure = sum(point.proved for point in front.points)
     least = "the last" if front.ends else format_quantity(front.least_memory, "B", 4)
     known = front.ends or front.least_memory > 0
