@@ -6,9 +6,8 @@ import math
 
 from crosstack.errors import InfeasibleError, InputError, LimitError, Problem
 from crosstack.machine.chip import Execution
-from crosstack.machine.network import KINDS
 from crosstack.mapping.incumbent import Lack
-from crosstack.mapping.network_uses import fills_servers, splits_rings
+from crosstack.mapping.network_uses import fills_rings, fills_servers
 from crosstack.mapping.parallelism import (
     EXPERTS_WHOLE,
     LEAST_TOKENS,
@@ -74,10 +73,7 @@ def covered(state: SearchState) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
         and state.rules.collectives.share_dimensions
         and fills_servers(system),
         "parallelisms that share a ring or a line follow one another in the order of ranks": (
-            not placed
-            and state.rules.collectives.share_dimensions
-            and splits_rings(system)
-            and any(d.parallelism is None and KINDS[d.kind].by_neighbours for d in system.network)
+            not placed and state.rules.collectives.share_dimensions and fills_rings(system)
         ),
         "what runs before and behind the layers, each mapped by itself": workload.ends,
         f"sharding of {len(constraints.sharding)} kernels": constraints.sharding,

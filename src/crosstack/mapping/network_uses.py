@@ -117,6 +117,15 @@ def splits_rings(system: System) -> bool:
     return system.chip.execution is Execution.TEMPORAL
 
 
+def fills_rings(system: System) -> bool:
+    """Whether there are dimensions that several parallelisms may share in the order of ranks."""
+    joined = any(
+        d.parallelism is None and d.size != 1 and KINDS[d.kind].by_neighbours
+        for d in system.network
+    )
+    return joined and splits_rings(system)
+
+
 def shares_ring(network: tuple[Dimension, ...], places: tuple[int, ...]) -> bool:
     """Whether several parallelisms share a dimension whose chips have neighbours.
 
