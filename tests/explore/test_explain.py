@@ -255,19 +255,11 @@ def test_what_more_of_a_resource_is_worth_lies_within_its_range(task, found):
 
 
 @pytest.mark.slow
-def test_of_a_large_search_the_ranges_hold_the_best_of_each_machine():
+def test_of_a_large_search_the_ranges_hold_the_best_of_each_machine(trained):
     """With many uses of the network, changed machines are searched to a gap alone."""
-    model = Transformer(
-        hidden=512, layers=2, heads=8, kv_heads=8, head_size=64, feed_forward=2048,
-        vocabulary=1024, context=256,
-    )  # fmt: skip
-    graph = graphs.training(model, sequence=256, batch=16)
     given = {"recompute": Recompute.NONE, "zero": Zero.STATE, "kernel_by_kernel": True}
-    large = crosstack.Task(
-        workload=workload_of(graph, block="layers", items="batch"),
-        system=system_on("h100-dgx", chips=16),
-        constraints=crosstack.Constraints(**given, schedule=Schedule.ONE_F_ONE_B, interleave=1),
-    )
+    constraints = crosstack.Constraints(**given, schedule=Schedule.ONE_F_ONE_B, interleave=1)
+    large = replace(trained, constraints=constraints)
     found = by_name(explain(large))
     for name in ("clock", "bandwidth of dimension 1"):
         effect = found[name]

@@ -32,9 +32,7 @@ from crosstack.workload.transformer_training import Exchange, Hidden
 ONE_MFU = 0.4  # of the plainest estimate: every step takes its FLOP at this share of the peak [1]
 REPEATS = 1.1  # fastest and slowest of a group that says something are further apart [1]
 NEAR = 1.05  # a choice is near the fastest run of its group [1]
-FEWEST = (
-    3  # runs that are alike but for how many microbatches they have, to tell sums from times [1]
-)
+FEWEST = 3  # runs alike but for their microbatches, which tell sums from times [1]
 EQUAL = 1e-6  # no two measured microbatches are as near to each other as that [1]
 
 

@@ -82,6 +82,18 @@ def pair_time(chip: Chip, *, backward: bool = False, alone: bool = False) -> flo
     return element_time(chip, in_attention(chip, function, alone=alone) or Instructions(0))
 
 
+def softmax_time(
+    chip: Chip, queries: Floats, rounds: Floats, backward: Bools | bool = False
+) -> Floats:
+    """Time of a forward softmax of a pair that nothing hides, or of one made again backward. [s]
+
+    Two tiles share a multiprocessor forward, of many ``queries`` and in more than one of the
+    ``rounds`` of `busiest_pairs`; others are alone.
+    """
+    shared = (queries > FEW) & (rounds > 1) & ~np.asarray(backward)
+    return np.where(shared, pair_time(chip), pair_time(chip, alone=True))
+
+
 def multiplied(
     chip: Chip,
     dtype: Dtype,
@@ -379,8 +391,7 @@ def attention_time(chip: Chip, dtype: Dtype, clock: KernelClock, kernels: Attent
         backward=backward,
     )
     products = sum((each(depth) for depth in terms), np.zeros_like(size))
-    shared = (kernels.queries > FEW) & (rounds > 1) & (not backward)
-    beside = pairs * np.where(shared, pair_time(chip), pair_time(chip, alone=True))
+    beside = pairs * softmax_time(chip, kernels.queries, rounds, backward)
     if backward:
         beside = beside + pairs * (pair_time(chip, backward=True) + summing(chip, size))
     memory = chip.main_memory
@@ -437,9 +448,7 @@ def products_in_attention(
     forward = Tile.of(chip, terms).rows
     tile = Tile(rows=np.where(backward, ROWS, forward), spread=attended.past)
     pairs, rounds = busiest_pairs(chip, heads, queries, keys, counted.min(axis=1), tile)
-    shared = ~backward & (queries > FEW) & (rounds > 1)
-    beside = np.where(shared, pair_time(chip), pair_time(chip, alone=True))
-    beside = beside * (~backward | attended.again)
+    beside = softmax_time(chip, queries, rounds, backward) * (~backward | attended.again)
     beside = beside + backward * (pair_time(chip, backward=True) + summing(chip, terms))
     found = waiting_time(chip, dtype, rounds, queries, terms, tile) + pairs * beside
     found = found * attended.tells
