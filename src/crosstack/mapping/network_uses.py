@@ -119,11 +119,7 @@ def splits_rings(system: System) -> bool:
 
 def fills_rings(system: System) -> bool:
     """Whether there are dimensions that several parallelisms may share in the order of ranks."""
-    joined = any(
-        d.parallelism is None and d.size != 1 and KINDS[d.kind].by_neighbours
-        for d in system.network
-    )
-    return joined and splits_rings(system)
+    return splits_rings(system) and any(d.size != 1 and _free_ring(d) for d in system.network)
 
 
 def shares_ring(network: tuple[Dimension, ...], places: tuple[int, ...]) -> bool:
@@ -133,6 +129,11 @@ def shares_ring(network: tuple[Dimension, ...], places: tuple[int, ...]) -> bool
     """
     shared = {place for place, count in Counter(places).items() if count > 1}
     return any(KINDS[network[place].kind].by_neighbours for place in shared)
+
+
+def _free_ring(dimension: Dimension) -> bool:
+    """Whether the use of a dimension is free, and its chips have neighbours."""
+    return dimension.parallelism is None and KINDS[dimension.kind].by_neighbours
 
 
 def _switched(network: tuple[Dimension, ...]) -> list[bool]:
@@ -207,11 +208,7 @@ def _split_rings(
 
     At least one of these serves several parallelisms; all others have their ``choices``.
     """
-    rings = [
-        i
-        for i, d in enumerate(network)
-        if d.parallelism is None and sizes[i] > 1 and KINDS[d.kind].by_neighbours
-    ]
+    rings = [i for i, d in enumerate(network) if sizes[i] > 1 and _free_ring(d)]
     found: dict[tuple[Factors, ...], None] = {}
     for order in _orders(most):
         for each in _filled([sizes[i] for i in rings], order):
